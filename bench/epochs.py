@@ -89,7 +89,7 @@ def loop() -> Call:
 
 def kernels(*, epochs: int = EPOCHS) -> Call:
     """One table of what the steps of an epoch call, with nothing between, over its batches."""
-    from kernelrt._dispatch import PlanCore
+    from kernelrt._dispatch import FOLLOWS, PlanCore
 
     step = _step()
     batch, data = NETWORK.batch, digits()
@@ -104,7 +104,9 @@ def kernels(*, epochs: int = EPOCHS) -> Call:
     ]  # fmt: skip
     rows = []
     for first in range(0, batch * steps(), batch):
-        ops = [[*row[:8], ()] for row in plan._rows()]  # noqa: SLF001 - one after the other
+        ops = [[*row[:8], (), 0] for row in plan._rows()]  # noqa: SLF001 - one after the other
+        for op in ops:
+            op[6] &= ~FOLLOWS
         for part, places in zip(data, sites, strict=True):
             for op, slot, offset in places:
                 ops[op][2] = list(ops[op][2])

@@ -183,6 +183,7 @@ static void fill_tables(krt_plan *plan, const krt_op *ops)
             .cost_ns = op->cost_ns,
             .cost_chunks = op->chunks > 0 ? op->chunks : 1,
             .slices = (size_t)op->slices,
+            .most_slices = (size_t)op->slices,
             .status = op->flags & KRT_MAY_FAIL ? plan->status + at.status : NULL,
         };
         for (size_t slot = 0; slot < op->n_bufs; ++slot)
@@ -272,7 +273,7 @@ static void lay_chain(krt_plan *plan, size_t op, size_t end, layout *at)
             at->step = lay_chunks(plan, record, slice * n, (slice + 1) * n, at->step);
             record->first_step = begin;
         }
-        if (is_due(at, end - op, cost))
+        if (is_due(at, slice ? 0 : end - op, cost))
             *at->stop++ = (krt_stop){.end = at->step, .op = end - 1, .action = STOP_POLL};
     }
     first->per_slice = ((size_t)(at->step - plan->steps) - begin) / first->slices;
@@ -494,6 +495,11 @@ krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t va
     return status;
 }
 
+size_t krt_plan_slices(const krt_plan *plan, size_t op)
+{
+    return op < plan->n_ops ? plan->records[op].slices : 0;
+}
+
 krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault)
 {
     if (op >= plan->n_ops)
@@ -578,22 +584,31 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
     return status;
 }
 
-/* Run the ops of the chain that `op` is in, if it is in one, each for itself from now on. */
-static void dissolve_chain(krt_plan *plan, size_t op)
+/* Run the ops of the chain that `op` was made in, if any, each for itself from now on, unless all
+ * have the same slices still. */
+static void settle_chain(krt_plan *plan, size_t op)
 {
-    if (!plan->records[op].slices)
-        return;
-    while (krt_follows(plan->records + op))
-        --op;
-    for (size_t end = krt_chain_end(plan, op); op < end; ++op)
-        plan->records[op].slices = 0;
+    const krt_record *records = plan->records;
+    size_t first = op, end = op + 1;
+    while (first && records[first].flags & KRT_FOLLOWS)
+        --first;
+    while (end < plan->n_ops && records[end].flags & KRT_FOLLOWS)
+        ++end;
+    size_t slices = records[first].slices;
+    for (size_t i = first; slices && i < end; ++i)
+        if (records[i].slices != slices || records[i].chunks < 1 || records[i].chunks % slices)
+            slices = 0;
+    for (size_t i = first; i < end; ++i)
+        plan->records[i].slices = slices;
 }
 
 static void put_chunks(krt_plan *plan, size_t op, int64_t chunks)
 {
-    if (plan->records[op].chunks != (size_t)chunks)
-        dissolve_chain(plan, op);
-    plan->records[op].chunks = (size_t)chunks;
+    krt_record *record = plan->records + op;
+    if (record->chunks != (size_t)chunks)
+        record->slices = 0;
+    record->chunks = (size_t)chunks;
+    settle_chain(plan, op);
     plan->stale = true;
 }
 
@@ -649,17 +664,19 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
         krt_status status = check_op(items + i, op, fault);
         if (status)
             return status;
+        if (items[i].slices < 0 || items[i].slices > (int64_t)plan->records[op].most_slices)
+            return invalid(fault, op, "slices", "must be 0, or at most what the op was made with");
     }
     krt_status status = lay_rows(plan, &(relaid){.where = where, .items = items, .n = n});
     for (size_t i = 0; !status && i < n; ++i) {
         krt_record *record = plan->records + where[i];
-        if (items[i].slices != (int64_t)record->slices ||
-            items[i].chunks != (int64_t)record->chunks)
-            dissolve_chain(plan, where[i]);
         record->fn = items[i].fn;
         record->chunks = record->chunks ? (size_t)items[i].chunks : 0;
         record->cost_ns = items[i].cost_ns;
         record->cost_chunks = items[i].chunks > 0 ? items[i].chunks : 1;
+        record->slices = (size_t)items[i].slices;
     }
+    for (size_t i = 0; !status && i < n; ++i)
+        settle_chain(plan, where[i]);
     return status;
 }

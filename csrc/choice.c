@@ -85,7 +85,7 @@ static int64_t spin_for(int64_t claim_ns)
 static void estimate(krt_plan *plan, krt_stage *at, int threads)
 {
     krt_graph *graph = plan->graph;
-    double work = 0, span = 0;
+    double work = 0, span = 0, n_tasks = 0;
     int64_t claim = 0;
     for (uint32_t op = at->begin; op < at->end; ++op) {
         const krt_record *record = plan->records + op;
@@ -97,6 +97,7 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
         }
         const krt_task *task = graph->tasks + op;
         int64_t cost = krt_unit_cost(plan, op);
+        n_tasks += !krt_follows(record);
         int64_t shared = shared_cost(cost, task->chunks, threads);
         graph->finish_ns[op] = start > INT64_MAX - shared ? INT64_MAX : start + shared;
         work += (double)cost;
@@ -106,7 +107,7 @@ static void estimate(krt_plan *plan, krt_stage *at, int threads)
     }
     at->work_ns = work < 9e18 ? (int64_t)work : INT64_MAX;
     at->spin_ns = spin_for(claim);
-    at->threads = at->alone ? 1 : useful_threads(work, span, at->end - at->begin, threads);
+    at->threads = at->alone ? 1 : useful_threads(work, span, n_tasks, threads);
 }
 
 static void estimate_all(krt_plan *plan, int threads)

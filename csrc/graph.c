@@ -166,7 +166,7 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
     run_steps(graph, work);
 }
 
-/* What the others of the chain have in their samples was added to by all threads. */
+/* run_steps_profiled of a chain: who claims first says when it began, and all add what ops took. */
 static void run_chain_profiled(krt_graph *graph, const claim *work, int worker)
 {
     if (work->first) {
@@ -328,6 +328,29 @@ static void rewind_stage(krt_graph *graph, const krt_stage *at)
     atomic_store_explicit(&graph->unfinished, at->end - at->begin, memory_order_relaxed);
 }
 
+/* A chain on the caller; signals are looked for between its slices. */
+static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
+{
+    krt_plan *plan = graph->plan;
+    krt_status status = KRT_OK;
+    int64_t start = graph->samples ? krt_clock_ns() - graph->origin_ns : 0;
+    for (uint32_t slice = 0; !status && slice < task->chunks; ++slice) {
+        claim work = {.task = (krt_task *)task, .begin = slice, .end = slice + 1};
+        if (graph->samples)
+            run_chain_profiled(graph, &work, 0);
+        else
+            run_steps(graph, &work);
+        if (is_time_to_poll(graph, task) &&
+            atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
+            status = krt_plan_look_up(plan, task->op, STOP_POLL, graph->context,
+                                      &graph->failed_op);
+    }
+    if (graph->samples)
+        krt_chain_end_samples(plan, task->op, start, krt_clock_ns() - graph->origin_ns, 0,
+                              graph->samples);
+    return status;
+}
+
 /* One op on the caller, with the looks that the serial loop has at its stops. */
 static krt_status run_alone(krt_graph *graph, uint32_t op)
 {
@@ -337,6 +360,8 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
     unsigned action = 0;
     if (!record->chunks || task->flags & FOLLOWS_CHAIN)
         return KRT_OK;
+    if (task->flags & RUNS_CHAIN)
+        return run_chain_alone(graph, task);
     bool quiet = record->flags & KRT_COMMIT ||
                  atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING;
     int64_t start = graph->samples ? krt_clock_ns() : 0;
@@ -344,8 +369,6 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
         action |= STOP_CUSTOM;
     else if (record->kind == KRT_REGION)
         action |= quiet ? STOP_REGION | STOP_QUIET : STOP_REGION;
-    else if (graph->samples && task->flags & RUNS_CHAIN)
-        krt_chain_run_profiled(plan, op, 0, task->chunks, graph->context, graph->samples);
     else
         run_steps(graph, &(claim){.task = (krt_task *)task, .begin = 0, .end = task->chunks});
     if (record->flags & KRT_MAY_FAIL)
@@ -356,10 +379,7 @@ static krt_status run_alone(krt_graph *graph, uint32_t op)
         atomic_load_explicit(&graph->phase, memory_order_relaxed) == RUNNING)
         action |= STOP_POLL;
     krt_status status = krt_plan_look_up(plan, op, action, graph->context, &graph->failed_op);
-    if (graph->samples && task->flags & RUNS_CHAIN)
-        krt_chain_end_samples(plan, op, start - graph->origin_ns,
-                              krt_clock_ns() - graph->origin_ns, 0, graph->samples);
-    else if (graph->samples)
+    if (graph->samples)
         graph->samples[op] = (krt_sample){.start_ns = start - graph->origin_ns,
                                           .elapsed_ns = krt_clock_ns() - start,
                                           .chunks = (int64_t)record->chunks,

@@ -182,6 +182,9 @@ typedef struct krt_sample {
     int64_t runs;   /* how often it ran; else 0 */
 } krt_sample;
 
+/* Ops of a chain run in turns. What one of them has in its sample is its share of the time of all,
+ * as if each had run after the other; the thread is that which began. */
+
 /* How many samples a profiled execution fills: one an op, and behind these, region by region and
  * body by body, those of the bodies, each followed by those of its own regions. */
 size_t krt_plan_n_samples(const krt_plan *plan);
@@ -218,10 +221,11 @@ typedef struct krt_edit {
 krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault);
 
 /* Let other code that does the same take the place of the kernels `where`, ascending: all of `n`,
- * or none. Of an item its function, values, chunks, core slot and estimate count; buffers, flags
- * and dependencies stay those of the op, and one that is skipped stays so. A chain that one of them
- * is in stays one where it has as many chunks and slices as before. The caller holds the plan's lock. KRT_INVALID: an op is no
- * kernel, or an item is malformed, and `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
+ * or none. Of an item its function, values, chunks, core slot, estimate and slices count; buffers,
+ * flags and dependencies stay those of the op, and one that is skipped stays so. What was made as a
+ * chain is one from then on if all of it has equal slices, at most as many as it was made with. The
+ * caller holds the plan's lock. KRT_INVALID: an op is no kernel, or an item is malformed, and
+ * `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
 krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
                              krt_fault *fault);
 
@@ -229,6 +233,9 @@ krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone
  * allocates, only to grow, and KRT_NO_MEMORY leaves the plan as it was. */
 size_t krt_plan_n_ops(const krt_plan *plan);
+
+/* Of the chain that `op` is in; 0 where it is in none. */
+size_t krt_plan_slices(const krt_plan *plan, size_t op);
 
 /* At most so many threads for the plan and the bodies of its regions; 0: no own limit. */
 void krt_plan_set_threads(krt_plan *plan, int threads);
@@ -247,7 +254,7 @@ krt_status krt_plan_get_value(const krt_plan *plan, size_t op, size_t slot, int6
 krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
                               krt_fault *fault);
 krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, krt_fault *fault);
-/* An op of a chain leaves it, and so do the others. */
+/* Another number than before: the chain of the op, if it is in one, is none any more. */
 krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault);
 
 /* ---- Threads ----------------------------------------------------------------------------- */

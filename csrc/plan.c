@@ -310,6 +310,12 @@ void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, in
     }
 }
 
+/* How many slices of a chain, which begins with `record`, are done where `step` comes next. */
+static size_t slices_before(const krt_plan *plan, const krt_record *record, const krt_step *step)
+{
+    return ((size_t)(step - plan->steps) - record->first_step) / record->per_slice;
+}
+
 /* krt_plan_run_serial with a clock. */
 static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context,
                                       krt_sample *samples, size_t *failed_op)
@@ -322,10 +328,8 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
         if (!record->chunks)
             continue;
         krt_status status = KRT_OK;
-        if (record->slices) {
-            if (!krt_chain_run_profiled(plan, op, 0, record->slices, context, samples))
-                return KRT_NO_STACK;
-        } else if (!krt_has_no_steps(record)) {
+        size_t slice = 0;
+        if (!record->slices && !krt_has_no_steps(record)) {
             const krt_step *step = plan->steps + record->first_step;
             stretch steps = {.begin = step, .end = step + record->chunks};
             if (!context->aside)
@@ -333,8 +337,15 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
             else if (!krt_aside_call(context->aside, run_stretch, &steps))
                 return KRT_NO_STACK;
         }
-        for (; !status && stop->op == next - 1; ++stop)
+        for (; !status && stop->op == next - 1; ++stop) {
+            size_t end = record->slices ? slices_before(plan, record, stop->end) : 0;
+            if (!krt_chain_run_profiled(plan, op, slice, end, context, samples))
+                return KRT_NO_STACK;
+            slice = end;
             status = krt_plan_look_up(plan, next - 1, stop->action, context, failed_op);
+        }
+        if (!status && !krt_chain_run_profiled(plan, op, slice, record->slices, context, samples))
+            return KRT_NO_STACK;
         int64_t now = krt_clock_ns();
         if (record->slices)
             krt_chain_end_samples(plan, op, start - origin, now - origin, 0, samples);

@@ -50,6 +50,7 @@ typedef struct krt_record {
     int64_t cost_chunks;
     size_t first_step; /* where its chunks lie in steps, `chunks` of them; or those of its chain */
     size_t slices;     /* of the chain that it is in; 0: none */
+    size_t most_slices; /* what it was made with, and there is room for */
     size_t per_slice;  /* steps of a slice, of all ops of the chain; of the first of them */
     int64_t *status;   /* its status word; NULL: it cannot fail */
     krt_loop *loop;    /* of a region; else NULL */
@@ -115,13 +116,13 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
 /* The estimate for one op with its present number of chunks. */
 int64_t krt_record_cost(const krt_record *record);
 
-/* Call steps of a chain from slice `begin` on, each slice of each op with a clock; what each op took
- * is added to its sample. False: there is no stack to call them on. */
+/* Call the steps of some slices of the chain that `op` begins, with a clock; what each op took is
+ * added to its sample, by several threads at once. False: there is no stack to call them on. */
 bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
                             const krt_context *context, krt_sample *samples);
 
-/* Of a chain that ran from `start_ns` to `end_ns`: each op's sample becomes its share of that, as if
- * one had run after the other. */
+/* Of a chain that ran from `start_ns` to `end_ns`: the sample of each op becomes its share of that,
+ * as if one had run after the other. */
 void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, int64_t end_ns,
                            int64_t worker, krt_sample *samples);
 

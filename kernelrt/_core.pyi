@@ -32,6 +32,8 @@ class Table:
     def set_value(self, op: int, slot: int, v: int) -> None:
         """Set one value in the rows of all chunks. The core_id slot cannot be set."""
     def chunks(self, op: int) -> int: ...
+    def slices(self, op: int) -> int:
+        """Give the slices of the chain that `op` is in, 0 where it is in none."""
     def set_chunks(self, op: int, n: int) -> None:
         """Split `op` into `n` chunks, 0 to skip it; more than ever before allocates."""
     def set_with(self, bind: Callable[[], Bindings]) -> None:

@@ -295,6 +295,12 @@ cdef class Table:
         raise_status(status, &fault, op, None)
         return n
 
+    def slices(self, size_t op):
+        self.acquire_to_read()
+        cdef size_t count = krt_plan_slices(self.plan, op)
+        krt_lock_release(&self.lock)
+        return count
+
     def set_chunks(self, size_t op, n):
         cdef int64_t chunks = integer(op, "chunks", n)
         cdef krt_fault fault

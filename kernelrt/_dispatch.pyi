@@ -24,9 +24,10 @@ HOST_PARALLEL_SAFE: Final = 1
 MAY_FAIL: Final = 2
 """Op flag: may store to the status word; the plan stops behind it if it did."""
 COMMIT: Final = 4
-FOLLOWS: Final = 8
 """Op flag: writes state that outlives the plan. From the first such op on the plan is not
 interrupted by signals; it starts only when every earlier op that may fail has not."""
+FOLLOWS: Final = 8
+"""Op flag: is of one chain with the op before, which goes slice by slice."""
 
 STATUS: Final = 0
 """Among the ``bufs`` of an op that MAY_FAIL: the address of its own status word, an int64 that is 0

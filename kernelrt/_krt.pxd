@@ -148,6 +148,7 @@ cdef extern from "krt.h" nogil:
                                   krt_fault *fault)
     krt_status krt_plan_set_value(krt_plan *plan, size_t op, size_t slot, int64_t value,
                                   krt_fault *fault)
+    size_t krt_plan_slices(const krt_plan *plan, size_t op)
     krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out,
                                    krt_fault *fault)
     krt_status krt_plan_set_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)

@@ -131,7 +131,7 @@ class Chooser:
             self._by_rows = goes_by_rows(self.info, self.nests, _ABREAST, self.target)
         along = None if self._by_rows else along
         self._tile(stores, along)
-        other = across(self, stores, along)
+        other = None if self._by_rows else across(self, stores, along)
         if other is not None:
             usual, before = self.tiles, self._cycles_along(stores, along)
             self._tile(stores, other)

@@ -9,6 +9,7 @@ from kernelrt.codegen.analysis import Analysis, kernel_cost
 from kernelrt.codegen.blocking import block
 from kernelrt.codegen.candidates import candidates, verify
 from kernelrt.codegen.choosing import choose
+from kernelrt.codegen.chunk_bytes import chunk_bytes
 from kernelrt.codegen.emitter import Emitter
 from kernelrt.codegen.loops import build
 from kernelrt.codegen.loops_spec import verify_loops
@@ -17,7 +18,6 @@ from kernelrt.codegen.math import MATH
 from kernelrt.codegen.merging import merge_passes
 from kernelrt.codegen.packing import pack, repeated
 from kernelrt.codegen.rowblocks import block_rows
-from kernelrt.codegen.slices import slices
 from kernelrt.codegen.summation import order_of_sums
 from kernelrt.codegen.tiling import Tiling
 from kernelrt.codegen.words import in_words
@@ -95,7 +95,7 @@ class LLVMRenderer:
         program.set_buffer_metadata(outs | status, ins, max(slots, default=-1) + 1)
         lent = {int(param.arg[0]) for param, _ in nest.lent.values()}
         program.lent = sorted(lent | repeated(info))
-        program.slices = slices(info, tiling, nest.lent)
+        program.chunk_bytes = chunk_bytes(info, tiling, nest.lent)
         program.flops, program.bytes = as_dim(cost.flops), as_dim(cost.bytes)
         program.cycles = as_dim(cost.cycles)
         program.may_fail = bool(status)

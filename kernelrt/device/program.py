@@ -65,9 +65,9 @@ class ProgramSpec:
         Those of `outs` that hold what the kernel computes before it stores its results there, or to
         which it stores some results twice. The code takes them for memory of its own: no other slot
         may share a byte with one of them.
-    slices : dict of int to int
-        Slots that chunks share out among themselves -> bytes of a slice: of these chunk `c` touches
-        none but some from ``c`` to before ``c + 1`` times as many. Of others it may touch all.
+    chunk_bytes : dict of int to int
+        Slots that chunks share out among themselves -> bytes of each: chunk `c` touches none of the
+        slot but some from ``c`` to before ``c + 1`` times as many. Of others it may touch all.
     buf_count : int
         Length of ``bufs``.
     flops, bytes : Dim
@@ -106,7 +106,7 @@ class ProgramSpec:
     outs: list[int] = field(default_factory=list)
     ins: list[int] = field(default_factory=list)
     lent: list[int] = field(default_factory=list)
-    slices: dict[int, int] = field(default_factory=dict)
+    chunk_bytes: dict[int, int] = field(default_factory=dict)
     buf_count: int = 0
     flops: Dim = 0
     bytes: Dim = 0

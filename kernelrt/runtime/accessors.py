@@ -46,6 +46,7 @@ class PlanAccessors(PlanCore):
 
     _ops: list[PreparedOp]
     _chains: list[Chain]
+    _made_chains: list[Chain]
     _parts: PlanParts
     _memory: PlanMemory
     _table: VariableTable
@@ -140,7 +141,9 @@ class PlanAccessors(PlanCore):
     @property
     def chains(self) -> tuple[Chain, ...]:
         """Kernels that go slice by slice: one slice of all of a chain, then the next."""
-        return tuple(self._chains)
+        if self.released:
+            return tuple(self._chains)
+        return tuple(chain for chain in self._chains if self.slices(chain.first) == chain.slices)
 
     @property
     def bodies(self) -> tuple[ExecutionPlan, ...]:

@@ -75,8 +75,8 @@ class CachedKernel:
     lent : tuple of int
         Those of `outs` that hold other values before the results, or take some results twice: no
         other slot may share a byte with one of them.
-    slices : mapping of int to int
-        Slots that chunks share out among themselves -> bytes of a slice, as in
+    chunk_bytes : mapping of int to int
+        Slots that chunks share out among themselves -> bytes of each, as in
         :class:`~kernelrt.device.program.ProgramSpec`.
     buf_count : int
         Slots in all; the status word's is the last where `may_fail`.
@@ -122,7 +122,7 @@ class CachedKernel:
     variant: str = ""
     stack_bytes: int = 0
     lent: tuple[int, ...] = ()
-    slices: Mapping[int, int] = field(default_factory=dict)
+    chunk_bytes: Mapping[int, int] = field(default_factory=dict)
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     @property
@@ -232,7 +232,7 @@ class CachedKernel:
             variant=spec.variant,
             stack_bytes=spec.stack_bytes,
             lent=tuple(spec.lent),
-            slices=dict(spec.slices),
+            chunk_bytes=dict(spec.chunk_bytes),
         )
 
     @classmethod

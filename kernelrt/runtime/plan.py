@@ -10,10 +10,9 @@ from kernelrt._core import pool_limit
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.runtime import preparation, report, table
 from kernelrt.runtime.accessors import PlanAccessors, PlanParts
-from kernelrt.runtime.chains import find_chains, kept
+from kernelrt.runtime.chains import find_chains, rechained
 from kernelrt.runtime.memory import PlanMemory
 from kernelrt.runtime.ops import PreparedKernel, PreparedRegion
-from kernelrt.runtime.order import lasting
 from kernelrt.runtime.repeat import PlanProfile
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
@@ -53,8 +52,8 @@ class ExecutionPlan(PlanAccessors):
         ]
         self._parts = parts
         self._memory = PlanMemory(parts, self._ops)
-        self._chains = find_chains(
-            self._ops, lambda op: lasting(op, parts.layout), self._memory.region, pool_limit()
+        self._made_chains = self._chains = find_chains(
+            self._ops, lambda op: table.is_apart(op, parts), self._memory.region, pool_limit()
         )
         self._table = VariableTable(self._ops)
         self._values = dict(self._table.initial)
@@ -346,7 +345,7 @@ class ExecutionPlan(PlanAccessors):
         ops = list(self._ops)
         parts = list(self._parts.ops)
         attributes: list[tuple[object, str, object]] = []
-        changed: dict[int, tuple[CachedKernel, CachedKernel]] = {}
+        changed: set[int] = set()
         for i, (op, part) in enumerate(zip(self._ops, self._parts.ops, strict=True)):
             if not isinstance(op, PreparedKernel) or not isinstance(part, PreparedKernel):
                 continue
@@ -356,15 +355,19 @@ class ExecutionPlan(PlanAccessors):
                 moved.check_lent(self._memory.region)
                 ops[i], parts[i] = moved, replace(part, kernel=new)
                 attributes.append((op, "kernel", new))
-                changed[i] = op.kernel, new
-        chains = kept(self._chains, changed)
+                changed.add(i)
+        count = len(changed)
+        chains = rechained(self._made_chains, ops, self._memory.region)
+        for chain in {*self._chains} ^ {*chains}:
+            changed.update(chain.members)
         attributes += [
             (self, "_chains", chains),
             (self, "_parts", replace(self._parts, ops=parts)),
             (self, "_table", VariableTable(ops)),
         ]
-        rows = table.launches(self._parts, {i: ops[i] for i in changed}, chains, self._values)
-        return (rows, attributes), len(changed)
+        again = {i: ops[i] for i in sorted(changed)}
+        rows = table.launches(self._parts, again, chains, self._values)
+        return (rows, attributes), count
 
     def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
         if most := max((kernel.stack_bytes for kernel in kernels), default=0):

@@ -212,7 +212,7 @@ def _chained(plan: ExecutionPlan, before: str) -> list[str]:
     ops = plan.prepared_ops
     return [
         f"{before}slice by slice, {chain.slices} of each: {ops[chain.first].label} to "
-        f"{ops[chain.last - 1].label}"
+        f"{ops[chain.end - 1].label}"
         for chain in plan.chains
     ]
 

@@ -21,7 +21,7 @@ from kernelrt.runtime.region import sites
 from kernelrt.runtime.sizes import evaluate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt._dispatch import OpTuple, RegionTuple
     from kernelrt.ir import Dim
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import PlanParts
     from kernelrt.runtime.variables import VariableTable
 
-__all__ = ["launches", "rows"]
+__all__ = ["is_apart", "launches", "rows"]
 
 
 def rows(
@@ -62,18 +62,8 @@ def rows(
     chunks = dict(set_chunks)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found: list[OpTuple] = []
-    all_deps = list(parts.deps)
-    slices: dict[int, int] = {}
-    follows: set[int] = set()
-    for chain in chains:
-        members = range(chain.first, chain.last)
-        slices.update(dict.fromkeys(members, chain.slices))
-        follows.update(members[1:])
-        before = {d for i in members for d in parts.deps[i] if d < chain.first}
-        all_deps[chain.first] = tuple(sorted(before))
-        for i in members[1:]:
-            all_deps[i] = tuple(sorted({chain.first, *parts.deps[i]}))
-    for i, (op, deps) in enumerate(zip(ops, all_deps, strict=True)):
+    slices, follows = _slices(chains), {i for chain in chains for i in chain.members[1:]}
+    for i, (op, deps) in enumerate(zip(ops, _all_deps(parts, chains), strict=True)):
         kind = _dispatch.NOP
         call: Callable[[], object] | RegionTuple | int | None = None
         bufs = [memory.address(b) for b in op.buffer_indices]
@@ -120,11 +110,11 @@ def launches(
     ops : mapping of int to PreparedOp
         The launches, by their place in it.
     chains : sequence of Chain
-        Those of the plan that stay.
+        Those of the plan from then on.
     values : mapping of str to int
         Present values of its variables.
     """
-    slices = {i: chain.slices for chain in chains for i in range(chain.first, chain.last)}
+    slices = _slices(chains)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
     found = []
     for i, op in ops.items():
@@ -145,8 +135,29 @@ def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], i
     return vals, n, len(vals) - 1 if op.kernel.is_split else -1
 
 
+def _slices(chains: Iterable[Chain]) -> dict[int, int]:
+    """Slices of the ops that are in chains."""
+    return {i: chain.slices for chain in chains for i in chain.members}
+
+
+def _all_deps(parts: PlanParts, chains: Iterable[Chain]) -> list[tuple[int, ...]]:
+    """What ops wait for: the first of a chain for all that the others do, and these for it."""
+    deps = list(parts.deps)
+    for chain in chains:
+        before = {d for i in chain.members for d in parts.deps[i] if d < chain.first}
+        deps[chain.first] = tuple(sorted(before))
+        for i in chain.members[1:]:
+            deps[i] = tuple(sorted({chain.first, *parts.deps[i]}))
+    return deps
+
+
 def _fixed(nbytes: Dim) -> int:
     return 0 if isinstance(nbytes, UOp) else nbytes
+
+
+def is_apart(op: PreparedOp, parts: PlanParts) -> bool:
+    """Whether an op may run beside no other, may fail, or writes what must outlast a failed run."""
+    return _flags(op, parts) != _dispatch.HOST_PARALLEL_SAFE
 
 
 def _flags(op: PreparedOp, parts: PlanParts) -> int:

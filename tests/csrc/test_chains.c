@@ -141,6 +141,8 @@ static void change(generated *g, krt_plan *plan)
         return;
     }
     krt_op item = {.fn = mix, .vals = g->vals[op], .n_vals = 3, .chunks = chunks, .core_slot = 0};
+    if (random_below(2) && krt_plan_slices(plan, op))
+        item.slices = g->ops[op].slices;
     CHECK(krt_plan_exchange(plan, &op, &item, 1, &fault) == KRT_OK);
 }
 
@@ -165,7 +167,7 @@ static void test_random_chains(void)
 /* ---- The order --------------------------------------------------------------------------- */
 
 static int64_t order[2 * SLICES];
-static size_t n_done;
+static _Atomic size_t n_done;
 
 static void note(void *const *bufs, const int64_t *vals)
 {
@@ -201,6 +203,49 @@ static void test_order(void)
     krt_plan_destroy(plan);
 }
 
+/* Other code with as many slices leaves a chain one, and all of it can be made one again. */
+static void test_exchange(void)
+{
+    static const size_t where[] = {0, 1};
+    const int64_t vals[] = {0, 8, 7};
+    const size_t dep[] = {0};
+    void *const bufs[] = {memory, memory};
+    krt_op ops[2], items[2];
+    krt_fault fault;
+    for (int i = 0; i < 2; ++i) {
+        ops[i] = (krt_op){.fn = mix, .bufs = bufs, .n_bufs = 2, .vals = vals,
+                          .n_vals = 3, .chunks = 8, .core_slot = 0, .slices = 8,
+                          .flags = KRT_HOST_PARALLEL_SAFE | (i ? KRT_FOLLOWS : 0),
+                          .deps = dep, .n_deps = (size_t)i};
+    }
+    krt_plan *plan = make_plan(ops, 2, quiet_host);
+    for (int i = 0; i < 2; ++i)
+        items[i] = (krt_op){.fn = mix, .vals = vals, .n_vals = 3, .chunks = 8, .core_slot = 0,
+                            .slices = 8};
+    CHECK(krt_plan_exchange(plan, where + 1, items, 1, &fault) == KRT_OK);
+    CHECK(krt_plan_slices(plan, 0) == 8 && krt_plan_slices(plan, 1) == 8);
+    CHECK(krt_plan_set_chunks(plan, 0, 8, &fault) == KRT_OK && krt_plan_slices(plan, 1) == 8);
+    items[0].slices = 16;
+    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_INVALID);
+    items[0].slices = -1;
+    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_INVALID);
+    CHECK(krt_plan_slices(plan, 0) == 8);
+    krt_test_fail_alloc(1);
+    items[0].slices = 0;
+    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_NO_MEMORY);
+    krt_test_fail_alloc(0);
+    CHECK(krt_plan_slices(plan, 0) == 8);
+    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_OK);
+    CHECK(!krt_plan_slices(plan, 0) && !krt_plan_slices(plan, 1));
+    for (int i = 0; i < 2; ++i)
+        items[i].slices = 4;
+    CHECK(krt_plan_exchange(plan, where, items, 2, &fault) == KRT_OK);
+    CHECK(krt_plan_slices(plan, 0) == 4 && krt_plan_slices(plan, 1) == 4);
+    CHECK(krt_plan_set_chunks(plan, 1, 4, &fault) == KRT_OK);
+    CHECK(!krt_plan_slices(plan, 0) && !krt_plan_slices(plan, 1));
+    krt_plan_destroy(plan);
+}
+
 /* ---- Stopping within a chain ------------------------------------------------------------- */
 
 static void burn(void *const *bufs, const int64_t *vals)
@@ -219,8 +264,8 @@ static krt_status stop_now(void *self)
     return KRT_INTERRUPTED;
 }
 
-/* A chain of half a second is looked up from as often as single ops are. */
-static void test_interrupt(void)
+/* Of a chain of half a second no more is run than the slices that threads are at. */
+static void test_interrupt(int threads)
 {
     const int64_t vals[] = {0};
     const size_t dep[] = {0};
@@ -235,12 +280,13 @@ static void test_interrupt(void)
     krt_plan *plan = make_plan(ops, 2, (krt_host){.custom = never_custom, .poll = stop_now});
     krt_sample samples[2];
     size_t failed_op;
-    n_done = 0;
-    usleep(30000); /* longer than from one look to the next */
-    CHECK(krt_plan_execute(plan, &failed_op) == KRT_INTERRUPTED);
-    CHECK(n_done < 100);
-    usleep(30000);
-    CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_INTERRUPTED);
+    for (int profiled = 0; profiled < 2; ++profiled) {
+        usleep(30000); /* longer than from one look to the next */
+        n_done = 0;
+        CHECK((profiled ? krt_plan_execute_profiled(plan, samples, &failed_op)
+                        : krt_plan_execute(plan, &failed_op)) == KRT_INTERRUPTED);
+        CHECK(threads > 1 ? n_done < 100 : n_done == 2);
+    }
     krt_plan_destroy(plan);
 }
 
@@ -323,11 +369,12 @@ int main(void)
     static const int thread_counts[] = {1, 2, 3, 8};
     test_refusals();
     test_allocations();
+    test_exchange();
     krt_test_set_pool_limit(1);
     test_order();
-    test_interrupt();
     for (size_t t = 0; t < sizeof thread_counts / sizeof *thread_counts; ++t) {
         krt_test_set_pool_limit(thread_counts[t]);
+        test_interrupt(thread_counts[t]);
         for (int always = 0; always < 2; ++always) {
             krt_test_always_parallel(always);
             test_random_chains();

@@ -332,7 +332,7 @@ static void test_interrupts(void)
     CHECK(committed && started == MANY - 1);
 
     status = interrupt(count_start, commit, stop_now);
-    CHECK(committed ? started == MANY - 1 : status == KRT_INTERRUPTED && started < MANY - 1);
+    CHECK(committed ? started == MANY - 1 : status == KRT_INTERRUPTED);
 }
 
 int main(void)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def array(*shape: int) -> np.ndarray:
 
 def chained(plan) -> int:
     """How many kernels of a plan, and of its bodies, are in chains."""
-    here = sum(chain.last - chain.first for chain in plan.chains)
+    here = sum(chain.end - chain.first for chain in plan.chains)
     return here + sum(chained(body) for body in plan.bodies)
 
 
@@ -71,7 +72,7 @@ def test_layers_of_members_are_a_chain() -> None:
     run = krt.jit(layers)
     plan = run.plan(*given)
     [chain] = plan.chains
-    assert (chain.first, chain.last) == (0, 3)
+    assert (chain.first, chain.end) == (0, 3)
     assert chain.slices >= found_by.FEWEST
     assert "slice by slice" in plan.explain()
     expected = np.float64(given[0])
@@ -216,23 +217,105 @@ def test_profiles_tell_of_each_kernel(threads, all_chains) -> None:
 
 
 def test_other_code_may_take_their_places(all_chains) -> None:
-    """Where it has other slices, the chain is none any more."""
+    """A chain is one where chunks share out the same, and again when they do again."""
     given = members(64, 256, 32, 3)
     run = krt.jit(layers)
     plan, expected = run.plan(*given), run(*given)[-1].numpy()
-    first = plan.kernels[0]
-    assert chained(plan) == 3
-    others = [
-        build([(first.ast, v.text)])[0]
-        for v in list(opened("CPU").renderer.variants(first.ast))[1:12]
-    ]
-    torn = False
-    for new in sorted(others, key=lambda new: not _alike(new, first)):
-        plan.exchange({plan.kernels[0]: new})
-        torn = torn or not _alike(new, first)
-        assert chained(plan) == (0 if torn else 3)
+    first, slices = plan.kernels[0], plan.chains[0].slices
+    found = {}
+    for variant in list(opened("CPU").renderer.variants(first.ast))[1:]:
+        [new] = build([(first.ast, variant.text)])
+        spans = {s: n * new.global_size[0] for s, n in new.chunk_bytes.items()}
+        fits = spans == {s: n * first.global_size[0] for s, n in first.chunk_bytes.items()}
+        fits = fits and math.gcd(new.global_size[0], slices) > 1
+        found.setdefault(fits, new)
+    assert set(found) == {True, False}
+    for fits in (True, False, True):
+        plan.exchange({plan.kernels[0]: found[fits]})
+        assert chained(plan) == (3 if fits else 0)
         np.testing.assert_allclose(run(*given)[-1].numpy(), expected, atol=1e-5)
+    plan.exchange({plan.kernels[0]: first})
+    assert plan.chains[0].slices == slices
+    plan.set_chunks(0, 1)
+    assert not plan.chains
+    assert "slice by slice" not in plan.explain()
 
 
-def _alike(new, old) -> bool:
-    return new.slices == old.slices and new.global_size == old.global_size
+def test_other_memory(all_chains) -> None:
+    """Arguments and buffers that lie elsewhere, and plans over other buffers."""
+    given = members(32, 200, 32, 3)
+    run = krt.jit(layers)
+    assert chained(run.plan(*given)) == 3
+    for _ in range(3):
+        x = np.concatenate([array(32, 200, 32), array(3, 200, 32)])[1:33]
+        out = run(x, *given[1:])
+        expected = x.astype(np.float64)
+        for w, have in zip(given[1:], out, strict=True):
+            expected = np.tanh(expected @ np.float64(w))
+            np.testing.assert_allclose(have.numpy(), expected, atol=2e-5)
+
+
+def test_epochs_over_members(all_chains, no_chains) -> None:
+    """Steps of `over` whose rows lie elsewhere in each."""
+    weights = [(krt.tensor(array(48, 32, 32)) * 0.2).realize() for _ in range(2)]
+
+    def losses():
+        total = krt.zeros(())
+
+        @krt.jit
+        def step(x):
+            h = layers(x, *weights)
+            total.assign(total + h[-1].square().mean())
+            return total, *h
+
+        rows = np.random.default_rng(1).standard_normal((240, 128, 32)).astype(np.float32)
+        out = step.over(rows, batch_size=48, shuffle=True, seed=1, epochs=2)
+        return [t.numpy().tobytes() for t in out], chained(step.plan(rows[:48]))
+
+    with no_chains:
+        expected, none = losses()
+    found, some = losses()
+    assert found == expected
+    assert some > none == 0
+
+
+@pytest.mark.parametrize("processors", [1, 2, 8, 9, 64, 1000])
+def test_any_number_of_processors(processors: int, monkeypatch) -> None:
+    monkeypatch.setattr(plans, "pool_limit", lambda: processors)
+    [chain] = krt.jit(layers).plan(*members(64, 512, 64, 3)).chains
+    assert chain.slices == 64
+
+
+def test_looking_for_them_is_linear(monkeypatch) -> None:
+    """Kernels with nothing in common are compared with those near them alone."""
+    pairs = []
+    compare = found_by._may_go_along
+    monkeypatch.setattr(found_by, "_may_go_along", lambda *ab: pairs.append(1) or compare(*ab))
+    monkeypatch.setattr(found_by, "_saved", lambda chain, _slices: pytest.fail("shares nothing"))
+    xs = [krt.tensor(array(1024, 256)) for _ in range(80)]
+    plan = krt.jit(lambda xs: [x.exp().tanh() for x in xs]).plan(xs)
+    kernels = sum(kernel.is_split for kernel in (op.kernel for op in plan.prepared_kernels))
+    assert kernels >= 80
+    assert 0 < len(pairs) <= kernels * found_by.LONGEST
+
+
+def test_long_programs_are_looked_through_fast(monkeypatch) -> None:
+    saved = []
+    count = found_by._saved
+
+    def counted(chain, slices):
+        saved.append(len(chain))
+        return count(chain, slices)
+
+    monkeypatch.setattr(found_by, "_saved", counted)
+    w = array(256, 256) * 0.05
+
+    def deep(x):
+        out = []
+        for _ in range(60):
+            x = (x @ w).tanh()
+            out.append(x.mean(-1))
+        return x, krt.stack(out, 0)
+
+    plan = krt.jit(deep).plan(array(256, 256))
+    assert sum(saved) <= len(plan.prepared_ops) * found_by.LONGEST**2

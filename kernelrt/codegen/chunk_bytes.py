@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kernelrt.codegen.tiling import Tiling
     from kernelrt.ir.uop import UOp
 
-__all__ = ["slices"]
+__all__ = ["chunk_bytes"]
 
 
-def slices(
+def chunk_bytes(
     info: Analysis, tiling: Tiling, lent: Mapping[UOp, tuple[UOp, UOp]]
 ) -> dict[int, int]:
     """Arguments that chunks share out among themselves.
@@ -37,8 +37,8 @@ def slices(
     Returns
     -------
     dict of int to int
-        Slots -> bytes of a slice: chunk `c` touches none of the argument but some of the bytes from
-        ``c`` to before ``c + 1`` times as many. Of slots that are not there a chunk may touch any.
+        Slots -> bytes: chunk `c` touches none of the argument but some of those from ``c`` to
+        before ``c + 1`` times as many. Of slots that are not there a chunk may touch any.
     """
     r = tiling.chunked
     if r is None or not is_fixed(r) or any(r in u.src[1:] for u in (*info.reduces, *info.locals)):

@@ -46,7 +46,7 @@ def random_arrays(kernel):
 
 
 def check(kernel) -> None:
-    """Each chunk alone, with other numbers in the slices of all others, gives the same."""
+    """Each chunk alone, with other numbers where all others have theirs, gives the same."""
     given = random_arrays(kernel)
     whole = [a.copy() for a in given]
     chunks = kernel.global_size[0]
@@ -55,7 +55,7 @@ def check(kernel) -> None:
     for chunk in RNG.choice(chunks, min(chunks, 4), replace=False):
         others = random_arrays(kernel)
         alone = [a.copy() for a in given]
-        for slot, nbytes in kernel.slices.items():
+        for slot, nbytes in kernel.chunk_bytes.items():
             mine = slice(chunk * nbytes, (chunk + 1) * nbytes)
             alone[slot].view(np.uint8)[:] = others[slot].view(np.uint8)
             alone[slot].view(np.uint8)[mine] = given[slot].view(np.uint8)[mine]
@@ -66,8 +66,8 @@ def check(kernel) -> None:
             changed = np.flatnonzero(found != was)
             if slot not in kernel.outs:
                 assert not changed.size
-            elif slot in kernel.slices:
-                nbytes = kernel.slices[slot]
+            elif slot in kernel.chunk_bytes:
+                nbytes = kernel.chunk_bytes[slot]
                 mine = slice(chunk * nbytes, (chunk + 1) * nbytes)
                 assert not changed.size or (changed[0] >= mine.start and changed[-1] < mine.stop)
                 np.testing.assert_array_equal(found[mine], whole[slot].view(np.uint8)[mine])
@@ -137,14 +137,14 @@ def test_what_is_shared_out() -> None:
     [product] = kernels_of(*_program("members of one batch"))
     chunks = product.global_size[0]
     [out], sizes = product.outs, {slot: size for slot, size, _ in product.params}
-    assert product.slices[out] == -(-48 // chunks) * sizes[out] // 48 * 4
-    whole = [slot for slot in sizes if slot not in product.slices]
+    assert product.chunk_bytes[out] == -(-48 // chunks) * sizes[out] // 48 * 4
+    whole = [slot for slot in sizes if slot not in product.chunk_bytes]
     assert [sizes[slot] for slot in whole] == [128 * 32]
 
     [shifted] = kernels_of(*_program("shifted rows"))
-    assert set(shifted.slices) == set(shifted.outs)
+    assert set(shifted.chunk_bytes) == set(shifted.outs)
     [turned] = kernels_of(*_program("rolled"))
-    assert set(turned.slices) == set(turned.outs)
+    assert set(turned.chunk_bytes) == set(turned.outs)
 
 
 def _program(name: str):
