@@ -17,7 +17,8 @@ Exchanges: TypeAlias = tuple[
     Sequence[tuple[object, str, object]],
 ]
 """Kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)`` as in OpTuple, and attributes as
-in Bindings. A chain stays one where they have as many chunks and slices as those before."""
+in Bindings; slices may be left out. What was made as a chain is one from then on if all its slices
+are equal."""
 
 class Table:
     """The prepared operations of a plan as flat C arrays, and whose turn it is to use them.

@@ -235,8 +235,8 @@ cdef class Exchange:
             raise errors.OutOfMemoryError("no memory to change a plan")
         for i in range(<size_t> len(rows)):
             self.where[i] = <size_t> integer(i, "op", rows[i][0])
-        self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, (), slices)
-                        for _, fn, vals, chunks, core_slot, cost_ns, slices in rows])
+        self.ops = Ops([(<int> KRT_KERNEL, fn, (), vals, chunks, core_slot, 0, cost_ns, (), *slices)
+                        for _, fn, vals, chunks, core_slot, cost_ns, *slices in rows])
 
     def __dealloc__(self):
         PyMem_Free(self.where)
