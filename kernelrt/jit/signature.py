@@ -263,7 +263,8 @@ def normalize(name: str, leaf: object) -> Any:
         return leaf
     if isinstance(leaf, np.generic):
         if isinstance(leaf, np.floating):
-            return float(leaf)
+            # A narrow one keeps its type, as it does without jit.
+            return np.asarray(leaf) if leaf.dtype.itemsize < 8 else float(leaf)
         return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
     if isinstance(leaf, np.ndarray):
         return _plain_array(name, leaf)

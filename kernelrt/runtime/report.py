@@ -139,7 +139,8 @@ def index_error(
     who = launch.label if origin is None else str(origin)
     takes = f"{least} to {size - 1}" if size else "none"
     text = f"index {index} is out of range for an axis of {size}: {who} takes {takes}"
-    loads = (n for n in toposort([check.src[0]]) if n.op is Op.LOAD)
+    # What is true or false chooses among indices, and is none itself.
+    loads = (n for n in toposort([check.src[0]]) if n.op is Op.LOAD and not n.dtype.is_bool)
     load = next(loads, None)
     if load is not None:
         place = launch.buffer_indices[load.src[0].arg[0]]

@@ -98,6 +98,8 @@ class TuningReport:
             f"{self.gain:.2f}x; {self.changed} of {len(self.kernels)} kernels changed in "
             f"{self.seconds:.1f} s"
         )
+        if not self.changed and not any(kernel.tried for kernel in self.kernels):
+            lines.append("no other code was tried in this time: give it a larger budget_seconds")
         return "\n".join(lines)
 
 

@@ -342,3 +342,11 @@ def test_a_plan_that_never_fits_ends_in_an_error(monkeypatch) -> None:
     monkeypatch.undo()
     f(np.ones(1, F32))
     assert w.grad.item() == 1
+
+
+@pytest.mark.parametrize("rows", [4, 256, 512, 3000])
+def test_an_index_error_names_where_the_index_was_read(rows: int) -> None:
+    """What says which targets are ignored is none, in whichever kernel it is computed."""
+    loss = krt.jit(krt.func.grad_and_value(lambda x, y: x.cross_entropy(y)))
+    with pytest.raises(krt.IndexBoundsError, match=rf"argument 'y' .*\({rows} int64\)"):
+        loss(np.zeros((rows, 5), np.float32), np.full(rows, 9))

@@ -253,3 +253,15 @@ def test_gradients_are_recorded_where_the_caller_records_them() -> None:
             assert asks(X)[0].item() == 21
     assert len(asks.plans) == 2
     assert "gradients are not recorded" in asks.explain()
+
+
+@pytest.mark.parametrize("number", [np.float16(1.5), np.float32(1.5), np.float64(1.5)])
+def test_floats_of_numpy_keep_their_type(number) -> None:
+    assert krt.jit(lambda c: c * 1)(number).dtype is krt.asarray(number).dtype
+
+    def scanned(start):
+        return krt.scan(lambda c, _: (c + 0.5, None), start, length=3)[0]
+
+    plain, jitted = scanned(krt.asarray(number)), krt.jit(scanned)(number)
+    assert (jitted.dtype, jitted.item()) == (plain.dtype, 3.0)
+    assert krt.jit(lambda c, x: c * x)(number, np.ones(2, np.float16)).dtype is krt.float16

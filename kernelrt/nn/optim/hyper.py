@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError, UnknownNameError
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import arguments
 
 if TYPE_CHECKING:
@@ -103,13 +104,21 @@ def _number(name: str, value: object) -> float:
     return float(value)
 
 
+def _named(value: object) -> str:
+    """What came in the place of a number, and what members of a population may have."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
+        return type(value).__name__
+    text = f"an array of shape {format_shape(shape)}"
+    if len(shape) == 1:
+        return f"{text}; it is one number for all members of a population"
+    return f"{text}; members of a population have numbers of their own in one of shape (members,)"
+
+
 def non_negative(name: str, value: object) -> float:
     """`value` as a finite float of at least 0, or an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise DTypeError(
-            f"{name}: expected a number, or an array of one for each member of a population, not "
-            f"{type(value).__name__}"
-        )
+        raise DTypeError(f"{name}: expected a number, not {_named(value)}")
     if not (0.0 <= value <= sys.float_info.max):
         raise ShapeError(f"{name}: expected a finite number of at least 0, not {value}")
     return float(value)
