@@ -89,8 +89,6 @@ static void push(krt_graph *graph, const krt_task *task)
     uint32_t slot = atomic_fetch_add_explicit(&graph->tail, 1, memory_order_relaxed);
     /* Sequentially consistent, hence also release: see krt_event. */
     atomic_store_explicit(&graph->ready[slot], task->op + 1, memory_order_seq_cst);
-    if (task->flags & FOLLOWS_CHAIN)
-        return; /* nothing is left to do of it: whoever pushes it comes round to it */
     krt_workers_notify((int)task->claims);
     krt_event_notify(&krt_caller_event);
 }

@@ -174,6 +174,8 @@ void krt_plan_destroy(krt_plan *plan);
  * stack is too small: see krt_plan_need_stack. */
 krt_status krt_plan_execute(krt_plan *plan, size_t *failed_op);
 
+/* When an op ran. Ops of a chain run in turns: of each it is its share of the time of all, as if one
+ * had run after the other, and the thread that began. */
 typedef struct krt_sample {
     int64_t start_ns; /* since the start of the plan */
     int64_t elapsed_ns;
@@ -181,9 +183,6 @@ typedef struct krt_sample {
     int64_t chunks; /* 0: the op did not run */
     int64_t runs;   /* how often it ran; else 0 */
 } krt_sample;
-
-/* Ops of a chain run in turns. What one of them has in its sample is its share of the time of all,
- * as if each had run after the other; the thread is that which began. */
 
 /* How many samples a profiled execution fills: one an op, and behind these, region by region and
  * body by body, those of the bodies, each followed by those of its own regions. */

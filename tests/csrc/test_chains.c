@@ -316,26 +316,33 @@ static void test_refusals(void)
     krt_op ops[3];
     krt_plan_destroy(make_plan(good, 3, quiet_host));
 
-    memcpy(ops, good, sizeof ops), ops[1].slices = 3;
-    refuse(ops, 3, 1, "slices");
-    memcpy(ops, good, sizeof ops), ops[1].slices = -4;
-    refuse(ops, 3, 1, "slices");
-    memcpy(ops, good, sizeof ops), ops[1].chunks = 0;
-    refuse(ops, 3, 1, "slices");
-    memcpy(ops, good, sizeof ops), ops[1].flags = 0;
-    refuse(ops, 3, 1, "slices");
-    memcpy(ops, good, sizeof ops), ops[1].flags |= KRT_COMMIT;
-    refuse(ops, 3, 1, "slices");
-    memcpy(ops, good, sizeof ops), ops[2].flags |= KRT_MAY_FAIL;
-    refuse(ops, 3, 2, "slices");
-    memcpy(ops, good, sizeof ops), ops[0].slices = 1;
-    refuse(ops, 3, 0, "slices");
-    memcpy(ops, good, sizeof ops), ops[2].slices = 8;
-    refuse(ops, 3, 2, "flags");
-    memcpy(ops, good, sizeof ops), ops[1].slices = 0;
-    refuse(ops, 3, 2, "flags");
-    memcpy(ops, good, sizeof ops), ops[1].flags |= KRT_FOLLOWS;
-    refuse(ops, 3, 1, "flags");
+    enum { SAFE = KRT_HOST_PARALLEL_SAFE, NEXT = SAFE | KRT_FOLLOWS };
+    static const struct {
+        size_t changed;
+        int64_t slices, chunks;
+        unsigned flags;
+        size_t refused;
+        const char *field;
+    } cases[] = {
+        {0, 1, 1, 0, 0, "slices"},
+        {1, 3, 8, SAFE, 1, "slices"},
+        {1, -4, 8, SAFE, 1, "slices"},
+        {1, 4, 0, SAFE, 1, "slices"},
+        {1, 4, 8, 0, 1, "slices"},
+        {1, 4, 8, SAFE | KRT_COMMIT, 1, "slices"},
+        {2, 4, 8, NEXT | KRT_MAY_FAIL, 2, "slices"},
+        {2, 8, 8, NEXT, 2, "flags"},
+        {1, 0, 8, SAFE, 2, "flags"},
+        {1, 4, 8, NEXT, 1, "flags"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; ++i) {
+        memcpy(ops, good, sizeof ops);
+        krt_op *op = ops + cases[i].changed;
+        op->slices = cases[i].slices;
+        op->chunks = cases[i].chunks;
+        op->flags = cases[i].flags;
+        refuse(ops, 3, cases[i].refused, cases[i].field);
+    }
     refuse(&second, 1, 0, "deps");
     memcpy(ops, good, sizeof ops), ops[2].deps = on_outside;
     refuse(ops, 3, 2, "deps");
