@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from kernelrt._dispatch import PlanCore
@@ -46,7 +46,6 @@ class PlanAccessors(PlanCore):
 
     _ops: list[PreparedOp]
     _chains: list[Chain]
-    _made_chains: list[Chain]
     _parts: PlanParts
     _memory: PlanMemory
     _table: VariableTable
@@ -141,9 +140,8 @@ class PlanAccessors(PlanCore):
     @property
     def chains(self) -> tuple[Chain, ...]:
         """Kernels that go slice by slice: one slice of all of a chain, then the next."""
-        if self.released:
-            return tuple(self._chains)
-        return tuple(chain for chain in self._chains if self.slices(chain.first) == chain.slices)
+        now = (replace(chain, slices=self.slices(chain.first)) for chain in self._chains)
+        return tuple(chain for chain in now if chain.slices)
 
     @property
     def bodies(self) -> tuple[ExecutionPlan, ...]:

@@ -29,10 +29,9 @@ __all__ = ["Chain", "find_chains", "rechained"]
 
 #: A chain has so many slices at least, as its share of a cache is to be small,
 FEWEST: Final = 16
-#: and so many for each processor, so that none waits long for the last slices of others. No kernel
-#: has more chunks than MOST (``codegen.chunking.MOST_CHUNKS``).
+#: and so many for each processor, where kernels have as many chunks: so none waits long for the
+#: last slices of others.
 FOR_EACH: Final = 8
-MOST: Final = 64
 #: A chain has so many ops at most, so that looking for chains takes no longer than there are ops.
 LONGEST: Final = 32
 
@@ -113,8 +112,9 @@ def find_chains(
     list of Chain
         Apart from each other, in order.
     """
-    fewest = max(FEWEST, min(FOR_EACH * processors, MOST))
-    links = [None if apart(op) else _link(op, region, fewest) for op in ops]
+    links = [None if apart(op) else _link(op, region) for op in ops]
+    most = max((link.chunks for link in links if link is not None), default=0)
+    fewest = max(FEWEST, min(FOR_EACH * processors, most))
     bounds = [_bound(links, i) for i in range(len(links))]
     found: list[Chain] = []
     at = 0
@@ -135,7 +135,7 @@ def rechained(
     """
     found = []
     for chain in chains:
-        links = [_link(ops[i], region, 2) for i in chain.members]
+        links = [_link(ops[i], region) for i in chain.members]
         known = [link for link in links if link is not None]
         slices = math.gcd(chain.slices, *(link.chunks for link in known))
         pairs = itertools.combinations(known, 2)
@@ -144,11 +144,11 @@ def rechained(
     return found
 
 
-def _link(op: PreparedOp, region: Callable[[int], Region], fewest: int) -> _Link | None:
+def _link(op: PreparedOp, region: Callable[[int], Region]) -> _Link | None:
     if not isinstance(op, PreparedKernel) or op.kernel.vars or op.kernel.target is None:
         return None
     chunks = op.kernel.global_size[0]
-    if not isinstance(chunks, int) or chunks < fewest or not op.kernel.chunk_bytes:
+    if not isinstance(chunks, int) or not op.kernel.chunk_bytes:
         return None
     accesses = tuple(
         _Access(region(b), slot in op.output_indices, op.kernel.chunk_bytes.get(slot, 0) * chunks)

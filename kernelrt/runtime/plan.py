@@ -52,7 +52,7 @@ class ExecutionPlan(PlanAccessors):
         ]
         self._parts = parts
         self._memory = PlanMemory(parts, self._ops)
-        self._made_chains = self._chains = find_chains(
+        self._chains = find_chains(
             self._ops, lambda op: table.is_apart(op, parts), self._memory.region, pool_limit()
         )
         self._table = VariableTable(self._ops)
@@ -357,11 +357,10 @@ class ExecutionPlan(PlanAccessors):
                 attributes.append((op, "kernel", new))
                 changed.add(i)
         count = len(changed)
-        chains = rechained(self._made_chains, ops, self._memory.region)
-        for chain in {*self._chains} ^ {*chains}:
+        chains = rechained(self._chains, ops, self._memory.region)
+        for chain in {*self.chains} ^ {*chains}:
             changed.update(chain.members)
         attributes += [
-            (self, "_chains", chains),
             (self, "_parts", replace(self._parts, ops=parts)),
             (self, "_table", VariableTable(ops)),
         ]

@@ -301,25 +301,3 @@ def test_looking_for_them_is_linear(monkeypatch) -> None:
     kernels = sum(kernel.is_split for kernel in (op.kernel for op in plan.prepared_kernels))
     assert kernels >= 80
     assert 0 < len(pairs) <= kernels * found_by.LONGEST
-
-
-def test_long_programs_are_looked_through_fast(monkeypatch) -> None:
-    saved = []
-    count = found_by._saved
-
-    def counted(chain, slices):
-        saved.append(len(chain))
-        return count(chain, slices)
-
-    monkeypatch.setattr(found_by, "_saved", counted)
-    w = array(256, 256) * 0.05
-
-    def deep(x):
-        out = []
-        for _ in range(60):
-            x = (x @ w).tanh()
-            out.append(x.mean(-1))
-        return x, krt.stack(out, 0)
-
-    plan = krt.jit(deep).plan(array(256, 256))
-    assert sum(saved) <= len(plan.prepared_ops) * found_by.LONGEST**2
