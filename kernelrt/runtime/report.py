@@ -139,9 +139,7 @@ def index_error(
     who = launch.label if origin is None else str(origin)
     takes = f"{least} to {size - 1}" if size else "none"
     text = f"index {index} is out of range for an axis of {size}: {who} takes {takes}"
-    # What is true or false chooses among indices, and is none itself.
-    loads = (n for n in toposort([check.src[0]]) if n.op is Op.LOAD and not n.dtype.is_bool)
-    load = next(loads, None)
+    load = next(_read(check.src[0]), None)
     if load is not None:
         place = launch.buffer_indices[load.src[0].arg[0]]
         buffer = buffers[place]
@@ -152,6 +150,20 @@ def index_error(
     error = IndexBoundsError(text)
     error.index, error.size = index, size
     return error
+
+
+def _read(index: UOp) -> Iterator[UOp]:
+    """The LOADs of arguments that `index` is made of; conditions only choose among indices."""
+    pending, seen = [index], {index}
+    while pending:
+        node = pending.pop()
+        if node.op is Op.LOAD:
+            if node.src[0].op is Op.PARAM:
+                yield node
+            continue
+        values = node.src[1:] if node.op is Op.WHERE else node.src
+        pending += [s for s in reversed(values) if s not in seen]
+        seen.update(values)
 
 
 def summary(plan: ExecutionPlan, parts: PlanParts) -> str:

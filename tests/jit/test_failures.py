@@ -350,3 +350,11 @@ def test_an_index_error_names_where_the_index_was_read(rows: int) -> None:
     loss = krt.jit(krt.func.grad_and_value(lambda x, y: x.cross_entropy(y)))
     with pytest.raises(krt.IndexBoundsError, match=rf"argument 'y' .*\({rows} int64\)"):
         loss(np.zeros((rows, 5), np.float32), np.full(rows, 9))
+
+
+def test_an_index_error_names_no_condition() -> None:
+    """Neither what is compared with a number of floats, nor where an index of an index was read."""
+    table, weights = np.arange(4), np.ones(3, np.float32)
+    pick = krt.jit(lambda x, i, w, t: x[krt.where(w > 0.5, t[i], 0)])
+    with pytest.raises(krt.IndexBoundsError, match=r"argument 't' of"):
+        pick(np.zeros(3, np.float32), np.array([0, 3, 1]), weights, table)
