@@ -67,3 +67,40 @@ def test_vectors_go_along_the_outputs() -> None:
     (kernel,) = [launch.kernel for launch in product.profile(x, g) if launch.flops > 4096]
     lanes = kernel.target.vector_bits // 32
     assert f"vectors of {lanes}" in kernel.loops()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32"])
+@pytest.mark.parametrize("parts", [2, 3, 4, 5, 7, 9])
+@pytest.mark.parametrize("rows", [0, 1, 15, 16, 17, 1000])
+def test_numbers_that_are_put_side_by_side(rows: int, parts: int, dtype: str) -> None:
+    """States of a few numbers each: no store is contiguous."""
+    x = (RNG.standard_normal((rows, parts)) * 9).astype(dtype)
+
+    def step(x):
+        columns = x.unbind(-1)
+        turned = [a * 3 - b * b for a, b in zip(columns, (*columns[1:], columns[0]), strict=True)]
+        return krt.stack(turned, -1)
+
+    wide = x.astype(np.float64)
+    found = krt.jit(step)(x)
+    np.testing.assert_allclose(
+        found.numpy(), wide * 3 - np.roll(wide, -1, 1) ** 2, rtol=1e-5, atol=1e-4
+    )
+
+
+def test_vectors_go_along_what_is_put_side_by_side() -> None:
+    state = krt.rand(4096, 4)
+
+    def step(state):
+        x, v, angle, spin = state.unbind(-1)
+        turn = (angle.sin() - v.cos() * spin) / (1 + angle.cos())
+        return krt.stack([x + v, v + turn, angle + spin, (spin + turn).exp()], -1)
+
+    [kernel] = krt.jit(step).plan(state).kernels
+    assert f"vectors of {kernel.target.vector_bits // 32}" in kernel.loops()
+
+
+def test_copies_that_are_put_side_by_side() -> None:
+    swap = krt.jit(lambda x: krt.stack([*reversed(x.unbind(-1))], -1))
+    x = RNG.standard_normal((512, 4)).astype(np.float32)
+    np.testing.assert_array_equal(swap(x).numpy(), x[:, ::-1])

@@ -19,6 +19,8 @@ def population():
 def test_a_norm_is_one_number_for_all(population) -> None:
     with pytest.raises(krt.DTypeError, match=r"max_norm: .*shape \(4,\); it is one number for all"):
         population.clip_grad_norm_(np.ones(4))
+    with pytest.raises(krt.DTypeError, match=r"max_norm: .*shape \(\); pass its item"):
+        population.clip_grad_norm_(np.array(1.0))
     with pytest.raises(krt.DTypeError, match="max_norm: expected a number, not str"):
         population.clip_grad_norm_("1")
 

@@ -110,6 +110,8 @@ def _named(value: object) -> str:
     if not isinstance(shape, tuple):
         return type(value).__name__
     text = f"an array of shape {format_shape(shape)}"
+    if not shape:
+        return f"{text}; pass its item()"
     if len(shape) == 1:
         return f"{text}; it is one number for all members of a population"
     return f"{text}; members of a population have numbers of their own in one of shape (members,)"
