@@ -207,8 +207,8 @@ def _saved(chain: Sequence[_Link], slices: int) -> float:
     """Cycles that are estimated to be saved where `chain` goes slice by slice, on one processor.
 
     Traffic counts although computing hides most of it by the cost model: an update of 64 agents
-    (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a sixth on two, and all
-    that its chains do is products. That all wait for what one of them waits for is not counted.
+    (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a sixth on two, and
+    all that its chains do is products. That all wait for what one of them waits for is not counted.
     """
     costs = chain[0].costs
     apart = [0, *itertools.accumulate(link.shared + link.whole for link in chain)]
