@@ -36,16 +36,29 @@ def steps() -> int:
     return len(digits()[1]) // NETWORK.batch
 
 
-@functools.cache
 def _step() -> Any:
-    """The jitted step of one model: where a gradient has been zero for long, its momentum is
-    subnormal, which takes longer, and sides that are compared are to find the same.
+    """The jitted step of one model, as before any training.
+
+    It is one for all sides: where a gradient has been zero for long, its momentum is subnormal,
+    which takes longer, and sides that are timed in turns are to find the same.
     """
+    from kernelrt import nn
+
+    step, root, initial = _trained()
+    nn.load_state_dict(root, initial)
+    return step
+
+
+@functools.cache
+def _trained() -> tuple[Any, object, dict[str, np.ndarray[Any, Any]]]:
+    """The step, what it trains, and the values of that before the first."""
     import kernelrt as krt
     from kernelrt import nn
 
     model = kernelrt_side.model_of(NETWORK)
     optimizer = nn.optim.Adam(nn.parameters(model), lr=NETWORK.lr)
+    root = [model, optimizer]
+    initial = {name: value.numpy().copy() for name, value in nn.state_dict(root).items()}
 
     @krt.jit
     def step(x: krt.Tensor, y: krt.Tensor) -> krt.Tensor:
@@ -55,7 +68,7 @@ def _step() -> Any:
         optimizer.step()
         return loss
 
-    return step
+    return step, root, initial
 
 
 def whole(*, epochs: int = EPOCHS, shuffle: bool = True) -> Call:
