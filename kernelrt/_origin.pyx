@@ -4,6 +4,7 @@
 from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF
 
+import contextlib
 import os
 
 cdef extern from *:
@@ -24,9 +25,10 @@ cdef enum:
     USER = 0
     TENSOR = 1
     OTHER = 2
+    BETWEEN = 3  # of nobody: what enters and leaves contexts that are written as generators
 
 cdef str PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-cdef dict rooms = {}
+cdef dict rooms = {contextlib.contextmanager.__code__.co_filename: BETWEEN}
 #: How many traces and schedules there were: what was written before one is older than it.
 cdef long epoch = 0
 
@@ -68,7 +70,7 @@ def here(object scope):
         if caller is None:
             if room == TENSOR:
                 method = code
-            else:
+            elif room == OTHER:
                 caller = code
         try:
             back = PyFrame_GetBack(frame)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.jit.once import called_once
 from kernelrt.tensor import Tensor, Trace, build, hints, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
@@ -27,19 +28,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kernelrt.ir import UOp
+    from kernelrt.jit.once import Purpose
 
 __all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "made_once", "mode",
            "node_of", "own", "plain_tree", "refuse_changes", "told", "turn_of"]  # fmt: skip
 
 
 @contextlib.contextmanager
-def mode() -> Iterator[Trace]:
-    """The trace that is active, or one for as long as bodies are called."""
-    if state.local.trace is not None:
-        yield state.local.trace
-    else:
-        with Trace() as trace:
-            yield trace
+def mode(purpose: Purpose, *bodies: Body) -> Iterator[Trace]:
+    """The trace that is active, or one for as long as bodies are called.
+
+    Raises
+    ------
+    JitError
+        They set something else than tensors, once for all that they are called for.
+    """
+    functions = [body.function for body in bodies]
+    with contextlib.ExitStack() as stack:
+        trace = state.local.trace
+        if trace is None:
+            trace = stack.enter_context(Trace())
+        name = f"a function of {bodies[0].name}"
+        stack.enter_context(called_once(trace, purpose, name, functions))
+        yield trace
 
 
 # ---- nested tensors
@@ -151,8 +162,8 @@ class Body:
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         if not callable(function):
             raise DTypeError(f"{name}: expected a function, not {type(function).__name__}")
-        self._name = name
-        self._function = function
+        self.name = name
+        self.function = function
         self._bare: dict[UOp, UOp] = {}
 
     def tensor(self, made: Slot, first: UOp) -> Tensor:
@@ -194,11 +205,11 @@ class Body:
         """
         made = Traced()
         with trace.within(begin) as inner:
-            made.result = self._function(*args)
+            made.result = self.function(*args)
             nodes = [node_of(t) for t in taken(made.result)]
         if inner.found or inner.left:
             raise GradientError(
-                f"{self._name}: the body "
+                f"{self.name}: the body "
                 + ("adds to gradients from before" if inner.found else "leaves gradients behind")
                 + ", which would be those of one turn; call zero_grad() of the optimizer in it, "
                 "before backward(), and step() behind, or give back what krt.func.grad gives"

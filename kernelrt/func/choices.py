@@ -25,6 +25,7 @@ from kernelrt.func.bodies import (
 from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting, rebuilt
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
+from kernelrt.jit.once import BRANCHES
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.assign import assign_all
@@ -62,6 +63,8 @@ def cond(
     ------
     DTypeError, ShapeError
         The condition is no bool or not of shape (), or what the functions give differs.
+    JitError
+        A function reads a value, or sets something else than tensors, whichever is chosen.
 
     Examples
     --------
@@ -99,7 +102,7 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
 
     Raises
     ------
-    DTypeError, ShapeError
+    DTypeError, ShapeError, JitError
         As of :func:`cond`.
 
     Examples
@@ -133,24 +136,20 @@ def _choose(
     since = regions.newest()
     graphs: list[Traced] = []
     trees: list[Any] = []
-    carry: Carry | None = None
-    for function in branches:
-        made = Body(name, function)
-        if carry is None:
-            carry = Carry(name, made, tuple(operands))
+    bodies = [Body(name, function) for function in branches]
+    carry = Carry(name, bodies[0], tuple(operands))
 
-        def taken(result: Any) -> list[Tensor]:
-            tree = plain_tree(result, f"{name}: result")
-            trees.append(tree)
-            if len(trees) > 1:
-                return _like_first(name, trees[0], tree)
-            return leaves_of(tree)
+    def taken(result: Any) -> list[Tensor]:
+        tree = plain_tree(result, f"{name}: result")
+        trees.append(tree)
+        if len(trees) > 1:
+            return _like_first(name, trees[0], tree)
+        return leaves_of(tree)
 
-        with mode() as trace:
-            graph = made.call(trace, carry.given(made), (), taken)
-            carry.note_roots(trace, graph)
-        graphs.append(graph)
-    assert carry is not None
+    with mode(BRANCHES, *bodies) as trace:
+        for made in bodies:
+            graphs.append(made.call(trace, carry.given(made), (), taken))
+            carry.note_roots(trace, graphs[-1])
     changed: dict[int, Tensor] = {id(t): t for g in graphs for t, _ in g.states}
     tensors = list(changed.values())
     with state.no_grad():

@@ -25,6 +25,7 @@ from kernelrt.func.bodies import (
 from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import is_static
+from kernelrt.jit.once import TURNS
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
@@ -82,7 +83,8 @@ def scan(
     DTypeError
         It changes a type, or gives back something else than pairs of nested tensors.
     JitError
-        It reads a value, which no turn has yet.
+        It reads a value, which no turn has yet, or sets what turns would have to set again, such as
+        an attribute or a count.
     IndexBoundsError
         When it is computed: an index is out of range; it says in which turn. State is as before.
 
@@ -113,7 +115,7 @@ def scan(
         nested[:] = [y]
         return [*new, *leaves_of(y)]
 
-    with mode() as trace:
+    with mode(TURNS, made) as trace:
         args = carry.given(made), rebuilt(arrays, [
             made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
         ])
@@ -242,7 +244,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def taken(result: Any) -> list[Tensor]:
         return check_carry("fori_loop", "carry", carry.tree, result)
 
-    with mode() as trace:
+    with mode(TURNS, made) as trace:
         args = Tensor._of(turn), carry.given(made)
         graph = turn_of(trace, made, carry, args, taken)
     triples = carry.triples(graph)
@@ -326,7 +328,7 @@ def while_loop(
     def taken(result: Any) -> list[Tensor]:
         return check_carry("while_loop", "carry", carry.tree, result)
 
-    with mode() as trace:
+    with mode(TURNS, made, asked) as trace:
         graph = turn_of(trace, made, carry, (carry.given(made),), taken)
         test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
     refuse_changes("while_loop: cond", test)

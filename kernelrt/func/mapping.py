@@ -11,6 +11,7 @@ from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, Variabl
 from kernelrt.func.trees import mapped
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
+from kernelrt.jit.once import MEMBERS, called_once
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import integer
@@ -74,7 +75,8 @@ def vmap(
         Sizes of axes disagree, an axis is out of range, `in_axes` or `out_axes` are not nested as
         what they are of, or a result with the axis None depends on the members.
     JitError
-        `f` reads a value, or assigns what depends on the members to a tensor that is no argument.
+        `f` reads a value, assigns what depends on the members to a tensor that is no argument, or
+        sets what it would have to set again for each member, such as an attribute or a count.
 
     Examples
     --------
@@ -195,7 +197,8 @@ class _Mapping:
                 _replaced(arg, axis, inside)
                 for arg, axis in zip(self._args, self._axes, strict=True)
             ]
-            out = self._f(*args, **kwargs)
+            with called_once(trace, MEMBERS, "the function that vmap calls", [self._f]):
+                out = self._f(*args, **kwargs)
             results = list(_with_axes(out, out_axes, "the result", "out_axes"))
             for path, leaf, _ in results:
                 if leaf is not None and not isinstance(leaf, Tensor):

@@ -7,6 +7,7 @@ generator tells by its state whether it was used.
 from __future__ import annotations
 
 import random
+import types
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ from kernelrt.ir.origin import resolve
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from kernelrt.jit.once import Purpose
+
 __all__ = ["Draws"]
 
 
@@ -29,21 +32,31 @@ class Draws:
     Parameters
     ----------
     reached : iterable of (str, object)
-        What the function reaches, with names; generators are picked out.
+        What the function reaches, with names; generators and their methods are picked out.
+    shared : bool
+        Whether those of the process that Python and NumPy have are looked at in any case.
     """
 
-    def __init__(self, reached: Iterable[tuple[str, object]]) -> None:
+    def __init__(self, reached: Iterable[tuple[str, object]], *, shared: bool = True) -> None:
         # NumPy loads its own when first asked, which an import of kernelrt need not wait for; and
         # with them modules that a handler's first computation needs whole.
         load("numpy.random")
         kinds = np.random.Generator, np.random.RandomState, random.Random
+        draws: tuple[Any, Any] = random.random, np.random.rand
+        modules = {random: draws[0].__self__, np.random: draws[1].__self__}
         found: dict[int, tuple[str, Any]] = {
-            id(value): (name, value) for name, value in reached
-            # That of the system has no state, so nothing tells whether it was used.
-            if isinstance(value, kinds) and not isinstance(value, random.SystemRandom)
+            id(own): (module.__name__, module) for module, own in modules.items() if shared
         }
-        shared: tuple[tuple[str, Any], ...] = (("random", random), ("numpy.random", np.random))
-        self._sources = (*shared, *found.values())
+        methods = types.BuiltinMethodType, types.MethodType
+        for name, value in reached:
+            of = value.__self__ if isinstance(value, methods) else value
+            if isinstance(of, types.ModuleType):
+                if of in modules:
+                    found[id(modules[of])] = of.__name__, of
+            # That of the system has no state, so nothing tells whether it was used.
+            elif isinstance(of, kinds) and not isinstance(of, random.SystemRandom):
+                found.setdefault(id(of), (name, of))
+        self._sources = tuple(found.values())
         self._before: list[Any] = [None] * len(self._sources)
 
     def begin(self) -> None:
@@ -57,8 +70,8 @@ class Draws:
     def leave_out(self, places: Iterable[int]) -> None:
         """Take what was drawn until now at `places` for what others drew, as handlers do."""
         for i in places:
-            while self._has_drawn(i):  # a handler may draw meanwhile
-                self._before[i] = _state(self._sources[i][1])
+            while (state := _state(self._sources[i][1])) != self._before[i]:
+                self._before[i] = state  # and looked at again: a handler may draw meanwhile
 
     def _has_drawn(self, i: int) -> bool:
         while True:
@@ -66,8 +79,9 @@ class Draws:
             if before is self._before[i]:  # no handler has come in between
                 return bool(state != before)
 
-    def tell(self, name: str) -> None:
+    def tell(self, name: str, purpose: Purpose) -> None:
         """Warn of each generator that the function, which is called `name`, has drawn from."""
+        wrong, afresh = purpose.drawing
         for i, (source, _) in enumerate(self._sources):
             if not self._has_drawn(i):
                 continue
@@ -75,24 +89,24 @@ class Draws:
             origin = None if found is None else resolve(found)
             warnings.warn_explicit(
                 f"{source}: {name} draws random numbers from it while it is traced; they become "
-                "part of the program, and replays repeat them. Draw with kernelrt.rand and its "
-                "kin, which draw afresh in each call, or outside, and pass them as arguments",
+                f"part of the program, and {wrong}. Draw with kernelrt.rand and its kin, which "
+                f"draw afresh {afresh}, or outside, and {purpose.passing}",
                 KernelrtWarning,
                 *(("", 0) if origin is None else (origin.file, origin.line)),
             )
 
 
-def _state(generator: Any) -> str | tuple[Any, ...]:
+def _state(generator: Any) -> object:
     """What changes with each draw."""
     if generator is random or isinstance(generator, random.Random):
-        found: tuple[Any, ...] = generator.getstate()
-        return found
+        return generator.getstate()
     if isinstance(generator, np.random.Generator):
-        state = generator.bit_generator.state
-    else:
-        state = generator.get_state(legacy=False)
-    return repr({**state, "state": {k: _exact(v) for k, v in state["state"].items()}})
+        return _exact(generator.bit_generator.state)
+    return _exact(generator.get_state(legacy=False))
 
 
-def _exact(value: Any) -> Any:
-    return value.tobytes() if isinstance(value, np.ndarray) else value
+def _exact(state: Any) -> object:
+    """What a nested state holds, as something that compares."""
+    if isinstance(state, dict):
+        return {key: _exact(value) for key, value in state.items()}
+    return state.tobytes() if isinstance(state, np.ndarray) else state

@@ -1,7 +1,8 @@
 """What a function reaches beside its arguments, compared before and after it is traced.
 
-Replays run no Python: an attribute that the function sets is set once, while it is traced, to a
-tensor without a value or to the number that came first. So a trace that does so ends in an error.
+Replays and turns of loops run no Python: an attribute that the function sets is set once, while it
+is traced, to a tensor without a value or to the number that came first. So a trace that does so
+ends in an error.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kernelrt.jit.bytecode import Named
+    from kernelrt.jit.once import Purpose
 
 __all__ = ["Surroundings"]
 
@@ -44,6 +46,7 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {
     "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",
 }
+_COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
 _GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
 
@@ -99,16 +102,20 @@ class Surroundings:
 
     Parameters
     ----------
-    fn : callable
-        Its closure, its defaults, the globals that it names, and the object that it is a method
-        of are followed, and from there attributes and items.
-    arguments : iterable of (str, object)
-        Arguments by name; what is in them is followed, too.
+    *roots : (str, object)
+        Functions, without a name, and arguments by name. The closures of functions, their
+        defaults, the globals that they name, and the objects that they are methods of are followed,
+        and from there, and from arguments, attributes and items.
+    most : int
+        How many containers are looked at; what lies further away goes unseen.
+    longest : int, optional
+        Containers with more items go unseen.
     """
 
     def __init__(
-        self, fn: Callable[..., object], arguments: Iterable[tuple[str, object]] = ()
+        self, *roots: tuple[str, object], most: int = MOST_CONTAINERS, longest: int | None = None
     ) -> None:
+        self._most, self._longest = most, longest
         self._codes: list[types.CodeType] = []
         self._held: dict[str, list[tuple[str, object]]] = {}
         self._idle = False
@@ -120,11 +127,20 @@ class Surroundings:
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         self._cells: list[tuple[str, types.CellType]] = []
         self._candidates: list[tuple[str, object, object]] = []
-        mentioned = self._follow([("", fn), *arguments])
+        mentioned = self._follow(roots)
         self._names = self._current_names()
         for name, value, attribute in self._candidates:
             if attribute is None or attribute in mentioned:
                 self._numbers.setdefault(name, value)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether only code of libraries may run."""
+        return not self._codes
+
+    def mentions(self, name: str) -> bool:
+        """Whether code that may run reads a global or an attribute of that name."""
+        return any(name in (*known.reads, *known.attributes) for known in map(named, self._codes))
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -187,20 +203,21 @@ class Surroundings:
                 ):
                     yield Noted(holder, key, value)
 
-    def check(self, name: str, made: Callable[[object], bool]) -> None:
-        """Raise JitError if anything was set that replays of `name` would have to set again.
+    def check(self, name: str, purpose: Purpose, made: Callable[[object], bool]) -> None:
+        """Raise JitError if anything was set that is to be set more often than this once.
 
         Parameters
         ----------
         name : str
             What the function is called.
+        purpose : Purpose
+            What it is called for.
         made : callable
             Whether an object is a tensor that was made by the trace.
         """
         complaint = self.restore(made)
         if complaint is not None:
-            path, key, before, after = complaint
-            raise JitError(self._text(name, path, key, before, after))
+            raise JitError(self._text(name, purpose, *complaint))
 
     def restore(
         self, made: Callable[[object], bool]
@@ -225,7 +242,9 @@ class Surroundings:
                 put(binding.names, name, was)
         return found
 
-    def _text(self, name: str, path: str, key: object, before: object, after: object) -> str:
+    def _text(
+        self, name: str, purpose: Purpose, path: str, key: object, before: object, after: object
+    ) -> str:
         where = self._line(key)
         line = f" ({where})" if where else ""
         number = isinstance(after, _NUMBERS)
@@ -235,14 +254,15 @@ class Surroundings:
             or not isinstance(before, Tensor | Module) else "sets it to another one"
         )
         way = (
-            "count outside of the function, or keep the number in a tensor made outside, as in "
+            f"{purpose.counting}, or keep the number in a tensor made outside, as in "
             f"krt.tensor({short(before)}), and assign() to that"
             if number else
-            f"write {path}.assign(...), which replays repeat, or return the tensor and set "
-            "it outside" if isinstance(before, Tensor) else
-            "return the tensor and keep it outside, or make one outside and assign() to it"
+            (f"write {path}.assign(...), {purpose.assigning}, or " if purpose.assigning else "")
+            + purpose.keeping.format(verb="set")
+            if isinstance(before, Tensor) else
+            purpose.keeping.format(verb="keep") + ", or make one outside and assign() to it"
         )
-        return f"{path}: {name} {told}{line}, which replays cannot repeat; {way}"
+        return f"{path}: {name} {told}{line}, {purpose.missing}; {way}"
 
     def _line(self, key: object) -> str:
         """Where the function, or one that it calls, sets something of that name."""
@@ -262,7 +282,7 @@ class Surroundings:
 
     # ---- looking around
 
-    def _follow(self, found: list[tuple[str, object]]) -> set[str]:
+    def _follow(self, found: Iterable[tuple[str, object]]) -> set[str]:
         """Look at what may run, then at the rest; the attributes that the former mentions.
 
         A method may run where code that may run mentions its name. Variables that only other
@@ -286,7 +306,7 @@ class Surroundings:
 
     def _has_room(self) -> bool:
         """Whether there are not too many containers to look at."""
-        return len(self._places) < MOST_CONTAINERS
+        return len(self._places) < self._most
 
     def _drain(self, queue: deque[tuple[str, object]]) -> None:
         while queue and self._has_room():
@@ -298,6 +318,8 @@ class Surroundings:
                 queue.extend(self._function(value))
             elif isinstance(value, types.MethodType):
                 queue.extend((("self", value.__self__), (path, value.__func__)))
+            elif isinstance(value, types.BuiltinMethodType):
+                queue.append((f"{path}.__self__", value.__self__))
             elif isinstance(value, functools.partial):
                 names = (*value.args, *value.keywords.values())
                 queue.extend((path or "self", item) for item in (value.func, *names))
@@ -311,6 +333,10 @@ class Surroundings:
                 queue.extend(self._container(path, value))
 
     def _container(self, path: str, value: object) -> Iterator[tuple[str, object]]:
+        if self._longest is not None and isinstance(value, _COLLECTIONS) and (
+            len(value) > self._longest
+        ):
+            return
         place = _Place(path, value)
         self._places.append(place)
         for key, item in place.before.items():
@@ -417,12 +443,14 @@ def _inside(value: object) -> Iterator[object]:
 
 def _is_leaf(value: object) -> bool:
     """Whether nothing is looked for in `value`."""
-    if isinstance(value, dict | list | tuple | set | frozenset | deque | types.CellType):
+    if isinstance(value, (*_COLLECTIONS, types.CellType)):
         return False
     if isinstance(value, types.FunctionType):
         return _root(value.__module__) in _STANDARD
     if isinstance(value, types.MethodType | functools.partial | Module | Optimizer | Group):
         return False
+    if isinstance(value, types.BuiltinMethodType):
+        return not isinstance(value.__self__, _COLLECTIONS)
     if isinstance(value, types.ModuleType):
         return _is_library(value)
     if isinstance(value, type):

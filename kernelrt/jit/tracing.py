@@ -15,7 +15,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
-from kernelrt.jit.draws import Draws
+from kernelrt.jit.once import REPLAYS, observed
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
 from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.watch import Watch
@@ -114,7 +114,7 @@ def trace(
     current = Trace()
     try:
         active[key] = name
-        with current, modes.observe() as observed:
+        with current, modes.observe() as asked:
             pairs = [
                 _placeholder(i, *both, current.numbers)
                 for i, both in enumerate(zip(specs, leaves, strict=True))
@@ -133,20 +133,12 @@ def trace(
             given = [(path, value, value._uop) for path, (_, value) in
                      zip(call.leaves, pairs, strict=True) if isinstance(value, Tensor)]
 
-            def made(value: object) -> bool:
-                return isinstance(value, Tensor) and (value._born is current or id(value) in own)
-
-            around = Surroundings(fn, zip(call.names, (*args, *kwargs.values()), strict=True))
-            draws = current.draws = Draws(around.reached())
-            draws.begin()
-            try:
-                with _same_mode(name):
-                    template, named = flatten(fn(*args, **kwargs), "result")
-            except BaseException:
-                around.restore(made)
-                raise
-            around.check(name, made)
-            draws.tell(name)
+            around = Surroundings(
+                ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
+            )
+            watched = observed(current, REPLAYS, name, around, lambda value: id(value) in own)
+            with watched, _same_mode(name):
+                template, named = flatten(fn(*args, **kwargs), "result")
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
             marked = [tensor._recorded() for tensor in tensors]
@@ -158,7 +150,7 @@ def trace(
             values = (value for _, value in commits)
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = {node.arg for node in graph if node.op is Op.BUFFER}
-            noted = [*modes.noted(observed), *around.noted(sources)]
+            noted = [*modes.noted(asked), *around.noted(sources)]
             roots = [*current.differentiated, *_begun(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
             settings = current.take_back()

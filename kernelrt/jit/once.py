@@ -1,0 +1,150 @@
+"""Functions that are called once, for all replays, turns or members: what else of Python they do.
+
+What they compute becomes a graph, which runs as often as it has to. Attributes that they set,
+counts that they keep and numbers that they draw elsewhere are of that one call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.jit.draws import Draws
+from kernelrt.jit.surroundings import Surroundings
+from kernelrt.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from kernelrt.tensor import Trace
+
+__all__ = ["BRANCHES", "MEMBERS", "REPLAYS", "TURNS", "Purpose", "called_once", "observed"]
+
+MOST_ITEMS: Final = 1_000
+"""How many containers are looked at, and items in one, where each call of a loop looks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a function is called for, in the words of errors and warnings.
+
+    Attributes
+    ----------
+    missing : str
+        What is wrong about a change that it makes.
+    counting : str
+        What to do in the place of counting.
+    assigning : str
+        What becomes of an assignment to a tensor; empty where none can be made.
+    keeping : str
+        How a tensor gets out.
+    drawing : str
+        What is wrong about a draw of others' random numbers, and where kernelrt's draw afresh.
+    passing : str
+        How numbers drawn outside get in.
+    """
+
+    missing: str
+    counting: str
+    assigning: str
+    keeping: str
+    drawing: tuple[str, str]
+    passing: str
+
+
+REPLAYS: Final = Purpose(
+    missing="which replays cannot repeat",
+    counting="count outside of the function",
+    assigning="which replays repeat",
+    keeping="return the tensor and {verb} it outside",
+    drawing=("replays repeat them", "in each call"),
+    passing="pass them as arguments",
+)
+TURNS: Final = Purpose(
+    missing="which turns cannot repeat",
+    counting="carry it from turn to turn",
+    assigning="which every turn does",
+    keeping="carry the tensor, or give it back, and {verb} it outside",
+    drawing=("turns repeat them", "in each turn"),
+    passing="pass them in what is carried or in slices",
+)
+BRANCHES: Final = Purpose(
+    missing="whichever is chosen",
+    counting="return it and keep it outside",
+    assigning="which is done where it is chosen",
+    keeping="return the tensor and {verb} it outside",
+    drawing=("later runs repeat them", "in each run"),
+    passing="pass them as operands",
+)
+MEMBERS: Final = Purpose(
+    missing="which happens once for all members",
+    counting="count outside of the function",
+    assigning="",
+    keeping="return the tensor and {verb} it outside",
+    drawing=("all members have the same", "for each member"),
+    passing="pass them as arguments with an axis for the members",
+)
+
+
+@contextlib.contextmanager
+def observed(
+    trace: Trace, purpose: Purpose, name: str, around: Surroundings,
+    own: Callable[[object], bool] = lambda _: False, *, shared: bool = True,
+) -> Iterator[None]:  # fmt: skip
+    """While it is entered, a function is called that is called once.
+
+    Parameters
+    ----------
+    trace : Trace
+        The active one.
+    purpose : Purpose
+        What it is called for.
+    name : str
+        What it is called in errors.
+    around : Surroundings
+        What it reaches, looked at just now.
+    own : callable
+        Which objects have no value outside, beside what the trace makes.
+    shared : bool
+        Whether draws from the generators of the process are looked for whatever it reaches, as by
+        way of a library.
+
+    Raises
+    ------
+    JitError
+        It set what cannot stay; that is as before then, as it is after any other error.
+    """
+
+    def made(value: object) -> bool:
+        if not isinstance(value, Tensor):
+            return False
+        born = value._born
+        return born is trace or (born is not None and born.holds(trace)) or own(value)
+
+    draws = trace.draws = Draws(around.reached(), shared=shared)
+    draws.begin()
+    try:
+        yield
+    except BaseException:
+        around.restore(made)
+        raise
+    around.check(name, purpose, made)
+    draws.tell(name, purpose)
+
+
+@contextlib.contextmanager
+def called_once(
+    trace: Trace, purpose: Purpose, name: str, functions: Iterable[Callable[..., object]]
+) -> Iterator[None]:
+    """As :func:`observed`, unless these functions are called within one that is observed."""
+    if trace.draws is not None:
+        yield
+        return
+    around = Surroundings(*(("", f) for f in functions), most=MOST_ITEMS, longest=MOST_ITEMS)
+    if around.is_empty:
+        yield
+        return
+    # A look at the generators that all share takes as long as a small loop.
+    with observed(trace, purpose, name, around, shared=around.mentions("random")):
+        yield
