@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import itertools
 import os
 import sys
@@ -68,6 +69,12 @@ class _Place:
             was, now = self.before.get(key, NOTHING), after.get(key, NOTHING)
             if was is not now:
                 yield key, was, now
+
+    def default(self, key: object) -> object:
+        """What the class of an object has for an attribute that the object itself had not."""
+        if isinstance(self.holder, (*_COLLECTIONS, types.CellType)) or not isinstance(key, str):
+            return NOTHING
+        return inspect.getattr_static(type(self.holder), key, NOTHING)
 
     def named(self, key: object) -> str:
         """What an item is called."""
@@ -225,12 +232,16 @@ class Surroundings:
         """Undo what cannot stay; the first of it: what it is called, its key, before, after."""
         found: tuple[str, object, object, object] | None = None
         for place in self._places:
-            wrong = [c for c in place.changes() if not _may_stay(*c, made)]
+            wrong = []
+            for key, was, now in place.changes():
+                seen = place.default(key) if was is NOTHING else was
+                if not _may_stay(key, seen, now, made):
+                    wrong.append((key, was, seen, now))
             if isinstance(place.holder, types.CellType) and not self._rebinds(place.path):
                 continue  # another thread did it
-            for key, was, now in wrong:
+            for key, was, seen, now in wrong:
                 cell = isinstance(place.holder, types.CellType)
-                found = found or (place.named(key), place.path if cell else key, was, now)
+                found = found or (place.named(key), place.path if cell else key, seen, now)
                 put(place.holder, key, was)
             if wrong and isinstance(place.holder, list | deque):
                 place.holder.clear()

@@ -78,6 +78,21 @@ def test_a_count_is_refused_and_as_before(call):
     assert held.number == 0
 
 
+def test_a_count_that_a_class_begins_is_refused(call):
+    class Walk:
+        steps = 0
+
+        def __call__(self, x):
+            self.steps += 1
+            return x
+
+    walk = Walk()
+    with pytest.raises(krt.JitError, match=r"steps: .* from 0 to 1"):
+        call(walk)
+    assert "steps" not in vars(walk)
+    assert walk.steps == 0
+
+
 def test_a_tensor_is_refused_and_as_before(call):
     held = Holder()
     before = held.value
