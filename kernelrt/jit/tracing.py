@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kernelrt._late import load
 from kernelrt._modes import GRAD, Setting
 from kernelrt._specs import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.device.buffer import Buffer
@@ -15,9 +16,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
-from kernelrt.jit.once import REPLAYS, observed
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
-from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.watch import Watch
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
@@ -109,6 +108,10 @@ def trace(
         value. What it raises itself comes through. Values of tensors, gradients and random numbers
         are as before in every case.
     """
+    load("kernelrt.jit.once")
+    from kernelrt.jit.once import REPLAYS, observed
+    from kernelrt.jit.surroundings import Surroundings
+
     key = id(call)
     arguments: list[Tensor] = []
     current = Trace()
