@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import flag, integer
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernelrt._replay import Replay
     from kernelrt.jit.epochs import Epochs
     from kernelrt.jit.signature import Template
@@ -49,58 +51,56 @@ def run_epochs(
     epochs = integer(epochs, "epochs", 0)
     first_epoch = integer(first_epoch, "first_epoch", 0)
     seed = seed_of(seed)
-    calls = _Calls(every, callback)
+    calls = None if every is None and callback is None else _Calls(every, callback)
     run = _Run(function, args, kwargs, const)
     shuffled = flag(shuffle, "shuffle")
     parts = run.parts(size, drop_last=flag(drop_last, "drop_last"))
     if shuffled and seed is None and epochs:
         seed = fresh_seed()
-    steps = sum([part.steps for part in parts])
-    course = run.begin(epochs * steps, size, parts)
-    calls.begin(steps)
+    in_epoch = 0
+    for _, _, steps in parts:
+        in_epoch += steps
+    course = run.begin(epochs * in_epoch, size, parts)
+    if calls is not None:
+        calls.begin(in_epoch)
     end = first_epoch + epochs
     together = _together(parts) if shuffled else 1
     for epoch in range(first_epoch, end, together):
         here = range(epoch, min(epoch + together, end))
         if shuffled and seed is not None:
             course.follow(_orders(run.rows, seed, here, parts))
-        for part in parts:
-            left = part.steps * len(here)
-            first = part.first
+        for rows, first, steps in parts:
+            at, left = first, steps * len(here)
             while left:
-                count = calls.until_next(course.done, left)
-                run.stretch(part.size, first, count)
-                left -= count
-                first += count * part.size
-                if calls.due(course.done):
+                count = left if calls is None else calls.until_next(course.done, left)
+                run.stretch(rows, at, count)
+                at, left = at + count * rows, left - count
+                if calls is not None and calls.due(course.done):
                     if calls.call(course.done, run.results(apart=False)):
                         return run.results(apart=True)
                     run.look()
     return run.results(apart=True)
 
 
-class _Part(NamedTuple):
-    """Batches of one size: that, where the first of them begins, and how many there are."""
-
-    size: int
-    first: int
-    steps: int
+_Part: TypeAlias = tuple[int, int, int]
+"""Batches of one size: that, where the first of them begins, and how many there are."""
 
 
-def _together(parts: tuple[_Part, ...]) -> int:
+def _together(parts: Sequence[_Part]) -> int:
     """How many epochs to have the orders of at once: those of one size of batches are one run."""
     if len(parts) != 1:
         return 1
-    return max(1, MOST_PLACES // (parts[0].size * parts[0].steps))
+    size, _, steps = parts[0]
+    return max(1, MOST_PLACES // (size * steps))
 
 
 def _orders(
-    rows: int, seed: int, epochs: range, parts: tuple[_Part, ...]
+    rows: int, seed: int, epochs: range, parts: Sequence[_Part]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """The orders of some epochs one after the other, without what is left out at their ends."""
     if len(epochs) == 1:
         return order_of(rows, seed, epochs[0])
-    used = sum(part.size * part.steps for part in parts)
+    used = sum(size * steps for size, _, steps in parts)
     return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])
 
 
@@ -108,10 +108,10 @@ class _Calls:
     """When the callback is called."""
 
     def __init__(self, every: object, callback: Any) -> None:
-        if callback is not None and not callable(callback):
-            raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
-        if every is not None and callback is None:
+        if callback is None:
             raise DTypeError("every: says when to call a callback, and there is none")
+        if not callable(callback):
+            raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
         self._callback = callback
         self._every = None if every is None else size_option(every, "every")
         self._next = 0
@@ -123,11 +123,11 @@ class _Calls:
 
     def until_next(self, done: int, most: int) -> int:
         """How many of `most` steps to run before the next call."""
-        return most if self._callback is None else min(most, self._next - done)
+        return min(most, self._next - done)
 
     def due(self, done: int) -> bool:
         """Whether to call it now."""
-        return self._callback is not None and done == self._next
+        return done == self._next
 
     def call(self, done: int, results: object) -> bool:
         """Call it; whether to stop."""
@@ -139,6 +139,11 @@ class _Calls:
 class _Run:
     """One call: its arguments, and the replays that it has found for them."""
 
+    __slots__ = (
+        "_batches", "_course", "_direct", "_form", "_function", "_given", "_keywords", "_leaves",
+        "_names", "_positional", "_replays", "_rows", "_template", "_whole", "rows",
+    )  # fmt: skip
+
     def __init__(
         self, function: Epochs[Any], args: tuple[Any, ...], kwargs: dict[str, Any],
         const: Mapping[str, Any],
@@ -149,16 +154,19 @@ class _Run:
                 f"const: expected a dict of arguments by name, not {type(const).__name__}; each "
                 'step gets them whole, as in const={"table": table}'
             )
-        twice = [name for name in const if name in kwargs]
-        if twice:
-            raise TypeError(f"{self._what}: {twice[0]} is given as an argument and in const")
         if kwargs or const:
+            twice = [name for name in const if name in kwargs]
+            if twice:
+                raise TypeError(f"{self._what}: {twice[0]} is given as an argument and in const")
             args, kwargs = function._parameters.positional(
                 function._name, args, {**kwargs, **const}
             )
         self._positional, self._keywords = len(args), tuple(kwargs)
-        self._names = [*function._parameters.names(len(args)), *kwargs]
-        self._given = [*args, *kwargs.values()]
+        self._names: Sequence[str] = function._parameters.names(len(args))
+        self._given: Sequence[Any] = args
+        if kwargs:
+            self._names = [*self._names, *kwargs]
+            self._given = [*args, *kwargs.values()]
         self._template: Template | None = None
         for value in self._given:
             if isinstance(value, _CONTAINERS):
@@ -169,9 +177,7 @@ class _Run:
                 self._given = [leaf for _, leaf in named]
                 break
         self._direct = self._template is None and not kwargs
-        self._whole = (
-            {i for i, name in enumerate(self._names) if _belongs(name, const)} if const else ()
-        )
+        self._whole = {name for name in self._names if _belongs(name, const)} if const else ()
         self._course: Course | None = None
         self._batches: dict[int, tuple[Any, ...]] = {}
         self._replays: dict[int, Replay] = {}
@@ -181,20 +187,16 @@ class _Run:
 
     def look(self) -> None:
         """Find the arguments where they are now."""
-        self._leaves = tuple(map(normalize, self._names, self._given))
-        self._rows = [leaf if _has_rows(leaf) else None for leaf in self._leaves]
-        for i in self._whole:
-            self._rows[i] = None
-        self._count()
-        self._batches.clear()
-        if self._course is not None:
-            self._course.read(self._rows, self.rows)
-
-    def _count(self) -> None:
+        leaves: list[Any] = []
+        with_rows: list[Any] = []
         rows, first = self.rows, "before"
-        for name, leaf in zip(self._names, self._rows, strict=True):
-            if leaf is None:
+        for name, value in zip(self._names, self._given, strict=True):
+            leaf = normalize(name, value)
+            leaves.append(leaf)
+            if not _has_rows(leaf) or name in self._whole:
+                with_rows.append(None)
                 continue
+            with_rows.append(leaf)
             if rows < 0:
                 rows, first = leaf.shape[0], f"in {name}"
             elif leaf.shape[0] != rows:
@@ -208,26 +210,29 @@ class _Run:
                 f"{self._what}: none of the arguments has rows; expected at least one array with "
                 "samples along its first axis"
             )
-        self.rows = rows
+        self._leaves, self._rows, self.rows = tuple(leaves), with_rows, rows
+        self._batches.clear()
+        if self._course is not None:
+            self._course.read(with_rows, rows)
 
     @property
     def _what(self) -> str:
         return f"{self._function._name}.over()"
 
-    def parts(self, size: int, *, drop_last: bool) -> tuple[_Part, ...]:
+    def parts(self, size: int, *, drop_last: bool) -> Sequence[_Part]:
         """The batches of an epoch."""
         count, rest = divmod(self.rows, size)
-        parts = [_Part(size, 0, count)] if count else []
+        parts = [(size, 0, count)] if count else []
         if rest and not drop_last:
-            parts.append(_Part(rest, count * size, 1))
-        return tuple(parts)
+            parts.append((rest, count * size, 1))
+        return parts
 
-    def begin(self, steps: int, size: int, parts: tuple[_Part, ...]) -> Course:
+    def begin(self, steps: int, size: int, parts: Sequence[_Part]) -> Course:
         """Have plans for batches of all sizes, and room for what they give, before any runs."""
         course = Course(steps)
         course.read(self._rows, self.rows)
         self._course = course
-        for rows in [part.size for part in parts] or [size]:
+        for rows, _, _ in parts or ((size, 0, 0),):
             self._find(rows, known=True)
         return course
 
