@@ -76,7 +76,7 @@ def floats_of(tree: object, what: str) -> list[Tensor]:
         if not isinstance(leaf, Tensor):
             raise DTypeError(
                 f"{what}: expected a Tensor, or dicts, lists and tuples of Tensors, not "
-                f"{type(leaf).__name__}"
+                f"{type(leaf).__name__}; make one of an array or a number by kernelrt.tensor()"
             )
         if not leaf.dtype.is_float:
             raise GradientError(

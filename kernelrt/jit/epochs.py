@@ -12,7 +12,6 @@ from kernelrt._jitcore import JitCore
 from kernelrt._late import load
 from kernelrt.errors import JitError
 from kernelrt.tensor import state
-from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -126,7 +125,12 @@ class Epochs(JitCore, Generic[R]):
         [1.0, 6.0, 15.0, 16.0, 21.0, 30.0]
         """
         what = f"{self._name}.over()"
-        forbid(what)
+        if state.local.trace is not None:
+            raise JitError(
+                f"{what} is called by a function that is traced, which has no values to run it "
+                "with; call it outside, or put the loop into that function, with krt.scan over "
+                "the batches"
+            )
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")
         return _work().run_epochs(  # type: ignore[no-any-return]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernelrt.ir.origin import Origin, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from kernelrt.runtime.kernel import CachedKernel
 
@@ -96,13 +96,13 @@ def total(profiles: Iterable[KernelProfile]) -> float:
     return sum(p.elapsed for p in profiles)
 
 
-def table(profiles: Sequence[KernelProfile], *, limit: int | None = None) -> str:
+def table(profiles: Iterable[KernelProfile], *, limit: int | None = None) -> str:
     """Write profiles of one or more runs as a table, the most expensive kernel first.
 
     Parameters
     ----------
-    profiles : sequence of KernelProfile
-        From ``execute_profiled``, of any number of runs.
+    profiles : iterable of KernelProfile
+        From ``execute_profiled`` or ``plan.profile``, of any number of runs.
     limit : int, optional
         Rows to show; the rest become one.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import statistics
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from kernelrt.runtime.profiler import KernelProfile
 
@@ -58,6 +59,10 @@ class PlanProfile:
     """
 
     runs: Sequence[Sequence[KernelProfile]]
+
+    def __iter__(self) -> Iterator[KernelProfile]:
+        """The kernels of all runs, as :func:`kernelrt.runtime.profiler.table` takes them."""
+        return itertools.chain.from_iterable(self.runs)
 
     @property
     def ops(self) -> list[OpTiming]:

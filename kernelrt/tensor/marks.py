@@ -163,8 +163,9 @@ class Stale:
             )
         return GradientError(
             f"{what}: a tensor that this result was computed from has been assigned since, so "
-            "the gradient can no longer be computed; call backward() before the assignment, and "
-            "let hooks of leaves make it, not those of results"
+            "the gradient can no longer be computed; call backward() before the assignment "
+            "(optimizer.step() is one), carry h.detach() from step to step, and let hooks of "
+            "leaves make assignments, not those of results"
         )
 
 

@@ -893,6 +893,17 @@ def test_steps_that_change_what_they_read_are_traced_as_calls_are():
     same([got], [np.stack(want)])
 
 
+def test_within_a_traced_function_the_error_says_what_to_do():
+    f = krt.jit(lambda x: x.sum(1))
+    for outer in (
+        krt.jit(lambda x: f.over(x, batch_size=2)),
+        lambda x: krt.vmap(lambda x: f.over(x, batch_size=2))(x[None]),
+        lambda x: krt.fori_loop(0, 2, lambda i, x: f.over(x, batch_size=2), x),
+    ):
+        with pytest.raises(krt.JitError, match=r"<lambda>\.over\(\) is called by .* krt\.scan"):
+            outer(krt.tensor(X))
+
+
 def test_another_function_that_is_being_traced_does_not_disturb():
     begun, go = threading.Event(), threading.Event()
 

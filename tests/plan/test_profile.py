@@ -74,6 +74,11 @@ def test_the_table_sums_calls_and_sorts_by_time(plan):
     assert sum(shares) == pytest.approx(100, abs=0.2)
 
 
+def test_the_table_takes_repeated_runs(plan):
+    lines = profiler.table(plan.profile(3)).splitlines()
+    assert lines[-1].split()[:2] == ["total", "6"]
+
+
 def test_the_table_can_be_cut(plan):
     lines = profiler.table(plan.execute_profiled(), limit=1).splitlines()
     assert lines[2].startswith("(1 more)")
