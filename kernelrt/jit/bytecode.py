@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Named", "named", "nested"]
+__all__ = ["CHANGING", "Named", "named", "nested"]
 
 _READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -22,6 +22,16 @@ _SET_ATTRIBUTES: Final = ("STORE_ATTR", "DELETE_ATTR")
 _BY_TEXT: Final = frozenset((
     "getattr", "hasattr", "setattr", "delattr", "vars", "eval", "exec", "attrgetter",
     "methodcaller", "getmembers", "__dict__", "__getattribute__",
+))  # fmt: skip
+_SETTERS: Final = frozenset((
+    "setattr", "delattr", "vars", "eval", "exec", "__dict__", "__setattr__", "__delattr__",
+))  # fmt: skip
+_ITEMS: Final = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE")
+#: Methods of collections, and functions, that change what is in them.
+CHANGING: Final = frozenset((
+    "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "pop",
+    "popleft", "popitem", "clear", "remove", "discard", "sort", "reverse", "rotate", "__setitem__",
+    "__delitem__", "setitem", "delitem",
 ))  # fmt: skip
 
 
@@ -47,6 +57,10 @@ class Named:
         Whether it may read attributes whose names are not written in it.
     copes : bool
         Whether it may go on where something is missing.
+    sets_any : bool
+        Whether it may set attributes whose names are not written in it.
+    sets_items : bool
+        Whether it may set or delete items of lists and dicts.
     """
 
     reads: tuple[str, ...]
@@ -57,12 +71,15 @@ class Named:
     imports: tuple[tuple[str, int], ...]
     by_text: bool
     copes: bool
+    sets_any: bool
+    sets_items: bool
 
 
 @functools.lru_cache(4096)
 def named(code: types.CodeType) -> Named:
     """What `code` names."""
-    steps = list(dis.get_instructions(code))
+    # A prefix of the instruction behind it says nothing that this does not.
+    steps = [s for s in dis.get_instructions(code) if s.opname != "EXTENDED_ARG"]
     reads, stores, shared, attributes, set_attributes = (
         dict.fromkeys(step.argval for step in steps if step.opname in kinds)
         for kinds in (_READS, _STORES, _SHARED, _ATTRIBUTES, _SET_ATTRIBUTES)
@@ -84,6 +101,9 @@ def named(code: types.CodeType) -> Named:
     return Named(
         tuple(reads), tuple(stores), tuple(shared), tuple(attributes), tuple(set_attributes),
         tuple(imports), by_text, by_text or bool(code.co_exceptiontable),
+        not _SETTERS.isdisjoint(code.co_names),
+        by_text or not CHANGING.isdisjoint(code.co_names)
+        or any(step.opname in _ITEMS or step.argrepr == "|=" for step in steps),
     )  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from kernelrt._late import load
 from kernelrt._origin import here
 from kernelrt.errors import KernelrtWarning
 from kernelrt.ir.origin import resolve
+from kernelrt.jit.holders import is_a
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from kernelrt.jit.once import Purpose
 
@@ -31,13 +32,18 @@ class Draws:
 
     Parameters
     ----------
-    reached : iterable of (str, object)
-        What the function reaches, with names; generators and their methods are picked out.
+    reached : callable
+        Gives what the function reaches of some kinds, with names.
     shared : bool
         Whether those of the process that Python and NumPy have are looked at in any case.
+    most : int, optional
+        How many are looked at: the state of one takes some microseconds to read.
     """
 
-    def __init__(self, reached: Iterable[tuple[str, object]], *, shared: bool = True) -> None:
+    def __init__(
+        self, reached: Callable[[tuple[type, ...]], Iterable[tuple[str, Any]]], *,
+        shared: bool = True, most: int | None = None,
+    ) -> None:  # fmt: skip
         # NumPy loads its own when first asked, which an import of kernelrt need not wait for; and
         # with them modules that a handler's first computation needs whole.
         load("numpy.random")
@@ -48,15 +54,15 @@ class Draws:
             id(own): (module.__name__, module) for module, own in modules.items() if shared
         }
         methods = types.BuiltinMethodType, types.MethodType
-        for name, value in reached:
-            of = value.__self__ if isinstance(value, methods) else value
-            if isinstance(of, types.ModuleType):
+        for name, value in reached((*kinds, *methods, types.ModuleType)):
+            of = value.__self__ if is_a(value, methods) else value
+            if is_a(of, types.ModuleType):
                 if of in modules:
                     found[id(modules[of])] = of.__name__, of
             # That of the system has no state, so nothing tells whether it was used.
-            elif isinstance(of, kinds) and not isinstance(of, random.SystemRandom):
+            elif is_a(of, kinds) and not is_a(of, random.SystemRandom):
                 found.setdefault(id(of), (name, of))
-        self._sources = tuple(found.values())
+        self._sources = tuple(found.values())[:most]
         self._before: list[Any] = [None] * len(self._sources)
 
     def begin(self) -> None:

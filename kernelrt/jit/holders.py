@@ -1,12 +1,24 @@
-"""Objects that hold others, seen alike: lists, dicts, sets, attributes, variables of functions."""
+"""Objects that hold others, seen alike: lists, dicts, sets, attributes, variables of functions.
+
+Looking at an object of a user runs none of its code where that can be helped: attributes are read
+from where Python keeps them, past ``__getattr__`` and properties.
+"""
 
 from __future__ import annotations
 
+import inspect
+import operator
 import types
 from collections import deque
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-__all__ = ["NOTHING", "is_filled", "items", "put"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["COLLECTIONS", "NOTHING", "Place", "Where", "attributes", "is_a", "is_filled", "items",
+           "put", "size", "text_of"]  # fmt: skip
+
+COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 
 
 class _Nothing:
@@ -17,27 +29,47 @@ class _Nothing:
 NOTHING: Final = _Nothing()
 
 
-def items(holder: object) -> dict[Any, Any]:
+def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
+    """Whether `value` is of a kind, whatever it says of its class."""
+    return issubclass(type(value), kinds)
+
+
+def items(holder: Any) -> dict[Any, Any]:
     """What is in a container, by index, key or attribute."""
-    if isinstance(holder, types.CellType):
+    if is_a(holder, types.CellType):
         return {"": holder.cell_contents} if is_filled(holder) else {}
-    if isinstance(holder, dict):
+    if is_a(holder, dict):
         return dict(holder)
-    if isinstance(holder, list | tuple | deque):
-        return dict(enumerate(holder))
-    if isinstance(holder, set | frozenset):
-        return {id(item): item for item in holder}
-    slots = (n for base in type(holder).__mro__ for n in _slots(base))
-    found = {n: getattr(holder, n) for n in slots if hasattr(holder, n)}
-    attributes = getattr(holder, "__dict__", {})
+    if is_a(holder, (list, tuple, deque)):
+        return dict(enumerate(list(holder)))  # a copy is made in one step
+    if is_a(holder, (set, frozenset)):
+        return {id(item): item for item in list(holder)}
+    found = {}
+    for base in type(holder).__mro__:
+        if "__slots__" not in vars(base):
+            continue
+        for name, member in vars(base).items():
+            if type(member) is types.MemberDescriptorType and name not in found:
+                try:
+                    found[name] = member.__get__(holder)
+                except AttributeError:  # it has no value
+                    continue
+    return found | (attributes(holder) or {})
+
+
+def attributes(holder: object) -> dict[str, Any] | None:
+    """The dict of the attributes of an object, None where it has none."""
+    try:
+        found = object.__getattribute__(holder, "__dict__")
+    except AttributeError:
+        return None
     # What answers to any name, as wrappers of libraries do, has anything under this one.
-    return found | attributes if isinstance(attributes, dict) else found
+    return found if type(found) is dict else None
 
 
-def _slots(base: type) -> tuple[str, ...]:
-    names = vars(base).get("__slots__", ())
-    names = (names,) if isinstance(names, str) else names
-    return tuple(n for n in names if n not in ("__dict__", "__weakref__"))
+def size(holder: Any) -> int:
+    """How many items :func:`items` has, those in slots left out."""
+    return len(holder if is_a(holder, COLLECTIONS) else attributes(holder) or ())
 
 
 def put(holder: Any, key: Any, value: object) -> None:
@@ -49,17 +81,21 @@ def put(holder: Any, key: Any, value: object) -> None:
             holder.cell_contents = value
     elif isinstance(holder, set):
         if value is NOTHING:
-            holder.discard(next((item for item in holder if id(item) == key), None))
+            set.discard(holder, next((item for item in holder if id(item) == key), None))
         else:
-            holder.add(value)
+            set.add(holder, value)
     elif isinstance(holder, dict):
         if value is NOTHING:
-            holder.pop(key, None)
+            dict.pop(holder, key, None)
         else:
-            holder[key] = value
-    elif not isinstance(holder, list | deque):  # these are restored as a whole
-        if key in getattr(holder, "__dict__", {}):
-            put(holder.__dict__, key, value)
+            dict.__setitem__(holder, key, value)
+    elif isinstance(holder, list):
+        if value is not NOTHING:
+            list.__setitem__(holder, key, value)
+    elif not isinstance(holder, deque):
+        held = attributes(holder)
+        if held is not None and key in held:
+            put(held, key, value)
         elif value is not NOTHING:
             object.__setattr__(holder, key, value)
         else:
@@ -73,3 +109,68 @@ def is_filled(cell: types.CellType) -> bool:
     except ValueError:
         return False
     return True
+
+
+class Place:
+    """A container that was met: its items then, and where it was found."""
+
+    __slots__ = ("before", "holder", "where")
+
+    def __init__(self, where: Where, holder: object) -> None:
+        self.where = where
+        self.holder = holder
+        self.before = items(holder)
+
+    def changes(self) -> Iterator[tuple[object, object, object]]:
+        """(key, before, after) of each item that is another than it was."""
+        before, after = self.before, items(self.holder)
+        if len(before) == len(after) and all(
+            map(operator.is_, before.values(), after.values())
+        ) and before.keys() == after.keys():
+            return
+        for key in dict.fromkeys((*before, *after)):
+            was, now = before.get(key, NOTHING), after.get(key, NOTHING)
+            if was is not now:
+                yield key, was, now
+
+    def default(self, key: object) -> object:
+        """What the class of an object has for an attribute that the object itself had not."""
+        if is_a(self.holder, (*COLLECTIONS, types.CellType)) or not isinstance(key, str):
+            return NOTHING
+        return inspect.getattr_static(type(self.holder), key, NOTHING)
+
+    def named(self, key: object) -> str:
+        """What an item is called."""
+        return self.joined(text_of(self.where), key)
+
+    def joined(self, path: str, key: object) -> str:
+        """What an item of a container of this name is called."""
+        if is_a(self.holder, types.CellType):
+            return path
+        if is_a(self.holder, (list, tuple, deque, dict)):
+            return f"{path}[{_repr(key)}]"
+        if is_a(self.holder, (set, frozenset)):
+            return f"an item of {path}"
+        return f"{path}.{key}" if path else str(key)
+
+
+Where: TypeAlias = str | tuple[Place, object]
+"""A name, or a container and a key of it: names are made of these only where one is told."""
+
+
+def text_of(where: Where) -> str:
+    """What a user calls it."""
+    found = []
+    while not isinstance(where, str):
+        found.append(where)
+        where = where[0].where
+    for place, key in reversed(found):
+        where = place.joined(where, key)
+    return where
+
+
+def _repr(key: object) -> str:
+    try:
+        return repr(key)
+    except Exception:  # noqa: BLE001 - of code of users
+        return f"a {type(key).__name__}"

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = ["BRANCHES", "MEMBERS", "REPLAYS", "TURNS", "Purpose", "called_once", "observed"]
 
-MOST_ITEMS: Final = 1_000
-"""How many containers are looked at, and items in one, where each call of a loop looks."""
+ROOM: Final = 1_000
+"""How many items are looked at where each call of a loop looks: it takes a millisecond at most."""
+MOST_GENERATORS: Final = 4
+"""Of random numbers, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,10 @@ class Purpose:
         What is wrong about a draw of others' random numbers, and where kernelrt's draw afresh.
     passing : str
         How numbers drawn outside get in.
+    strict : bool
+        Whether tensors that it makes may be left nowhere, and what it sets is undone behind any
+        error. Where it is called in each call, these have no value outside, as whoever reads
+        one is told, and may be what it works with.
     """
 
     missing: str
@@ -51,6 +57,7 @@ class Purpose:
     keeping: str
     drawing: tuple[str, str]
     passing: str
+    strict: bool = False
 
 
 REPLAYS: Final = Purpose(
@@ -60,6 +67,7 @@ REPLAYS: Final = Purpose(
     keeping="return the tensor and {verb} it outside",
     drawing=("replays repeat them", "in each call"),
     passing="pass them as arguments",
+    strict=True,
 )
 TURNS: Final = Purpose(
     missing="which turns cannot repeat",
@@ -90,7 +98,7 @@ MEMBERS: Final = Purpose(
 @contextlib.contextmanager
 def observed(
     trace: Trace, purpose: Purpose, name: str, around: Surroundings,
-    own: Callable[[object], bool] = lambda _: False, *, shared: bool = True,
+    own: Callable[[object], bool] = lambda _: False,
 ) -> Iterator[None]:  # fmt: skip
     """While it is entered, a function is called that is called once.
 
@@ -106,14 +114,11 @@ def observed(
         What it reaches, looked at just now.
     own : callable
         Which objects have no value outside, beside what the trace makes.
-    shared : bool
-        Whether draws from the generators of the process are looked for whatever it reaches, as by
-        way of a library.
 
     Raises
     ------
     JitError
-        It set what cannot stay; that is as before then, as it is after any other error.
+        It set what cannot stay; that is as before then.
     """
 
     def made(value: object) -> bool:
@@ -122,12 +127,15 @@ def observed(
         born = value._born
         return born is trace or (born is not None and born.holds(trace)) or own(value)
 
-    draws = trace.draws = Draws(around.reached(), shared=shared)
+    # Libraries draw from those of the process, too; a look at these takes as long as a small loop.
+    shared = purpose.strict or around.mentions("random")
+    most = None if purpose.strict else MOST_GENERATORS
+    draws = trace.draws = Draws(around.reached, shared=shared, most=most)
     draws.begin()
     try:
         yield
     except BaseException:
-        around.restore(made)
+        around.restore(purpose, made, failed=True)
         raise
     around.check(name, purpose, made)
     draws.tell(name, purpose)
@@ -141,10 +149,9 @@ def called_once(
     if trace.draws is not None:
         yield
         return
-    around = Surroundings(*(("", f) for f in functions), most=MOST_ITEMS, longest=MOST_ITEMS)
+    around = Surroundings(*(("", f) for f in functions), room=ROOM)
     if around.is_empty:
         yield
         return
-    # A look at the generators that all share takes as long as a small loop.
-    with observed(trace, purpose, name, around, shared=around.mentions("random")):
+    with observed(trace, purpose, name, around):
         yield

@@ -7,9 +7,9 @@ ends in an error.
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
-import inspect
 import itertools
 import os
 import sys
@@ -21,8 +21,19 @@ import numpy as np
 
 from kernelrt._names import Names
 from kernelrt.errors import JitError
-from kernelrt.jit.bytecode import named, nested
-from kernelrt.jit.holders import NOTHING, is_filled, items, put
+from kernelrt.jit.bytecode import CHANGING, named, nested
+from kernelrt.jit.holders import (
+    COLLECTIONS,
+    NOTHING,
+    Place,
+    attributes,
+    is_a,
+    is_filled,
+    items,
+    put,
+    size,
+    text_of,
+)
 from kernelrt.jit.signature import short
 from kernelrt.nn import Module
 from kernelrt.nn.modes import Noted, same
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from kernelrt.jit.bytecode import Named
+    from kernelrt.jit.holders import Where
     from kernelrt.jit.once import Purpose
 
 __all__ = ["Surroundings"]
@@ -47,44 +59,13 @@ _NUMBERS = (bool, int, float, complex, np.generic)
 _STANDARD = sys.stdlib_module_names | {
     "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",
 }
-_COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
+#: Types of what nothing is looked for in, for a quick answer.
+_PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), Tensor, np.ndarray))
+#: Items that a look at a container or a function takes as long as.
+_WEIGHT: Final = 8
+_MAKING: Final = ("__new__", "__init__", "__post_init__", "__del__")
+_ARGUMENTS: Final = "argparse", "Namespace"
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
-_GROWING: Final = ("append", "extend", "insert", "add", "update", "setdefault", "appendleft")
-
-
-class _Place:
-    """A container that was met: its items then, and what it is called."""
-
-    __slots__ = ("before", "holder", "path")
-
-    def __init__(self, path: str, holder: object) -> None:
-        self.path = path
-        self.holder = holder
-        self.before = items(holder)
-
-    def changes(self) -> Iterator[tuple[object, object, object]]:
-        """(key, before, after) of each item that is another than it was."""
-        after = items(self.holder)
-        for key in dict.fromkeys((*self.before, *after)):
-            was, now = self.before.get(key, NOTHING), after.get(key, NOTHING)
-            if was is not now:
-                yield key, was, now
-
-    def default(self, key: object) -> object:
-        """What the class of an object has for an attribute that the object itself had not."""
-        if isinstance(self.holder, (*_COLLECTIONS, types.CellType)) or not isinstance(key, str):
-            return NOTHING
-        return inspect.getattr_static(type(self.holder), key, NOTHING)
-
-    def named(self, key: object) -> str:
-        """What an item is called."""
-        if isinstance(self.holder, types.CellType):
-            return self.path
-        if isinstance(self.holder, list | tuple | deque | dict):
-            return f"{self.path}[{key!r}]"
-        if isinstance(self.holder, set | frozenset):
-            return f"an item of {self.path}"
-        return f"{self.path}.{key}" if self.path else str(key)
 
 
 class _Binding:
@@ -113,41 +94,52 @@ class Surroundings:
         Functions, without a name, and arguments by name. The closures of functions, their
         defaults, the globals that they name, and the objects that they are methods of are followed,
         and from there, and from arguments, attributes and items.
-    most : int
-        How many containers are looked at; what lies further away goes unseen.
-    longest : int, optional
-        Containers with more items go unseen.
+    room : int, optional
+        How many items are looked at, a container or a function counted as several: for a look
+        that takes little time. What lies further away goes unseen, and so does what is within
+        reach of code that the function does not mention.
     """
 
-    def __init__(
-        self, *roots: tuple[str, object], most: int = MOST_CONTAINERS, longest: int | None = None
-    ) -> None:
-        self._most, self._longest = most, longest
+    def __init__(self, *roots: tuple[str, object], room: int | None = None) -> None:
+        self._left = room
         self._codes: list[types.CodeType] = []
-        self._held: dict[str, list[tuple[str, object]]] = {}
+        self._held: dict[str, list[tuple[Where, object]]] = {}
         self._idle = False
         self._numbers: dict[str, object] = {}
-        self._places: list[_Place] = []
+        self._places: list[Place] = []
         self._seen: set[int] = set()
         self._bindings: dict[tuple[int, str], _Binding] = {}
         self._read: dict[tuple[int, str], tuple[str, dict[str, Any]]] = {}
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         self._cells: list[tuple[str, types.CellType]] = []
-        self._candidates: list[tuple[str, object, object]] = []
+        self._candidates: list[tuple[Where, object, object]] = []
+        #: Code that makes an object what it is, with the class; and the classes that may be called.
+        self._making: dict[types.CodeType, type] = {}
+        self._called: list[type] = []
         mentioned = self._follow(roots)
+        self._known = [named(code) for code in self._codes]
+        #: What may set something that was there before.
+        self._setting = [named(code) for code in self._codes if self._may_run(code)]
+        if room is not None:
+            return
         self._names = self._current_names()
-        for name, value, attribute in self._candidates:
+        for where, value, attribute in self._candidates:
             if attribute is None or attribute in mentioned:
-                self._numbers.setdefault(name, value)
+                self._numbers.setdefault(text_of(where), value)
 
     @property
     def is_empty(self) -> bool:
         """Whether only code of libraries may run."""
         return not self._codes
 
+    def _may_run(self, code: types.CodeType) -> bool:
+        """Whether code is another than what made objects that are there."""
+        cls = self._making.get(code)
+        return cls is None or any(issubclass(called, cls) for called in self._called)
+
     def mentions(self, name: str) -> bool:
         """Whether code that may run reads a global or an attribute of that name."""
-        return any(name in (*known.reads, *known.attributes) for known in map(named, self._codes))
+        return any(name in (*known.reads, *known.attributes) for known in self._known)
 
     @property
     def numbers(self) -> tuple[str, ...]:
@@ -155,12 +147,21 @@ class Surroundings:
         told = itertools.islice(self._numbers.items(), MOST_NUMBERS)
         return tuple(f"{name} = {short(value)}" for name, value in told)
 
-    def reached(self) -> Iterator[tuple[str, object]]:
-        """What is within reach, by name."""
+    def reached(self, kinds: tuple[type, ...]) -> Iterator[tuple[str, object]]:
+        """What is within reach and of one of these kinds, by name."""
         for place in self._places:
             for key, value in place.before.items():
-                yield place.named(key), value
-        yield from ((binding.path, binding.before) for binding in self._bindings.values())
+                if is_a(value, kinds) and self._may_read(place, key):
+                    yield place.named(key), value
+        for binding in self._bindings.values():
+            if is_a(binding.before, kinds):
+                yield binding.path, binding.before
+
+    def _may_read(self, place: Place, key: object) -> bool:
+        """Whether code that may run reads an item of that key, as far as a quick look tells."""
+        return self._left is None or is_a(place.holder, (*COLLECTIONS, types.CellType)) or any(
+            known.by_text or key in known.attributes for known in self._known
+        )
 
     def names(self) -> tuple[Names, str]:
         """Variables that the function reads, and one that it gave another value itself.
@@ -169,10 +170,10 @@ class Surroundings:
         or as they are now, if the function changed one.
         """
         for place in self._places:
-            if isinstance(place.holder, types.CellType) and self._rebinds(place.path):
+            if isinstance(place.holder, types.CellType) and self._may_set(place, ""):
                 for _, was, now in place.changes():
                     if not same(was, now):
-                        return self._current_names(), place.path
+                        return self._current_names(), text_of(place.where)
         for binding in self._bindings.values():
             if not same(binding.now, binding.before) and self._binds(binding):
                 return self._current_names(), binding.path
@@ -181,16 +182,22 @@ class Surroundings:
     def _current_names(self) -> Names:
         return Names(self._cells, self._read.values(), same)
 
-    def _rebinds(self, name: str) -> bool:
-        """Whether the function may give a variable that functions share another value."""
-        return any(name in named(code).shared for code in self._codes)
+    def _may_set(self, place: Place, key: object) -> bool:
+        """Whether code that may run sets an item of that key, as far as it says.
+
+        Other threads, handlers of signals and finalizers set others.
+        """
+        if is_a(place.holder, types.CellType):
+            return any(place.where in known.shared for known in self._setting)
+        if is_a(place.holder, COLLECTIONS):
+            return any(known.sets_items for known in self._setting)
+        return any(known.sets_any or key in known.set_attributes for known in self._setting)
 
     def _binds(self, binding: _Binding) -> bool:
         """Whether the function may give a global another value, also as a module's attribute."""
-        known = [named(code) for code in self._codes]
-        return any(binding.name in names.stores for names in known) or (
+        return any(binding.name in names.stores for names in self._setting) or (
             id(binding.names) in self._modules
-            and any(binding.name in names.set_attributes for names in known)
+            and any(binding.name in names.set_attributes for names in self._setting)
         )
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
@@ -222,33 +229,48 @@ class Surroundings:
         made : callable
             Whether an object is a tensor that was made by the trace.
         """
-        complaint = self.restore(made)
+        complaint = self.restore(purpose, made)
         if complaint is not None:
             raise JitError(self._text(name, purpose, *complaint))
 
     def restore(
-        self, made: Callable[[object], bool]
+        self, purpose: Purpose, made: Callable[[object], bool], *, failed: bool = False
     ) -> tuple[str, object, object, object] | None:
-        """Undo what cannot stay; the first of it: what it is called, its key, before, after."""
+        """Undo what cannot stay; the first of it: what it is called, its key, before, after.
+
+        Parameters
+        ----------
+        purpose : Purpose
+            What the function is called for.
+        made : callable
+            Whether an object is a tensor that was made by the trace.
+        failed : bool
+            Whether it has raised an error.
+        """
         found: tuple[str, object, object, object] | None = None
+        may_stay = _may_stay if purpose.strict else _may_stay_failed if failed else _may_stay_once
         for place in self._places:
+            if not purpose.strict and not _compares(place):
+                continue
             wrong = []
-            for key, was, now in place.changes():
+            changes: list[tuple[object, object, object]] = []
+            with contextlib.suppress(Exception):  # of code of users, as a key that has no hash now
+                changes += place.changes()
+            for key, was, now in changes:
                 seen = place.default(key) if was is NOTHING else was
-                if not _may_stay(key, seen, now, made):
+                ours = made(now) or self._may_set(place, key)
+                if not may_stay(key, seen, now, made, sure=ours):
                     wrong.append((key, was, seen, now))
-            if isinstance(place.holder, types.CellType) and not self._rebinds(place.path):
-                continue  # another thread did it
+            cell = is_a(place.holder, types.CellType)
             for key, was, seen, now in wrong:
-                cell = isinstance(place.holder, types.CellType)
-                found = found or (place.named(key), place.path if cell else key, seen, now)
-                put(place.holder, key, was)
-            if wrong and isinstance(place.holder, list | deque):
-                place.holder.clear()
-                place.holder.extend(place.before.values())
+                found = found or (place.named(key), place.where if cell else key, seen, now)
+                with contextlib.suppress(Exception):  # of code of users
+                    put(place.holder, key, was)
+            if wrong and purpose.strict and isinstance(place.holder, list | deque):
+                _refill(place.holder, place.before.values())
         for binding in self._bindings.values():
             name, was, now = binding.name, binding.before, binding.now
-            if now is not was and not _may_stay(name, was, now, made) and self._binds(binding):
+            if now is not was and not may_stay(name, was, now, made, sure=self._binds(binding)):
                 found = found or (binding.path, name, was, now)
                 put(binding.names, name, was)
         return found
@@ -281,7 +303,7 @@ class Surroundings:
         stores: tuple[str, ...] = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
         if not isinstance(key, str) or not any(key in c.co_names + c.co_freevars
                                                + c.co_cellvars for c in self._codes):  # fmt: skip
-            wanted, stores = (None, *_GROWING, "pop", "clear"), (
+            wanted, stores = (None, *CHANGING), (
                 "STORE_SUBSCR", "LOAD_METHOD", "LOAD_ATTR",
             )  # fmt: skip
         for code in sorted(self._codes, key=lambda c: c.co_name == "__init__"):
@@ -293,7 +315,7 @@ class Surroundings:
 
     # ---- looking around
 
-    def _follow(self, found: Iterable[tuple[str, object]]) -> set[str]:
+    def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
         """Look at what may run, then at the rest; the attributes that the former mentions.
 
         A method may run where code that may run mentions its name. Variables that only other
@@ -309,78 +331,113 @@ class Surroundings:
             mentioned.update(a for n in names for a in (*n.attributes, *n.set_attributes))
             by_text = any(n.by_text for n in names)
             ready = list(self._held) if by_text else [n for n in self._held if n in mentioned]
-            queue.extend(item for name in ready for item in self._held.pop(name))
+            for name in ready:
+                for where, member in self._held.pop(name):
+                    queue.extend((where, method) for method in _callables(member))
             queue.extend(self._module_attributes(names))
-        self._idle = True
-        self._drain(deque(item for items in self._held.values() for item in items))
+        if self._left is None:
+            self._idle = True
+            self._drain(deque(
+                (where, method) for members in self._held.values() for where, member in members
+                for method in _callables(member)
+            ))  # fmt: skip
         return mentioned
 
     def _has_room(self) -> bool:
         """Whether there are not too many containers to look at."""
-        return len(self._places) < self._most
+        return self._left > 0 if self._left is not None else len(self._places) < MOST_CONTAINERS
 
-    def _drain(self, queue: deque[tuple[str, object]]) -> None:
+    def _take(self, count: int) -> None:
+        """Count something that is looked at, and what is in it."""
+        if self._left is not None:
+            self._left -= _WEIGHT + count
+
+    def _drain(self, queue: deque[tuple[Where, object]]) -> None:
         while queue and self._has_room():
-            path, value = queue.popleft()
-            if id(value) in self._seen or _is_leaf(value):
+            where, value = queue.popleft()
+            if is_a(value, type):
+                self._called.append(cast("type", value))
+            if type(value) in _PLAIN or id(value) in self._seen:
                 continue
-            self._seen.add(id(value))
-            if isinstance(value, types.FunctionType):
-                queue.extend(self._function(value))
-            elif isinstance(value, types.MethodType):
-                queue.extend((("self", value.__self__), (path, value.__func__)))
-            elif isinstance(value, types.BuiltinMethodType):
-                queue.append((f"{path}.__self__", value.__self__))
-            elif isinstance(value, functools.partial):
-                names = (*value.args, *value.keywords.values())
-                queue.extend((path or "self", item) for item in (value.func, *names))
-            elif isinstance(value, types.ModuleType):
-                self._modules.setdefault(id(vars(value)), (path or value.__name__, vars(value)))
-            elif isinstance(value, type):
-                queue.extend(self._methods(path, value))
-            elif hasattr(type(value), _WRAPPED):
-                queue.append((path, getattr(value, _WRAPPED)))
-            else:
-                queue.extend(self._container(path, value))
+            with contextlib.suppress(Exception):  # of code of users that a look at objects runs
+                if not _is_leaf(value):
+                    self._seen.add(id(value))
+                    queue.extend(list(self._look(where, value)))
 
-    def _container(self, path: str, value: object) -> Iterator[tuple[str, object]]:
-        if self._longest is not None and isinstance(value, _COLLECTIONS) and (
-            len(value) > self._longest
-        ):
-            return
-        place = _Place(path, value)
+    def _look(self, where: Where, value: Any) -> Iterator[tuple[Where, object]]:
+        """What is within reach of an object."""
+        if is_a(value, types.FunctionType):
+            yield from self._function(where, value)
+        elif is_a(value, types.MethodType):
+            yield "self", value.__self__
+            yield where, value.__func__
+        elif is_a(value, types.BuiltinMethodType):
+            yield f"{text_of(where)}.__self__", value.__self__
+        elif is_a(value, functools.partial):
+            for item in (value.func, *value.args, *value.keywords.values()):
+                yield where or "self", item
+        elif is_a(value, types.ModuleType):
+            names = vars(value)
+            self._modules.setdefault(id(names), (text_of(where) or value.__name__, names))
+        elif is_a(value, type):
+            yield from self._methods(where, value)
+        elif _has_wrapped(value):
+            yield where, getattr(value, _WRAPPED)
+        else:
+            yield from self._container(where, value)
+
+    def _container(self, where: Where, value: object) -> Iterator[tuple[Where, object]]:
+        if self._left is not None:
+            count = 1 if is_a(value, types.CellType) else size(value)
+            self._take(count if count < self._left else 0)
+            if count >= self._left:
+                return
+        place = Place(where, value)
         self._places.append(place)
+        ours = _is_ours(value)
         for key, item in place.before.items():
-            name = place.named(key)
-            if isinstance(item, _NUMBERS) and not _is_ours(value):
-                self._number(name, item, attribute=key)
-            yield name, item
-        if not _is_ours(value) and not isinstance(value, types.CellType):
-            yield path, type(value)
+            if type(item) not in _PLAIN:
+                yield (place, key), item
+            if not ours and self._left is None and isinstance(item, _NUMBERS):
+                self._candidates.append(((place, key), item, key))
+        kind = type(value)
+        if not ours and not is_a(value, types.CellType) and id(kind) not in self._seen:
+            self._seen.add(id(kind))
+            yield from self._methods(where, kind)
 
-    def _methods(self, path: str, cls: type) -> Iterator[tuple[str, object]]:
+    def _methods(self, where: Where, cls: type) -> Iterator[tuple[Where, object]]:
         """The methods that may run; the others are held."""
+        self._take(0)
         ours = {base for base in cls.__mro__ if _root(base.__module__) in _STANDARD}
         # What overrides a method of a library is called by that library.
         called = {name for base in ours for name in vars(base)}
         for base in cls.__mro__:
             for name, item in vars(base).items() if base not in ours else ():
-                for method in _callables(item):
-                    if self._idle or _is_special(name) or name in called:
-                        yield path, method
-                    else:
-                        self._held.setdefault(name, []).append((path, method))
+                if self._idle or _is_special(name) or name in called:
+                    for method in _callables(item):
+                        if name in _MAKING and isinstance(method, types.FunctionType):
+                            self._making[method.__code__] = base
+                        yield where, method
+                else:
+                    self._held.setdefault(name, []).append((where, item))
 
-    def _function(self, fn: types.FunctionType) -> Iterator[tuple[str, object]]:
+    def _function(
+        self, where: Where, fn: types.FunctionType
+    ) -> Iterator[tuple[Where, object]]:
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        if _root(fn.__module__) in _STANDARD:  # what it was made of may be a user's
+            yield from ((name, c.cell_contents) for name, c in cells if is_filled(c))
+            return
         codes = list(nested(fn.__code__))
+        self._take(_WEIGHT * len(codes))
         self._codes += codes
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+        for name, cell in cells:
             yield name, cell
             if self._idle:
                 continue
             self._cells.append((name, cell))
             if is_filled(cell) and isinstance(cell.cell_contents, _NUMBERS):
-                self._number(name, cell.cell_contents)
+                self._candidates.append((name, cell.cell_contents, None))
         for code in codes:
             for name in named(code).reads:
                 yield from self._variable(name, fn.__globals__, name)
@@ -392,10 +449,12 @@ class Surroundings:
                 yield from _imported(name, dots, fn.__globals__)
         for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
             yield "a default", default
+        if fn.__dict__:
+            yield from self._container(where or fn.__name__, fn)
 
     def _variable(
         self, path: str, names: dict[str, Any], name: str, *, read: bool = True
-    ) -> Iterator[tuple[str, object]]:
+    ) -> Iterator[tuple[Where, object]]:
         """Remember a global that is read, or else set, and what it is, unless it is known."""
         key = id(names), name
         binding = self._bindings.get(key)
@@ -406,9 +465,9 @@ class Surroundings:
         if read and not self._idle and key not in self._read:
             self._read[key] = name, names
             if isinstance(binding.before, _NUMBERS):
-                self._number(path, binding.before)
+                self._candidates.append((path, binding.before, None))
 
-    def _module_attributes(self, known: list[Named]) -> Iterator[tuple[str, object]]:
+    def _module_attributes(self, known: list[Named]) -> Iterator[tuple[Where, object]]:
         """What code that names these may read or set in the modules that were met."""
         if not self._modules:
             return
@@ -422,21 +481,72 @@ class Surroundings:
             for name in stored:
                 yield from self._variable(f"{path}.{name}", names, name, read=False)
 
-    def _number(self, name: str, value: object, *, attribute: object = None) -> None:
-        self._candidates.append((name, value, attribute))
-
 
 def _may_stay(
-    key: object, was: object, now: object, made: Callable[[object], bool]
+    key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
     """Whether replays may leave out that an item became `now`."""
     if isinstance(key, str) and key == "_training":  # what reads it is traced anew
         return True
     if isinstance(was, _NUMBERS) and isinstance(now, _NUMBERS):
-        return type(was) is type(now) and bool(was == now)
-    if isinstance(was, Tensor | Module) and was is not now:
+        return not sure or _equal(was, now)
+    if isinstance(was, Tensor | Module) and sure:
         return False
     return not any(made(item) for item in _inside(now))
+
+
+def _may_stay_once(
+    key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
+) -> bool:
+    """Whether it is right that an item became `now` once.
+
+    A tensor of the trace that comes to where none was has no value outside, which whoever reads it
+    there is told.
+    """
+    del made
+    if not sure or key == "_training":
+        return True
+    if isinstance(was, _NUMBERS) and isinstance(now, _NUMBERS):
+        return _equal(was, now)
+    return not _is_state(was)
+
+
+def _may_stay_failed(
+    key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
+) -> bool:
+    """Whether an item may be `now` behind an error, which other turns would not have come to."""
+    del key, sure
+    return not (_is_state(was) and made(now))
+
+
+def _is_state(value: object) -> bool:
+    """Whether it is a module, or a tensor that has a value."""
+    if isinstance(value, Tensor):
+        return value.is_realized or value._born is None
+    return isinstance(value, Module)
+
+
+def _equal(a: Any, b: Any) -> bool:
+    try:
+        return bool(a == b or (a != a and b != b))
+    except Exception:  # noqa: BLE001 - of code of users
+        return type(a) is type(b)
+
+
+def _compares(place: Place) -> bool:
+    """Whether items tell of what is counted: those of lists that grow are others."""
+    if is_a(place.holder, list):
+        return len(place.before) == size(place.holder)
+    return not is_a(place.holder, (tuple, deque, set, frozenset))
+
+
+def _refill(holder: Any, values: Iterable[object]) -> None:
+    with contextlib.suppress(Exception):  # of code of users
+        if isinstance(holder, list):
+            list.__setitem__(holder, slice(None), list(values))
+        else:
+            deque.clear(holder)
+            deque.extend(holder, values)
 
 
 def _inside(value: object) -> Iterator[object]:
@@ -452,29 +562,39 @@ def _inside(value: object) -> Iterator[object]:
             stack.extend(items(item).values())
 
 
-def _is_leaf(value: object) -> bool:
+def _is_leaf(value: Any) -> bool:
     """Whether nothing is looked for in `value`."""
-    if isinstance(value, (*_COLLECTIONS, types.CellType)):
-        return False
-    if isinstance(value, types.FunctionType):
-        return _root(value.__module__) in _STANDARD
-    if isinstance(value, types.MethodType | functools.partial | Module | Optimizer | Group):
-        return False
-    if isinstance(value, types.BuiltinMethodType):
-        return not isinstance(value.__self__, _COLLECTIONS)
-    if isinstance(value, types.ModuleType):
-        return _is_library(value)
-    if isinstance(value, type):
-        return _root(value.__module__) in _STANDARD
-    if isinstance(value, Tensor | np.ndarray):
+    if type(value) in _PLAIN or is_a(value, (Tensor, np.ndarray)):
         return True
-    if hasattr(type(value), _WRAPPED):
+    if is_a(value, (*COLLECTIONS, types.CellType)):
         return False
-    return _is_ours(value) or not (hasattr(value, "__dict__") or hasattr(value, "__slots__"))
+    if is_a(value, types.FunctionType):
+        return _root(value.__module__) in _STANDARD and _root(value.__module__) != "kernelrt"
+    if is_a(value, (types.MethodType, functools.partial, Module, Optimizer, Group)):
+        return False
+    if is_a(value, types.BuiltinMethodType):
+        return not is_a(value.__self__, COLLECTIONS)
+    if is_a(value, types.ModuleType):
+        return _is_library(value)
+    if is_a(value, type):
+        return _root(value.__module__) in _STANDARD
+    if _has_wrapped(value):
+        return False
+    if _is_ours(value) or attributes(value) is not None:
+        return _is_ours(value)
+    return not any("__slots__" in vars(base) for base in type(value).__mro__)
+
+
+def _has_wrapped(value: object) -> bool:
+    return any(_WRAPPED in vars(base) for base in type(value).__mro__)
 
 
 def _is_ours(value: object) -> bool:
-    return _root(type(value).__module__) in _STANDARD
+    kind = type(value)
+    # Holders of a user's own attributes.
+    if kind is types.SimpleNamespace or (kind.__module__, kind.__name__) == _ARGUMENTS:
+        return False
+    return _root(kind.__module__) in _STANDARD
 
 
 def _is_library(module: types.ModuleType) -> bool:
