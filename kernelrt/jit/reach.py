@@ -1,0 +1,340 @@
+"""What is within reach of a function: code that may run, and containers that it may meet."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import sys
+import types
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
+
+from kernelrt.jit.bytecode import named, nested
+from kernelrt.jit.holders import (
+    COLLECTIONS,
+    NOTHING,
+    Place,
+    attributes,
+    is_a,
+    is_filled,
+    size,
+    text_of,
+)
+from kernelrt.nn import Module
+from kernelrt.nn.optim import Optimizer
+from kernelrt.nn.optim.groups import Group
+from kernelrt.tensor import Tensor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from kernelrt.jit.bytecode import Named
+    from kernelrt.jit.holders import Where
+
+__all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf"]
+
+MOST_CONTAINERS: Final = 10_000
+"""How many objects are looked at; what lies further away goes unseen."""
+NUMBERS = (bool, int, float, complex, np.generic)
+
+_STANDARD = sys.stdlib_module_names | {
+    "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",
+}
+#: Types of what nothing is looked for in, for a quick answer.
+_PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), Tensor, np.ndarray))
+#: Items that a look at a container or a function takes as long as.
+_WEIGHT: Final = 8
+_MAKING: Final = ("__new__", "__init__", "__post_init__", "__del__")
+_ARGUMENTS: Final = "argparse", "Namespace"
+_WRAPPED: Final = "__wrapped_function__"  # of a jitted function
+
+
+class Binding:
+    """A global that was met: what it was then, and what it is called."""
+
+    __slots__ = ("before", "name", "names", "path")
+
+    def __init__(self, path: str, names: dict[str, Any], name: str) -> None:
+        self.path = path
+        self.names = names
+        self.name = name
+        self.before = self.now
+
+    @property
+    def now(self) -> object:
+        """What it is."""
+        return self.names.get(self.name, NOTHING)
+
+
+class Reach:
+    """A walk from a function to all that is within its reach.
+
+    Parameters
+    ----------
+    roots, room
+        As of :class:`kernelrt.jit.surroundings.Surroundings`.
+    """
+
+    def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:
+        self._left = room
+        self._codes: list[types.CodeType] = []
+        self._held: dict[str, list[tuple[Where, object]]] = {}
+        self._idle = False
+        self._places: list[Place] = []
+        self._seen: set[int] = set()
+        self._bindings: dict[tuple[int, str], Binding] = {}
+        self._read: dict[tuple[int, str], tuple[str, dict[str, Any]]] = {}
+        self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
+        self._cells: list[tuple[str, types.CellType]] = []
+        #: Numbers, each with the attribute that it is, if it is one.
+        self._candidates: list[tuple[Where, object, object]] = []
+        #: Code that makes an object what it is, with the class; and the classes that may be called.
+        self._making: dict[types.CodeType, type] = {}
+        self._called: list[type] = []
+        self._mentioned = self._follow(roots)
+
+    def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
+        """Look at what may run, then at the rest; the attributes that the former mentions.
+
+        A method may run where code that may run mentions its name. Variables that only other
+        methods read, such as the counter of the loop that calls the function, change nothing.
+        """
+        mentioned: set[str] = set()
+        known = -1
+        queue = deque(found)
+        while self._has_room() and (queue or known < len(self._codes)):
+            self._drain(queue)
+            known = len(self._codes)
+            names = [named(code) for code in self._codes]
+            mentioned.update(a for n in names for a in (*n.attributes, *n.set_attributes))
+            by_text = any(n.by_text for n in names)
+            ready = list(self._held) if by_text else [n for n in self._held if n in mentioned]
+            for name in ready:
+                for where, member in self._held.pop(name):
+                    queue.extend((where, method) for method in _callables(member))
+            queue.extend(self._module_attributes(names))
+        if self._left is None:
+            self._idle = True
+            self._drain(deque(
+                (where, method) for members in self._held.values() for where, member in members
+                for method in _callables(member)
+            ))  # fmt: skip
+        return mentioned
+
+    def _has_room(self) -> bool:
+        """Whether there are not too many containers to look at."""
+        return self._left > 0 if self._left is not None else len(self._places) < MOST_CONTAINERS
+
+    def _take(self, count: int) -> None:
+        """Count something that is looked at, and what is in it."""
+        if self._left is not None:
+            self._left -= _WEIGHT + count
+
+    def _drain(self, queue: deque[tuple[Where, object]]) -> None:
+        while queue and self._has_room():
+            where, value = queue.popleft()
+            if is_a(value, type):
+                self._called.append(cast("type", value))
+            if type(value) in _PLAIN or id(value) in self._seen:
+                continue
+            with contextlib.suppress(Exception):  # of code of users that a look at objects runs
+                if not is_leaf(value):
+                    self._seen.add(id(value))
+                    queue.extend(list(self._look(where, value)))
+
+    def _look(self, where: Where, value: Any) -> Iterator[tuple[Where, object]]:
+        """What is within reach of an object."""
+        if is_a(value, types.FunctionType):
+            yield from self._function(where, value)
+        elif is_a(value, types.MethodType):
+            yield "self", value.__self__
+            yield where, value.__func__
+        elif is_a(value, types.BuiltinMethodType):
+            yield f"{text_of(where)}.__self__", value.__self__
+        elif is_a(value, functools.partial):
+            for item in (value.func, *value.args, *value.keywords.values()):
+                yield where or "self", item
+        elif is_a(value, types.ModuleType):
+            names = vars(value)
+            self._modules.setdefault(id(names), (text_of(where) or value.__name__, names))
+        elif is_a(value, type):
+            yield from self._methods(where, value)
+        elif _has_wrapped(value):
+            yield where, getattr(value, _WRAPPED)
+        else:
+            yield from self._container(where, value)
+
+    def _container(self, where: Where, value: object) -> Iterator[tuple[Where, object]]:
+        if self._left is not None:
+            count = 1 if is_a(value, types.CellType) else size(value)
+            self._take(count if count < self._left else 0)
+            if count >= self._left:
+                return
+        place = Place(where, value)
+        self._places.append(place)
+        ours = _is_ours(value)
+        for key, item in place.before.items():
+            if type(item) not in _PLAIN:
+                yield (place, key), item
+            if not ours and self._left is None and isinstance(item, NUMBERS):
+                self._candidates.append(((place, key), item, key))
+        kind = type(value)
+        if not ours and not is_a(value, types.CellType) and id(kind) not in self._seen:
+            self._seen.add(id(kind))
+            yield from self._methods(where, kind)
+
+    def _methods(self, where: Where, cls: type) -> Iterator[tuple[Where, object]]:
+        """The methods that may run; the others are held."""
+        self._take(0)
+        ours = {base for base in cls.__mro__ if _root(base.__module__) in _STANDARD}
+        # What overrides a method of a library is called by that library.
+        called = {name for base in ours for name in vars(base)}
+        for base in cls.__mro__:
+            for name, item in vars(base).items() if base not in ours else ():
+                if self._idle or _is_special(name) or name in called:
+                    for method in _callables(item):
+                        if name in _MAKING and isinstance(method, types.FunctionType):
+                            self._making[method.__code__] = base
+                        yield where, method
+                else:
+                    self._held.setdefault(name, []).append((where, item))
+
+    def _function(
+        self, where: Where, fn: types.FunctionType
+    ) -> Iterator[tuple[Where, object]]:
+        cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+        if _root(fn.__module__) in _STANDARD:  # what it was made of may be a user's
+            yield from ((name, c.cell_contents) for name, c in cells if is_filled(c))
+            return
+        codes = list(nested(fn.__code__))
+        self._take(_WEIGHT * len(codes))
+        self._codes += codes
+        for name, cell in cells:
+            yield name, cell
+            if self._idle:
+                continue
+            self._cells.append((name, cell))
+            if is_filled(cell) and isinstance(cell.cell_contents, NUMBERS):
+                self._candidates.append((name, cell.cell_contents, None))
+        for code in codes:
+            for name in named(code).reads:
+                yield from self._variable(name, fn.__globals__, name)
+                if name not in fn.__globals__:
+                    yield from self._variable(name, cast("Any", fn).__builtins__, name)
+            for name in named(code).stores:
+                yield from self._variable(name, fn.__globals__, name, read=False)
+            for name, dots in named(code).imports:
+                yield from _imported(name, dots, fn.__globals__)
+        for default in (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values()):
+            yield "a default", default
+        if fn.__dict__:
+            yield from self._container(where or fn.__name__, fn)
+
+    def _variable(
+        self, path: str, names: dict[str, Any], name: str, *, read: bool = True
+    ) -> Iterator[tuple[Where, object]]:
+        """Remember a global that is read, or else set, and what it is, unless it is known."""
+        key = id(names), name
+        binding = self._bindings.get(key)
+        if binding is None:
+            binding = self._bindings[key] = Binding(path, names, name)
+            if binding.before is not NOTHING:
+                yield path, binding.before
+        if read and not self._idle and key not in self._read:
+            self._read[key] = name, names
+            if isinstance(binding.before, NUMBERS):
+                self._candidates.append((path, binding.before, None))
+
+    def _module_attributes(self, known: list[Named]) -> Iterator[tuple[Where, object]]:
+        """What code that names these may read or set in the modules that were met."""
+        if not self._modules:
+            return
+        read = dict.fromkeys(a for names in known for a in names.attributes)
+        stored = dict.fromkeys(a for names in known for a in names.set_attributes)
+        copes = any(names.copes for names in known)
+        for path, names in list(self._modules.values()):
+            for name in read:
+                if copes or name in names:
+                    yield from self._variable(f"{path}.{name}", names, name)
+            for name in stored:
+                yield from self._variable(f"{path}.{name}", names, name, read=False)
+
+
+def is_leaf(value: Any) -> bool:
+    """Whether nothing is looked for in `value`."""
+    if type(value) in _PLAIN or is_a(value, (Tensor, np.ndarray)):
+        return True
+    if is_a(value, (*COLLECTIONS, types.CellType)):
+        return False
+    if is_a(value, types.FunctionType):
+        return _root(value.__module__) in _STANDARD and _root(value.__module__) != "kernelrt"
+    if is_a(value, (types.MethodType, functools.partial, Module, Optimizer, Group)):
+        return False
+    if is_a(value, types.BuiltinMethodType):
+        return not is_a(value.__self__, COLLECTIONS)
+    if is_a(value, types.ModuleType):
+        return _is_library(value)
+    if is_a(value, type):
+        return _root(value.__module__) in _STANDARD
+    if _has_wrapped(value):
+        return False
+    if _is_ours(value) or attributes(value) is not None:
+        return _is_ours(value)
+    return not any("__slots__" in vars(base) for base in type(value).__mro__)
+
+
+def _has_wrapped(value: object) -> bool:
+    return any(_WRAPPED in vars(base) for base in type(value).__mro__)
+
+
+def _is_ours(value: object) -> bool:
+    kind = type(value)
+    # Holders of a user's own attributes.
+    if kind is types.SimpleNamespace or (kind.__module__, kind.__name__) == _ARGUMENTS:
+        return False
+    return _root(kind.__module__) in _STANDARD
+
+
+def _is_library(module: types.ModuleType) -> bool:
+    """Whether a module was installed: what it names is not looked at."""
+    if _root(module.__name__) in _STANDARD:
+        return True
+    places = (vars(module).get("__file__"), *vars(module).get("__path__", ()))
+    paths = (os.fspath(place).split(os.sep) for place in places if place)  # noqa: PTH206 - slow to load
+    return any(part in ("site-packages", "dist-packages") for path in paths for part in path)
+
+
+def _imported(
+    name: str, dots: int, names: dict[str, Any]
+) -> Iterator[tuple[str, types.ModuleType]]:
+    """The modules that an import in a function with these globals gives, if they are there."""
+    if dots:
+        parts = str(names.get("__package__") or "").split(".")
+        name = ".".join([*parts[: len(parts) - dots + 1], *filter(None, [name])])
+    for full in (name, _root(name)):
+        if full in sys.modules:
+            yield full, sys.modules[full]
+
+
+def _callables(member: object) -> Iterator[object]:
+    """What runs when an attribute of a class is called, read or set."""
+    if isinstance(member, staticmethod | classmethod):
+        yield from _callables(member.__func__)
+    elif isinstance(member, property):
+        yield from (f for f in (member.fget, member.fset, member.fdel) if f is not None)
+    elif isinstance(member, functools.cached_property | functools.partialmethod):
+        yield member.func
+    elif isinstance(member, types.FunctionType | type) or hasattr(type(member), _WRAPPED):
+        yield member
+
+
+def _is_special(name: str) -> bool:
+    """Whether Python calls a method of that name by itself."""
+    return name.startswith("__") and name.endswith("__")
+
+
+def _root(module: object) -> str:
+    return str(module).partition(".")[0]
