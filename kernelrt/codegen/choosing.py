@@ -303,9 +303,7 @@ class Chooser:
 
         def taken(tiles: Mapping[UOp, Tile]) -> float:
             """Cycles of all nests, and what copies of its body add to those of this one."""
-            extra = self.cycles.charge(nest, tiles) - 1
-            own = extra * self.cycles.of([nest], tiles) if extra else 0.0
-            return self.cycles.of(concerned, tiles) + own
+            return self.cycles.of(concerned, tiles) + self.cycles.copies(nest, tiles)
 
         ranked = sorted(candidates, key=taken)
         lengths = []

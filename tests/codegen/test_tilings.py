@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import itertools
 import json
+import math
 import random
+import re
 from dataclasses import FrozenInstanceError
 
 import numpy as np
@@ -233,6 +235,33 @@ def test_candidates_around_another_differ_from_that_one():
     info = loops(ast)
     keys = [order_of_sums(build(info, Tiling.parse(t, info), host())) for t in (own, second.text)]
     assert around[0].keeps_bits == (keys[0] == keys[1])
+
+
+@pytest.mark.parametrize("name", ["softmax", "norm", "packed"])
+def test_no_candidate_does_everything_over(name):
+    """As one would that has a loop around arrays, whose elements do not vary with it."""
+    square = krt.zeros(1024, 1024)
+    plan = krt.prepare(square.transpose(0, 1) @ square if name == "packed" else PROGRAMS[name]())
+    [ast] = [k.ast for k in plan.kernels]
+    variants = itertools.islice(RENDERER.variants(ast), 40)
+    counts = [computed(RENDERER.outline(ast, v.text)) for v in variants]
+    assert len(counts) > 4
+    assert max(counts) <= 8 * counts[0], counts
+
+
+def computed(outline: str) -> int:
+    """How often the lines of a nest without a loop below them run, vectors counted as elements."""
+    depth: list[tuple[int, int]] = []
+    total = 0
+    for line in outline.splitlines():
+        indent = len(line) - len(line.lstrip())
+        depth = [(i, n) for i, n in depth if i < indent]
+        found = re.match(r"\s*for \w+ in (\d+)", line)
+        if found:
+            depth.append((indent, int(found[1])))
+        elif " = " in line or " += " in line:
+            total += math.prod(n for _, n in depth)
+    return total
 
 
 @pytest.mark.parametrize("target", [DeviceSpec.avx512(), DeviceSpec.avx2(), DeviceSpec.neon()])
