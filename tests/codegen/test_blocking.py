@@ -371,7 +371,7 @@ def test_asking_ahead_changes_nothing(run_small, build, rng, sizes):
 
 
 def test_large_blocks_where_there_is_memory_and_enough_of_them(build):
-    wide = replace(SMALL, l2_bytes=1 << 20, cores=2)
+    wide = replace(SMALL, l2_bytes=1 << 20)
 
     def sums(sizes, target):
         blocked = block(product(build, sizes, "TN"), target)
@@ -379,10 +379,7 @@ def test_large_blocks_where_there_is_memory_and_enough_of_them(build):
         return most_elements(own.src[1:])
 
     assert sums((1536, 512, 1024), wide) == 256 * 256
-    # Fewer, where each core has two.
-    assert sums((1024, 512, 1024), wide) == 256 * 256
-    assert sums((1280, 512, 1280), wide) == 128 * 256
-    for cores in (3, 4, 8):
+    for cores in (1, 2, 8):
         assert sums((1024, 512, 1024), replace(wide, cores=cores)) == 128 * 256
     assert sums((1536, 512, 1024), replace(wide, l2_bytes=768 << 10)) == 128 * 256
     assert sums((1536, 512, 1024), replace(wide, l2_bytes=512 << 10)) == 128 * 128
@@ -489,9 +486,7 @@ def test_a_pass_that_keeps_sums_is_verified(build, monkeypatch):
             verify_loops(wrong, info)
 
 
-@pytest.mark.parametrize("cores", [1, 2, 3, 4])
-def test_chunks_share_blocks(build, cores):
+def test_chunks_share_blocks(build):
     for target in (SMALL, DeviceSpec.avx512(), DeviceSpec.avx2()):
-        own = replace(target, cores=cores)
-        program = LLVMRenderer(own).render(product(build, (1024, 1024, 1024), "TN"))
-        assert program.global_size[0] >= min(8, 2 * cores)
+        program = LLVMRenderer(target).render(product(build, (1024, 1024, 1024), "TN"))
+        assert program.global_size[0] >= 8
