@@ -44,12 +44,10 @@ _PORTS = 2.0
 _SEEN = 0.5
 #: What a remainder multiplies cycles by: another copy of the body, to compile and to keep in cache.
 _COPIED = 1.05
-#: Of so many cycles, at most. Products of 64 to 128 rows and columns take 2 to 3 % longer with a
-#: remainder, those of 500 and 512 do not (Zen 5, variants of a plan timed in turns).
-_LONG = 1e6
-#: Where sums have so many terms: of shorter ones what is stored takes the most, and 4096 x 16 x
-#: 4096 took 17 % longer in tiles of five rows than of four.
-_DEEP = 64
+#: Beyond so many cycles, so much of it. Products of 64 to 128 rows and columns take 2 to 3 % longer
+#: with a remainder, of 512 transposed ones take 9 % less; of 2048 those that half of it allows take
+#: 4 to 5 % longer (Zen 5, variants of a plan timed in turns).
+_LONG, _LESS = 1e6, 0.7
 #: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
 _DOUBLED = 0.05
 #: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
@@ -123,8 +121,8 @@ class Cycles:
         if not extra:
             return 0.0
         taken = self.of([nest], tiles)
-        is_deep = math.prod(extent(r) for r in nest.closed) >= _DEEP
-        return extra * (min(taken, _LONG) if is_deep and not nest.fills else taken)
+        long = 0.0 if nest.fills else max(0.0, taken - _LONG)
+        return extra * (taken - (1 - _LESS) * long)
 
     def abreast(self, nest: Nest) -> int:
         """Rows of `nest` that are better waited for together than fetched one after the other."""
