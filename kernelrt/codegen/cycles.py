@@ -113,8 +113,8 @@ class Cycles:
     def copies(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
         """Cycles that the copies of the body of `nest` add.
 
-        Each remainder is another one to compile and to keep in the cache, which a kernel that runs
-        for long does not feel; and what fills an array needs few, of which the tile of the loops
+        Each remainder is another one to compile and to keep in the cache, of which a kernel that
+        runs for long feels less; and what fills an array needs few, of which the tile of the loops
         around has some.
         """
         extra = charge(self._tallies[nest], tiles) - 1

@@ -8,9 +8,8 @@ called once more, with what stands for them.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
@@ -25,18 +24,20 @@ from kernelrt.tensor.regions import Slot, slot, unknown_size
 from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kernelrt.ir import UOp
     from kernelrt.jit.once import Purpose
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "made_once", "mode",
-           "node_of", "own", "plain_tree", "refuse_changes", "told", "turn_of"]  # fmt: skip
+__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "made_once", "node_of",
+           "own", "plain_tree", "refuse_changes", "told", "turn_of", "within"]  # fmt: skip
 
 
-@contextlib.contextmanager
-def mode(purpose: Purpose, *bodies: Body) -> Iterator[Trace]:
-    """The trace that is active, or one for as long as bodies are called.
+T = TypeVar("T")
+
+
+def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T]) -> T:
+    """What `work` makes of the active trace, or of one of its own, in which it calls bodies.
 
     Raises
     ------
@@ -44,13 +45,11 @@ def mode(purpose: Purpose, *bodies: Body) -> Iterator[Trace]:
         They set something else than tensors, once for all that they are called for.
     """
     functions = [body.function for body in bodies]
-    with contextlib.ExitStack() as stack:
-        trace = state.local.trace
-        if trace is None:
-            trace = stack.enter_context(Trace())
-        name = f"a function of {bodies[0].name}"
-        stack.enter_context(called_once(trace, purpose, name, functions))
-        yield trace
+    trace = state.local.trace
+    if trace is not None:
+        return called_once(trace, purpose, bodies[0].name, functions, lambda: work(trace))
+    with Trace() as made:
+        return called_once(made, purpose, bodies[0].name, functions, lambda: work(made))
 
 
 # ---- nested tensors

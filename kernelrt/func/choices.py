@@ -16,11 +16,11 @@ from kernelrt.func.bodies import (
     Carry,
     first_values,
     made_once,
-    mode,
     node_of,
     own,
     plain_tree,
     told,
+    within,
 )
 from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting, rebuilt
 from kernelrt.ir import Op
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from kernelrt.func.bodies import Traced
     from kernelrt.ir import UOp
+    from kernelrt.tensor import Trace
 
 __all__ = ["cond", "switch"]
 
@@ -134,7 +135,6 @@ def _choose(
     name: str, which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]
 ) -> Any:
     since = regions.newest()
-    graphs: list[Traced] = []
     trees: list[Any] = []
     bodies = [Body(name, function) for function in branches]
     carry = Carry(name, bodies[0], tuple(operands))
@@ -146,10 +146,14 @@ def _choose(
             return _like_first(name, trees[0], tree)
         return leaves_of(tree)
 
-    with mode(BRANCHES, *bodies) as trace:
+    def call(trace: Trace) -> list[Traced]:
+        graphs = []
         for made in bodies:
             graphs.append(made.call(trace, carry.given(made), (), taken))
             carry.note_roots(trace, graphs[-1])
+        return graphs
+
+    graphs = within(BRANCHES, bodies, call)
     changed: dict[int, Tensor] = {id(t): t for g in graphs for t, _ in g.states}
     tensors = list(changed.values())
     with state.no_grad():

@@ -14,13 +14,13 @@ from kernelrt.func.bodies import (
     Carry,
     check_carry,
     made_once,
-    mode,
     node_of,
     own,
     plain_tree,
     refuse_changes,
     told,
     turn_of,
+    within,
 )
 from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Op, UOp
@@ -35,6 +35,8 @@ from kernelrt.tensor.rewriting import rewritten
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.func.bodies import Traced
+    from kernelrt.tensor import Trace
 
 __all__ = ["fori_loop", "scan", "while_loop"]
 
@@ -115,11 +117,13 @@ def scan(
         nested[:] = [y]
         return [*new, *leaves_of(y)]
 
-    with mode(TURNS, made) as trace:
+    def call(trace: Trace) -> Traced:
         args = carry.given(made), rebuilt(arrays, [
             made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
         ])
-        graph = turn_of(trace, made, carry, args, taken)
+        return turn_of(trace, made, carry, args, taken)
+
+    graph = within(TURNS, [made], call)
     triples = carry.triples(graph, wholes)
     rows = graph.nodes[len(carry.slots) :]
     if not turns:
@@ -244,9 +248,11 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     def taken(result: Any) -> list[Tensor]:
         return check_carry("fori_loop", "carry", carry.tree, result)
 
-    with mode(TURNS, made) as trace:
+    def call(trace: Trace) -> Traced:
         args = Tensor._of(turn), carry.given(made)
-        graph = turn_of(trace, made, carry, args, taken)
+        return turn_of(trace, made, carry, args, taken)
+
+    graph = within(TURNS, [made], call)
     triples = carry.triples(graph)
     if isinstance(first, int) and isinstance(last, int):
         turns, count = max(0, last - first), None
@@ -328,9 +334,11 @@ def while_loop(
     def taken(result: Any) -> list[Tensor]:
         return check_carry("while_loop", "carry", carry.tree, result)
 
-    with mode(TURNS, made, asked) as trace:
+    def call(trace: Trace) -> tuple[Traced, Traced]:
         graph = turn_of(trace, made, carry, (carry.given(made),), taken)
-        test = asked.call(trace, (carry.given(asked),), carry.begin, _condition)
+        return graph, asked.call(trace, (carry.given(asked),), carry.begin, _condition)
+
+    graph, test = within(TURNS, [made, asked], call)
     refuse_changes("while_loop: cond", test)
     triples = carry.triples(graph)
     now = {s.place: build.reshape(first, s.place.shape) for s, first, _ in triples}

@@ -197,8 +197,11 @@ class _Mapping:
                 _replaced(arg, axis, inside)
                 for arg, axis in zip(self._args, self._axes, strict=True)
             ]
-            with called_once(trace, MEMBERS, "the function that vmap calls", [self._f]):
-                out = self._f(*args, **kwargs)
+            named = [(f"argument {i}", arg) for i, arg in enumerate(self._args)]
+            out = called_once(
+                trace, MEMBERS, "vmap", [self._f], lambda: self._f(*args, **kwargs),
+                [*named, *kwargs.items()],
+            )  # fmt: skip
             results = list(_with_axes(out, out_axes, "the result", "out_axes"))
             for path, leaf, _ in results:
                 if leaf is not None and not isinstance(leaf, Tensor):

@@ -1,7 +1,7 @@
 """Random numbers of Python and NumPy that a function draws while it is traced.
 
-They become part of the program like any other number: replays repeat the first draw for ever. A
-generator tells by its state whether it was used.
+They become part of the program like any other number: replays, and turns of loops, repeat the first
+draw for ever. A generator tells by its state whether it was used.
 """
 
 from __future__ import annotations
@@ -64,6 +64,8 @@ class Draws:
                 found.setdefault(id(of), (name, of))
         self._sources = tuple(found.values())[:most]
         self._before: list[Any] = [None] * len(self._sources)
+        #: Containers that are compared before and after, by identity.
+        self.met: set[int] = set()
 
     def begin(self) -> None:
         """Look from here on; handlers of signals are left out by a trace that has this already."""

@@ -6,23 +6,25 @@ counts that they keep and numbers that they draw elsewhere are of that one call.
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from kernelrt.jit.draws import Draws
+from kernelrt.jit.parameters import name_of
 from kernelrt.jit.surroundings import Surroundings
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Sequence
 
     from kernelrt.tensor import Trace
 
-__all__ = ["BRANCHES", "MEMBERS", "REPLAYS", "TURNS", "Purpose", "called_once", "observed"]
+__all__ = ["BRANCHES", "MEMBERS", "REPLAYS", "TURNS", "Observed", "Purpose", "called_once"]
+
+T = TypeVar("T")
 
 ROOM: Final = 1_000
-"""How many items are looked at where each call of a loop looks: it takes a millisecond at most."""
+"""How many items are looked at where each call of a loop looks: for a millisecond, or two."""
 MOST_GENERATORS: Final = 4
 """Of random numbers, likewise."""
 
@@ -95,12 +97,8 @@ MEMBERS: Final = Purpose(
 )
 
 
-@contextlib.contextmanager
-def observed(
-    trace: Trace, purpose: Purpose, name: str, around: Surroundings,
-    own: Callable[[object], bool] = lambda _: False,
-) -> Iterator[None]:  # fmt: skip
-    """While it is entered, a function is called that is called once.
+class Observed:
+    """What a function that is called once may change, looked at just before.
 
     Parameters
     ----------
@@ -111,47 +109,79 @@ def observed(
     name : str
         What it is called in errors.
     around : Surroundings
-        What it reaches, looked at just now.
+        What it reaches.
     own : callable
         Which objects have no value outside, beside what the trace makes.
-
-    Raises
-    ------
-    JitError
-        It set what cannot stay; that is as before then.
     """
 
-    def made(value: object) -> bool:
+    def __init__(
+        self, trace: Trace, purpose: Purpose, name: str, around: Surroundings,
+        own: Callable[[object], bool] = lambda _: False,
+    ) -> None:  # fmt: skip
+        self._trace, self._purpose, self._name = trace, purpose, name
+        self._around, self._own = around, own
+        self._draws: Draws | None = None
+        outer = cast("Draws | None", trace.draws)
+        if outer is not None:  # of a function around this one, which met the rest before
+            around.leave_out(outer.met)
+            outer.met |= around.met
+            return
+        # Libraries draw from those of the process, too; a look at these takes as long as a small
+        # loop.
+        shared = purpose.strict or around.mentions("random")
+        most = None if purpose.strict else MOST_GENERATORS
+        self._draws = trace.draws = Draws(around.reached, shared=shared, most=most)
+        self._draws.met |= around.met
+
+    def call(self, work: Callable[[], T]) -> T:
+        """What `work`, which calls the function, gives.
+
+        Raises
+        ------
+        JitError
+            The function set what cannot stay; that is as before then.
+        """
+        if self._draws is not None:
+            self._draws.begin()
+        failed = True
+        try:
+            result = work()
+            failed = False
+            self._around.check(self._name, self._purpose, self._made)
+        except BaseException:  # once more, where the check was interrupted
+            self._around.restore(self._purpose, self._made, failed=failed)
+            raise
+        if self._draws is not None:
+            self._draws.tell(self._name, self._purpose)
+        return result
+
+    def _made(self, value: object) -> bool:
         if not isinstance(value, Tensor):
             return False
         born = value._born
-        return born is trace or (born is not None and born.holds(trace)) or own(value)
-
-    # Libraries draw from those of the process, too; a look at these takes as long as a small loop.
-    shared = purpose.strict or around.mentions("random")
-    most = None if purpose.strict else MOST_GENERATORS
-    draws = trace.draws = Draws(around.reached, shared=shared, most=most)
-    draws.begin()
-    try:
-        yield
-    except BaseException:
-        around.restore(purpose, made, failed=True)
-        raise
-    around.check(name, purpose, made)
-    draws.tell(name, purpose)
+        trace = self._trace
+        return born is trace or (born is not None and born.holds(trace)) or self._own(value)
 
 
-@contextlib.contextmanager
 def called_once(
-    trace: Trace, purpose: Purpose, name: str, functions: Iterable[Callable[..., object]]
-) -> Iterator[None]:
-    """As :func:`observed`, unless these functions are called within one that is observed."""
-    if trace.draws is not None:
-        yield
-        return
-    around = Surroundings(*(("", f) for f in functions), room=ROOM)
+    trace: Trace, purpose: Purpose, what: str, functions: Sequence[Callable[..., object]],
+    work: Callable[[], T], arguments: Iterable[tuple[str, object]] = (),
+) -> T:  # fmt: skip
+    """As :meth:`Observed.call`, after a quick look around.
+
+    Parameters
+    ----------
+    trace, purpose, work
+        As there.
+    what : str
+        What the functions are called by.
+    functions : sequence of callable
+        All that `work` calls.
+    arguments : iterable of (str, object)
+        What they are given, by name.
+    """
+    around = Surroundings(*(("", f) for f in functions), *arguments, room=ROOM)
     if around.is_empty:
-        yield
-        return
-    with observed(trace, purpose, name, around):
-        yield
+        return work()
+    name = f"{name_of(functions[0])} in {what}" if len(functions) == 1 else f"a function of {what}"
+    return Observed(trace, purpose, name, around).call(work)

@@ -48,6 +48,7 @@ _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), Te
 #: Items that a look at a container or a function takes as long as.
 _WEIGHT: Final = 8
 _MAKING: Final = ("__new__", "__init__", "__post_init__", "__del__")
+_DESCRIBING: Final = ("__get__", "__set__", "__delete__")
 _ARGUMENTS: Final = "argparse", "Namespace"
 _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
 
@@ -170,8 +171,9 @@ class Reach:
     def _container(self, where: Where, value: object) -> Iterator[tuple[Where, object]]:
         if self._left is not None:
             count = 1 if is_a(value, types.CellType) else size(value)
-            self._take(count if count < self._left else 0)
-            if count >= self._left:
+            fits = count < self._left
+            self._take(count if fits else 0)
+            if not fits:
                 return
         place = Place(where, value)
         self._places.append(place)
@@ -179,7 +181,7 @@ class Reach:
         for key, item in place.before.items():
             if type(item) not in _PLAIN:
                 yield (place, key), item
-            if not ours and self._left is None and isinstance(item, NUMBERS):
+            if not ours and self._left is None and is_a(item, NUMBERS):
                 self._candidates.append(((place, key), item, key))
         kind = type(value)
         if not ours and not is_a(value, types.CellType) and id(kind) not in self._seen:
@@ -196,8 +198,8 @@ class Reach:
             for name, item in vars(base).items() if base not in ours else ():
                 if self._idle or _is_special(name) or name in called:
                     for method in _callables(item):
-                        if name in _MAKING and isinstance(method, types.FunctionType):
-                            self._making[method.__code__] = base
+                        if name in _MAKING and is_a(method, types.FunctionType):
+                            self._making[cast("Any", method).__code__] = base
                         yield where, method
                 else:
                     self._held.setdefault(name, []).append((where, item))
@@ -217,7 +219,7 @@ class Reach:
             if self._idle:
                 continue
             self._cells.append((name, cell))
-            if is_filled(cell) and isinstance(cell.cell_contents, NUMBERS):
+            if is_filled(cell) and is_a(cell.cell_contents, NUMBERS):
                 self._candidates.append((name, cell.cell_contents, None))
         for code in codes:
             for name in named(code).reads:
@@ -245,7 +247,7 @@ class Reach:
                 yield path, binding.before
         if read and not self._idle and key not in self._read:
             self._read[key] = name, names
-            if isinstance(binding.before, NUMBERS):
+            if is_a(binding.before, NUMBERS):
                 self._candidates.append((path, binding.before, None))
 
     def _module_attributes(self, known: list[Named]) -> Iterator[tuple[Where, object]]:
@@ -319,16 +321,19 @@ def _imported(
             yield full, sys.modules[full]
 
 
-def _callables(member: object) -> Iterator[object]:
+def _callables(member: Any) -> Iterator[object]:
     """What runs when an attribute of a class is called, read or set."""
-    if isinstance(member, staticmethod | classmethod):
+    if is_a(member, (staticmethod, classmethod)):
         yield from _callables(member.__func__)
-    elif isinstance(member, property):
+    elif is_a(member, property):
         yield from (f for f in (member.fget, member.fset, member.fdel) if f is not None)
-    elif isinstance(member, functools.cached_property | functools.partialmethod):
+    elif is_a(member, (functools.cached_property, functools.partialmethod)):
         yield member.func
-    elif isinstance(member, types.FunctionType | type) or hasattr(type(member), _WRAPPED):
+    elif is_a(member, (types.FunctionType, type)) or _has_wrapped(member):
         yield member
+    elif type(member) not in _PLAIN and not _is_ours(member):
+        for base in type(member).__mro__:
+            yield from (vars(base)[name] for name in _DESCRIBING if name in vars(base))
 
 
 def _is_special(name: str) -> bool:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import dis
-import itertools
 import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
@@ -62,6 +61,8 @@ class Surroundings(Reach):
             return
         self._names = self._current_names()
         for where, value, attribute in self._candidates:
+            if len(self._numbers) == MOST_NUMBERS:
+                break
             if attribute is None or attribute in self._mentioned:
                 self._numbers.setdefault(text_of(where), value)
 
@@ -73,7 +74,17 @@ class Surroundings(Reach):
     def _may_run(self, code: types.CodeType) -> bool:
         """Whether code is another than what made objects that are there."""
         cls = self._making.get(code)
-        return cls is None or any(issubclass(called, cls) for called in self._called)
+        return cls is None or any(cls in called.__mro__ for called in self._called)
+
+    @property
+    def met(self) -> set[int]:
+        """The containers that are compared, by identity."""
+        return {id(place.holder) for place in self._places}
+
+    def leave_out(self, met: set[int]) -> None:
+        """Compare nothing of what a look around a function outside compares."""
+        self._places = [place for place in self._places if id(place.holder) not in met]
+        self._bindings.clear()
 
     def mentions(self, name: str) -> bool:
         """Whether code that may run reads a global or an attribute of that name."""
@@ -82,8 +93,7 @@ class Surroundings(Reach):
     @property
     def numbers(self) -> tuple[str, ...]:
         """Numbers that the function can read, each with its name; they are part of the program."""
-        told = itertools.islice(self._numbers.items(), MOST_NUMBERS)
-        return tuple(f"{name} = {short(value)}" for name, value in told)
+        return tuple(f"{name} = {short(value)}" for name, value in self._numbers.items())
 
     def reached(self, kinds: tuple[type, ...]) -> Iterator[tuple[str, object]]:
         """What is within reach and of one of these kinds, by name."""
@@ -108,7 +118,7 @@ class Surroundings(Reach):
         or as they are now, if the function changed one.
         """
         for place in self._places:
-            if isinstance(place.holder, types.CellType) and self._may_set(place, ""):
+            if is_a(place.holder, types.CellType) and self._may_set(place, ""):
                 for _, was, now in place.changes():
                     if not same(was, now):
                         return self._current_names(), text_of(place.where)
@@ -145,11 +155,11 @@ class Surroundings(Reach):
         """
         for place in self._places:
             holder = place.holder
-            if not isinstance(holder, Module):
+            if not is_a(holder, Module):
                 continue
             for key, value in place.before.items():
-                if isinstance(value, Module) or (
-                    isinstance(value, Tensor)
+                if is_a(value, Module) or (
+                    is_a(value, Tensor)
                     and value._memory is not None
                     and value._buffer in sources
                 ):
@@ -191,15 +201,15 @@ class Surroundings(Reach):
             if not purpose.strict and not _compares(place):
                 continue
             wrong = []
+            cell = is_a(place.holder, types.CellType)
             changes: list[tuple[object, object, object]] = []
             with contextlib.suppress(Exception):  # of code of users, as a key that has no hash now
                 changes += place.changes()
             for key, was, now in changes:
                 seen = place.default(key) if was is NOTHING else was
-                ours = made(now) or self._may_set(place, key)
-                if not may_stay(key, seen, now, made, sure=ours):
+                sure = made(now) or self._may_set(place, key) or (purpose.strict and not cell)
+                if not may_stay(key, seen, now, made, sure=sure):
                     wrong.append((key, was, seen, now))
-            cell = is_a(place.holder, types.CellType)
             for key, was, seen, now in wrong:
                 found = found or (place.named(key), place.where if cell else key, seen, now)
                 with contextlib.suppress(Exception):  # of code of users
@@ -218,9 +228,10 @@ class Surroundings(Reach):
     ) -> str:
         where = self._line(key)
         line = f" ({where})" if where else ""
-        number = isinstance(after, NUMBERS)
+        number = is_a(before, NUMBERS) and is_a(after, NUMBERS)
         told = f"changes it from {short(before)} to {short(after)}" if number else (
             "takes it away" if after is NOTHING else
+            f"sets it to {short(after)}" if after is None or is_a(after, NUMBERS) else
             "sets it to a tensor that has no value outside" if before is NOTHING
             or not isinstance(before, Tensor | Module) else "sets it to another one"
         )
@@ -242,7 +253,8 @@ class Surroundings(Reach):
         if not isinstance(key, str) or not any(key in c.co_names + c.co_freevars
                                                + c.co_cellvars for c in self._codes):  # fmt: skip
             wanted, stores = (None, *CHANGING), (
-                "STORE_SUBSCR", "LOAD_METHOD", "LOAD_ATTR",
+                "STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "LOAD_METHOD", "LOAD_ATTR",
+                "LOAD_SUPER_ATTR",
             )  # fmt: skip
         for code in sorted(self._codes, key=lambda c: c.co_name == "__init__"):
             for step in dis.get_instructions(code):
@@ -251,15 +263,16 @@ class Surroundings(Reach):
                     return f"{code.co_filename}:{line}"
         return ""
 
+
 def _may_stay(
     key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
     """Whether replays may leave out that an item became `now`."""
-    if isinstance(key, str) and key == "_training":  # what reads it is traced anew
+    if _is_mode(key):
         return True
-    if isinstance(was, NUMBERS) and isinstance(now, NUMBERS):
+    if is_a(was, NUMBERS) and is_a(now, NUMBERS):
         return not sure or _equal(was, now)
-    if isinstance(was, Tensor | Module) and sure:
+    if is_a(was, (Tensor, Module)) and sure:
         return False
     return not any(made(item) for item in _inside(now))
 
@@ -273,9 +286,9 @@ def _may_stay_once(
     there is told.
     """
     del made
-    if not sure or key == "_training":
+    if not sure or _is_mode(key):
         return True
-    if isinstance(was, NUMBERS) and isinstance(now, NUMBERS):
+    if is_a(was, NUMBERS) and is_a(now, NUMBERS):
         return _equal(was, now)
     return not _is_state(was)
 
@@ -288,11 +301,16 @@ def _may_stay_failed(
     return not (_is_state(was) and made(now))
 
 
-def _is_state(value: object) -> bool:
+def _is_mode(key: object) -> bool:
+    """Whether it is the attribute that training sets: what reads it is traced anew."""
+    return type(key) is str and key == "_training"
+
+
+def _is_state(value: Any) -> bool:
     """Whether it is a module, or a tensor that has a value."""
-    if isinstance(value, Tensor):
-        return value.is_realized or value._born is None
-    return isinstance(value, Module)
+    if is_a(value, Tensor):
+        return bool(value.is_realized or value._born is None)
+    return is_a(value, Module)
 
 
 def _equal(a: Any, b: Any) -> bool:
@@ -327,7 +345,6 @@ def _inside(value: object) -> Iterator[object]:
             continue
         seen.add(id(item))
         yield item
-        if not is_leaf(item) and not isinstance(item, types.FunctionType | types.MethodType):
-            stack.extend(items(item).values())
-
-
+        with contextlib.suppress(Exception):  # of code of users
+            if not is_leaf(item) and not is_a(item, (types.FunctionType, types.MethodType)):
+                stack.extend(items(item).values())

@@ -109,7 +109,7 @@ def trace(
         are as before in every case.
     """
     load("kernelrt.jit.once")
-    from kernelrt.jit.once import REPLAYS, observed
+    from kernelrt.jit.once import REPLAYS, Observed
     from kernelrt.jit.surroundings import Surroundings
 
     key = id(call)
@@ -139,9 +139,8 @@ def trace(
             around = Surroundings(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
             )
-            watched = observed(current, REPLAYS, name, around, lambda value: id(value) in own)
-            with watched, _same_mode(name):
-                template, named = flatten(fn(*args, **kwargs), "result")
+            watched = Observed(current, REPLAYS, name, around, lambda value: id(value) in own)
+            template, named = watched.call(lambda: _result(name, fn, args, kwargs))
             results = [_check_result(path, value, name) for path, value in named]
             tensors = [value for value in results if isinstance(value, Tensor)]
             marked = [tensor._recorded() for tensor in tensors]
@@ -197,6 +196,14 @@ def trace(
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
+
+
+def _result(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Template, list[tuple[str, Any]]]:
+    """What the function `name` returns, taken apart."""
+    with _same_mode(name):
+        return flatten(fn(*args, **kwargs), "result")
 
 
 @contextlib.contextmanager

@@ -106,6 +106,7 @@ def table(profiles: Iterable[KernelProfile], *, limit: int | None = None) -> str
     limit : int, optional
         Rows to show; the rest become one.
     """
+    profiles = list(profiles)
     rows: dict[str, _Row] = {}
     for profile in profiles:
         row = rows.setdefault(profile.kernel.entry_point, _Row())

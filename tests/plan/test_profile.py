@@ -75,8 +75,10 @@ def test_the_table_sums_calls_and_sorts_by_time(plan):
 
 
 def test_the_table_takes_repeated_runs(plan):
-    lines = profiler.table(plan.profile(3)).splitlines()
+    runs = plan.profile(3)
+    lines = profiler.table(runs).splitlines()
     assert lines[-1].split()[:2] == ["total", "6"]
+    assert profiler.table(iter(runs)).splitlines() == lines
 
 
 def test_the_table_can_be_cut(plan):

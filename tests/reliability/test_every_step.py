@@ -210,6 +210,56 @@ def test_epochs_in_one_call():
     assert count.item() == done + 2
 
 
+class Held:
+    def __init__(self):
+        self.tensor, self.number = krt.ones(()), 0
+
+
+def scanned(f):
+    return krt.scan(lambda c, x: (c + f(x), None), krt.tensor(0.0), krt.arange(2.0))[0]
+
+
+def chosen(f):
+    return krt.cond(krt.tensor(1) > 0, f, lambda x: x, krt.tensor(1.0))
+
+
+def mapped(f):
+    return krt.vmap(f)(krt.arange(3.0))
+
+
+def traced(f):
+    return krt.jit(f)(np.ones(2, np.float32))
+
+
+@pytest.mark.parametrize("call", [scanned, chosen, mapped, traced])
+@pytest.mark.parametrize("refused", [False, True])
+def test_functions_that_are_called_once(call, refused):
+    """No trace is left behind, and state that a function replaces is never a tensor of one."""
+
+    def work(held):
+        before = held.tensor
+
+        def f(x):
+            held.tensor = held.tensor + x
+            if not refused:
+                held.tensor = before
+            return x * 2
+
+        try:
+            return call(f)
+        except krt.JitError:
+            assert refused
+            return None
+
+    hits = 0
+    for held, error in each_step(work, Held):
+        hits += error is not None
+        if error is None or call is not traced:
+            assert held.tensor.item() == 1.0
+        assert scanned(lambda x: x).item() == 1.0
+    assert hits
+
+
 def test_load_state_dict():
     model = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     old = {k: v.numpy() for k, v in model.state_dict().items()}
