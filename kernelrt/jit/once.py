@@ -84,7 +84,7 @@ BRANCHES: Final = Purpose(
     counting="return it and keep it outside",
     assigning="which is done where it is chosen",
     keeping="return the tensor and {verb} it outside",
-    drawing=("later runs repeat them", "in each run"),
+    drawing=("are drawn whichever is chosen", "where it is chosen"),
     passing="pass them as operands",
 )
 MEMBERS: Final = Purpose(
