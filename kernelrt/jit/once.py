@@ -43,7 +43,7 @@ class Purpose:
         What becomes of an assignment to a tensor; empty where none can be made.
     keeping : str
         How a tensor gets out.
-    drawing : str
+    drawing : tuple of str
         What is wrong about a draw of others' random numbers, and where kernelrt's draw afresh.
     passing : str
         How numbers drawn outside get in.
@@ -124,14 +124,13 @@ class Observed:
         outer = cast("Draws | None", trace.draws)
         if outer is not None:  # of a function around this one, which met the rest before
             around.leave_out(outer.met)
-            outer.met |= around.met
             return
         # Libraries draw from those of the process, too; a look at these takes as long as a small
         # loop.
         shared = purpose.strict or around.mentions("random")
         most = None if purpose.strict else MOST_GENERATORS
         self._draws = trace.draws = Draws(around.reached, shared=shared, most=most)
-        self._draws.met |= around.met
+        self._draws.met = around.met  # alive as long as this is
 
     def call(self, work: Callable[[], T]) -> T:
         """What `work`, which calls the function, gives.

@@ -577,6 +577,27 @@ def test_what_a_function_around_makes_is_looked_at_in_a_body(around):
             outer()
 
 
+def test_what_comes_to_lie_where_another_was_is_looked_at():
+    """Objects of one loop are gone when those of the next are made, often in their place."""
+    refused = []
+
+    def part(x, count):
+        held = Holder()
+
+        def turn(c, x):
+            held.number += count
+            return c + x, None
+
+        try:
+            return krt.scan(turn, krt.tensor(0.0), x + XS)[0]
+        except krt.JitError:
+            refused.append(count)
+            return x
+
+    krt.jit(lambda x: [part(x, i % 2) for i in range(40)])(krt.tensor(1.0))
+    assert len(refused) == 20
+
+
 def test_arguments_of_vmap_are_looked_at():
     class Model(nn.Module):
         def __init__(self) -> None:
