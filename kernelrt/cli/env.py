@@ -54,4 +54,4 @@ def _cache() -> str:
     cache = ObjectCache.default()
     if cache is None:
         return "off (KERNELRT_CACHE=0)"
-    return f"{cache.folder}" + ("" if cache.usable else " (not usable)")
+    return f"{cache.folder}" + (f", {cache.limit >> 20} MB" if cache.usable else " (not usable)")

@@ -201,6 +201,27 @@ def test_the_default_folder(monkeypatch, tmp_path):
     assert ObjectCache.default() is None
 
 
+@pytest.mark.parametrize(
+    ("size", "limit"), [("", 256 << 20), ("4096", 4096), ("3k", 3 << 10), ("2G", 2 << 30), ("0", 0)]
+)
+def test_the_limit_can_be_set(monkeypatch, tmp_path, size, limit):
+    monkeypatch.delenv("KERNELRT_CACHE", raising=False)
+    monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("KERNELRT_CACHE_SIZE", size)
+    cache = ObjectCache.default()
+    assert cache.limit == limit
+    assert cache.most_files == max(16_384, limit // 16_384)
+
+
+@pytest.mark.parametrize("size", ["G", "-1", "1.5G", "2T", "much", "\N{SUPERSCRIPT TWO}"])
+def test_a_limit_that_is_no_size_is_named(monkeypatch, tmp_path, size):
+    monkeypatch.delenv("KERNELRT_CACHE", raising=False)
+    monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("KERNELRT_CACHE_SIZE", size)
+    with pytest.warns(RuntimeWarning, match="KERNELRT_CACHE_SIZE is .*expected bytes"):
+        assert ObjectCache.default().limit == 256 << 20
+
+
 def test_the_compiler_looks_there_first(cache):
     first = LLVMCompiler(host(), cache=cache).compile_sources([("k", SRC)])
     assert (cache.hits, cache.misses) == (0, 1)
@@ -257,9 +278,9 @@ def test_a_relative_folder_stays_where_it_was(tmp_path, monkeypatch):
 
 
 def test_the_number_of_files_is_bounded_and_few_go_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(object_cache, "MOST_FILES", 64)
     monkeypatch.setattr(object_cache, "_EVICT_AT_ONCE", 8)
     cache, most = ObjectCache(tmp_path / "cache"), 0
+    cache.most_files = 64
     for i in range(400):
         before = set(entries(cache)) if cache.folder.exists() else set()
         cache.put((str(i),), b"object")

@@ -30,8 +30,10 @@ _SUFFIX = ".krto"
 DEFAULT_LIMIT = 256 << 20
 #: Bytes of the largest file that is read or written; no kernel comes near.
 MOST = 64 << 20
-#: Files that the folder may hold: few enough to look through while someone waits for a kernel.
+#: Files that a folder of the default limit may hold, few enough to list while a kernel waits. A
+#: larger folder may hold one for each `_BYTES_A_FILE` of its limit.
 MOST_FILES = 16_384
+_BYTES_A_FILE = DEFAULT_LIMIT // MOST_FILES
 # Eviction goes below the limits, so that it is not needed again at once.
 _EVICT_TO = 0.75
 # Files that are removed at once; the next look takes further ones.
@@ -51,7 +53,8 @@ class ObjectCache:
         Made if need be, with permissions for its owner only. A folder of someone else, or one
         that others may write to, is refused: the cache is then off and says so in a warning.
     limit : int
-        Most bytes to keep, of at most `MOST_FILES` objects; those used longest ago go first.
+        Most bytes to keep, of at most `MOST_FILES` objects or one for each 16 KiB, whichever is
+        more; those used longest ago go first.
 
     Examples
     --------
@@ -66,6 +69,7 @@ class ObjectCache:
     def __init__(self, folder: str | os.PathLike[str], limit: int = DEFAULT_LIMIT) -> None:
         self.folder = Path(folder).absolute()  # whatever becomes of the current folder
         self.limit = limit
+        self.most_files = max(MOST_FILES, limit // _BYTES_A_FILE)
         self.hits = 0
         self.misses = 0
         self._unseen = 0.0  # parts of a look written here since the folder was looked through
@@ -77,20 +81,12 @@ class ObjectCache:
 
         ``KERNELRT_CACHE_DIR`` names the folder, else it is ``kernelrt`` in ``XDG_CACHE_HOME`` or
         ``~/.cache``, or, for a user without a home, ``kernelrt-`` and the user's number in the
-        folder for temporary files.
+        folder for temporary files. ``KERNELRT_CACHE_SIZE`` is the limit: bytes, or a number with
+        the suffix K, M or G.
         """
         if os.environ.get("KERNELRT_CACHE", "1") == "0":
             return None
-        folder = os.environ.get("KERNELRT_CACHE_DIR")
-        if folder:
-            return cls(folder)
-        home = os.environ.get("XDG_CACHE_HOME")
-        if home:
-            return cls(Path(home) / "kernelrt")
-        try:
-            return cls(Path.home() / ".cache" / "kernelrt")
-        except RuntimeError:  # no HOME, and a user that the system does not know, as in containers
-            return cls(Path(tempfile.gettempdir()) / f"kernelrt-{os.getuid()}")
+        return cls(_default_folder(), _default_limit())
 
     @property
     def usable(self) -> bool:
@@ -212,7 +208,7 @@ class ObjectCache:
         A process that writes little cannot count what the others write. So each file decides by
         its name, which is as good as random, and by its share of what may be written unseen.
         """
-        share = (nbytes / max(1, self.limit) + 1 / MOST_FILES) / _LOOK_AFTER
+        share = (nbytes / max(1, self.limit) + 1 / self.most_files) / _LOOK_AFTER
         self._unseen += share
         chance = int(path.name[:8], 16) / 2**32
         if self._unseen > 1 or chance < share:
@@ -222,12 +218,12 @@ class ObjectCache:
     def _evict(self) -> None:
         files = self._files()
         size = sum(info.st_size for _, info in files)
-        if size <= self.limit and len(files) <= MOST_FILES:
+        if size <= self.limit and len(files) <= self.most_files:
             return
         count = len(files)
         oldest = sorted(files, key=lambda item: item[1].st_mtime)
         for name, info in oldest[:_EVICT_AT_ONCE]:
-            if size <= self.limit * _EVICT_TO and count <= MOST_FILES * _EVICT_TO:
+            if size <= self.limit * _EVICT_TO and count <= self.most_files * _EVICT_TO:
                 break
             with contextlib.suppress(OSError):
                 (self.folder / name).unlink()
@@ -235,6 +231,36 @@ class ObjectCache:
                 count -= 1
 
 
+def _default_folder() -> Path:
+    if folder := os.environ.get("KERNELRT_CACHE_DIR"):
+        return Path(folder)
+    if home := os.environ.get("XDG_CACHE_HOME"):
+        return Path(home) / "kernelrt"
+    try:
+        return Path.home() / ".cache" / "kernelrt"
+    except RuntimeError:  # no HOME, and a user that the system does not know, as in containers
+        return Path(tempfile.gettempdir()) / f"kernelrt-{os.getuid()}"
+
+
+def _default_limit() -> int:
+    given = os.environ.get("KERNELRT_CACHE_SIZE", "").strip()
+    if not given:
+        return DEFAULT_LIMIT
+    number, shift = given, 0
+    if given[-1].upper() in _SUFFIXES:
+        number, shift = given[:-1], _SUFFIXES[given[-1].upper()]
+    if not (number.isascii() and number.isdigit()):
+        warnings.warn(
+            f"KERNELRT_CACHE_SIZE is {given!r}; expected bytes, or a number with the suffix K, M "
+            f"or G, as in 512M. The kernel cache keeps {DEFAULT_LIMIT >> 20}M.",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return DEFAULT_LIMIT
+    return int(number) << shift
+
+
+_SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
