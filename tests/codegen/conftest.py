@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,9 +16,6 @@ from kernelrt.codegen.loops import Pass
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, const, simplify, toposort
-
-# tests/support is imported as `support`, from wherever pytest is started.
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 Array = np.ndarray
 

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not (ROOT / "bench").exists(), reason="not in a source tree"),
 ]
 

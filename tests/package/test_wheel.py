@@ -26,7 +26,7 @@ EXTENSIONS = (
 )  # fmt: skip
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="not in a source tree"),
 ]
 

@@ -27,7 +27,7 @@ sys.exit(pytest.main(["--collect-only", "-q", "-p", "no:cacheprovider", sys.argv
 """
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_tests_are_collected_without_torch():
     done = subprocess.run(
         [sys.executable, "-c", COLLECT, str(TESTS)],

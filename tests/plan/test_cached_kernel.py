@@ -359,7 +359,7 @@ def rss() -> int:
     return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * 4096
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_code_memory_is_freed_over_many_distinct_compiles():
     source = "define void @k(ptr %bufs, ptr %vals) {{\n store i64 {}, ptr %bufs\n ret void\n}}"
 

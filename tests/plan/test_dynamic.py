@@ -78,7 +78,7 @@ def test_every_size_matches_numpy(dynamic, data):
             np.testing.assert_allclose(a, b.ravel(), rtol=2e-5, atol=2e-6, err_msg=f"size {n}")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_sizes_match_plans_prepared_for_just_them(dynamic, data):
     x, y = data
     for n in FRESH:

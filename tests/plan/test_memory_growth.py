@@ -21,7 +21,7 @@ ALLOWED = 2 << 20
 statm = Path("/proc/self/statm")
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.exhaustive,
     pytest.mark.skipif(not statm.exists(), reason="reads /proc"),
 ]
 

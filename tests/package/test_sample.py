@@ -1,0 +1,108 @@
+"""A run of the suite takes a part of the cases; together the parts are all of them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from support import sample
+
+CASES = """
+import pytest
+
+@pytest.mark.parametrize("n", range(30))
+def test_usual(n): ...
+
+@pytest.mark.cases(7)
+@pytest.mark.parametrize("n", range(30))
+def test_more(n): ...
+
+@pytest.mark.exhaustive
+def test_long(): ...
+
+def test_single(): ...
+"""
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 10, 31])
+@pytest.mark.parametrize("size", [1, 3, 7])
+def test_every_case_is_in_one_part(count, size):
+    parts = max(1, -(-count // size))
+    found = [sample.part(range(count), size, draw, "f") for draw in range(parts)]
+    assert sorted(i for part in found for i in part) == list(range(count))
+    assert all(part == sorted(part) and len(part) <= size for part in found)
+    assert sample.part(range(count), size, parts + 1, "f") == found[1 % parts]
+
+
+def test_functions_take_different_parts():
+    found = {tuple(sample.part(range(30), 3, 0, name)) for name in "abcdefgh"}
+    assert len(found) > 4
+
+
+def test_the_commit_is_that_of_git(tmp_path):
+    found = sample.commit()
+    if (sample.ROOT / ".git").exists():
+        assert len(found) == 40
+    assert sample.number("a") != sample.number("b")
+
+
+@pytest.fixture
+def suite(tmp_path):
+    """A suite of four functions with the conftest.py of this one; runs it and lists what ran."""
+    root = Path(__file__).parents[1]
+    tests = tmp_path / "tests"
+    (tests / "support").mkdir(parents=True)
+    for name in ("conftest.py", *(f"support/{file.name}" for file in MODULES)):
+        (tests / name).write_text((root / name).read_text(encoding="utf-8"), encoding="utf-8")
+    marks = 'markers = ["cases(n): n cases", "exhaustive: with --all only"]'
+    (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{marks}\n")
+    (tests / "test_few.py").write_text(CASES, encoding="utf-8")
+
+    def run(*arguments):
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
+        return {part for line in lines for part in line.split() if "::" in part}, done.stdout
+
+    return run
+
+
+MODULES = [Path(sample.__file__)]
+
+
+def of(name, found):
+    return [test for test in found if f"::{name}" in test]
+
+
+def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
+    found, text = suite("tests", "--draw", "first")
+    assert {name: len(of(name, found)) for name in ("test_usual", "test_more")} == {
+        "test_usual": 3, "test_more": 6,
+    }  # fmt: skip
+    assert of("test_single", found)
+    assert not of("test_long", found)
+    assert "--draw first" in text
+    rest, _ = suite("tests", "--draw", "first", "-m", "exhaustive")
+    everything, text = suite("tests", "--all")
+    assert len(everything) == 62
+    assert "cases: all" in text
+    assert found | rest == everything
+    assert not found & rest
+
+
+def test_a_draw_is_the_same_in_every_worker_and_another_one_differs(suite):
+    found, _ = suite("tests", "--draw", "first", "-n", "2")
+    assert found == suite("tests", "--draw", "first", "-n", "0")[0]
+    assert found != suite("tests", "--draw", "second")[0]
+    assert len(of("test_usual", suite("tests", "--draw", "first", "--times", "3")[0])) in (7, 8)
+
+
+def test_what_is_named_runs_whole_and_in_one_process(suite):
+    found, text = suite("tests/test_few.py")
+    assert len(found) == 62
+    assert "workers" not in text
+    found, _ = suite("tests/test_few.py::test_usual[4]")
+    assert of("test_usual[4]", found) == [*found]
