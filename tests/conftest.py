@@ -1,4 +1,4 @@
-"""How the suite runs: sampled, on every core, with one kernel cache for the session.
+"""How the suite runs: a part of the cases, on every core, with one kernel cache for the session.
 
 `pytest` takes a part of the cases of each test function, drawn by the hash of the commit, and uses
 every core. `pytest --all` takes every case, `pytest -m exhaustive` those that `pytest` leaves
@@ -12,13 +12,14 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
 HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
@@ -26,25 +27,23 @@ sys.path.insert(0, str(HERE))
 
 from support import sample  # noqa: E402
 
-#: What libraries that results are compared with would otherwise start one thread a core for.
+#: Libraries that results are compared with start a thread a core otherwise, in every worker.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+LEFT_OUT = pytest.StashKey[dict[str, tuple[int, int]]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("kernelrt", "which cases run")
     group.addoption("--all", action="store_true", help="run every case of every test")
     group.addoption(
-        "--times", type=int, default=1, metavar="N", help="run N times the usual number of cases"
-    )
-    group.addoption(
         "--draw", metavar="TEXT", help="draw the cases by TEXT instead of the commit's hash"
     )
-
-
-def named_files(config: pytest.Config) -> set[Path]:
-    """The files that the command line names, itself or a test in it."""
-    paths = (Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args)
-    return {path.resolve() for path in paths if path.is_file()}
+    group.addoption(
+        "--times", type=int, default=1, metavar="N", help="take N times the usual number of cases"
+    )
+    group.addoption(
+        "--since", metavar="COMMIT", help="take every case that the changes since COMMIT can touch"
+    )
 
 
 def cores() -> int:
@@ -52,6 +51,12 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def named_files(config: pytest.Config) -> set[Path]:
+    """The files that the command line names, itself or a test in it."""
+    paths = (Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args)
+    return {path.resolve() for path in paths if path.is_file()}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -72,6 +77,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         return  # the environment below is inherited
+    if config.option.draw is None:
+        config.option.draw = sample.commit()
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
     if "KERNELRT_CACHE_DIR" not in os.environ:
@@ -82,39 +89,71 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: os.environ.pop("KERNELRT_CACHE_DIR"))
 
 
-def draw(config: pytest.Config) -> str:
-    """The text that cases are drawn by; workers get it from the first process."""
-    given = config.getoption("draw")
-    if given is None:
-        given = config.option.draw = sample.commit()
-    return str(given)
-
-
-@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
-def pytest_configure_node(node: object) -> None:
-    """Tell a worker the draw: a commit made meanwhile must not give it another one."""
-    node.workerinput["draw"] = draw(node.config)  # type: ignore[attr-defined]
-
-
-def pytest_report_header(config: pytest.Config) -> str | None:
-    if config.getoption("all"):
+def pytest_report_header(config: pytest.Config) -> str:
+    if config.option.all:
         return "cases: all"
-    return f"cases: a part, by --draw {draw(config) or repr('')}; --all runs every case"
+    return f"cases: a part, by --draw {config.option.draw!r}; --all runs every case"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the cases that this run leaves out `exhaustive`, and drop them."""
-    if config.getoption("all"):
+    """Mark the cases outside the usual part `exhaustive`, and drop those that this run omits."""
+    if config.option.all:
         return
     named = named_files(config)
-    given = getattr(config, "workerinput", {}).get("draw") or draw(config)
-    left_out = sample.unchosen(
-        items, sample.number(given), config.getoption("times"), lambda item: item.path in named
-    )
-    for item in left_out:
-        item.add_marker("exhaustive")
-    if "exhaustive" in config.option.markexpr:
+    draw = sample.number(config.option.draw)
+    usual = sample.chosen(items, draw, whole=lambda item: item.path in named)
+    taken = usual
+    if config.option.since is not None:
+        folders = sample.touched(config.option.since)
+        taken = usual | sample.chosen(
+            items, draw, config.option.times,
+            whole=lambda item: item.path in named or folder(item) in folders,
+        )  # fmt: skip
+    elif "exhaustive" in config.option.markexpr:
+        taken = set(items)
+    elif config.option.times > 1:
+        taken = sample.chosen(
+            items, draw, config.option.times, whole=lambda item: item.path in named
+        )
+    for item in items:
+        if item not in usual:
+            item.add_marker("exhaustive")
+    dropped = [item for item in items if item not in taken]
+    every, omitted = count(items), count(dropped)
+    config.stash[LEFT_OUT] = {name: (n, every[name]) for name, n in omitted.items()}
+    config.hook.pytest_deselected(items=dropped)
+    items[:] = [item for item in items if item in taken]
+
+
+def folder(item: pytest.Item) -> str:
+    """The folder of tests/ that an item is in."""
+    return item.path.relative_to(HERE).parts[0]
+
+
+def count(items: Iterable[pytest.Item]) -> Counter[str]:
+    """How many of the items are in each folder."""
+    return Counter(folder(item) for item in items)
+
+
+# Workers collect and drop cases; the first process tells the user.
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, {})
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_testnodedown(node: Any) -> None:
+    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    left_out = config.stash.get(LEFT_OUT, {})
+    if not left_out:
         return
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
+    terminalreporter.section("cases left out")
+    for name, (n, every) in sorted(left_out.items()):
+        terminalreporter.line(f"{name:<14} {n:>6,} of {every:>6,}")
+    terminalreporter.line(f"drawn by --draw {config.option.draw!r}; --all runs every case")

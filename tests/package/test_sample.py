@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -48,6 +49,44 @@ def test_the_commit_is_that_of_git(tmp_path):
     assert sample.number("a") != sample.number("b")
 
 
+def test_the_table_of_what_a_change_touches_names_what_is_there():
+    tests = {path.name for path in (sample.ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    named = {name for folders in sample.TOUCHES.values() for name in folders.split()}
+    assert named | set(sample.ALWAYS) == tests
+    for prefix in sample.TOUCHES:
+        assert list(sample.ROOT.glob(f"{prefix}*")), prefix
+
+
+def test_a_change_touches_the_folders_of_its_longest_path(tmp_path, monkeypatch):
+    def git(*arguments):
+        subprocess.run(
+            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
+            cwd=tmp_path, check=True, capture_output=True,
+        )  # fmt: skip
+
+    def write(name):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("1", encoding="ascii")
+        git("add", "-A")
+        git("commit", "-m", name)
+
+    monkeypatch.setattr(sample, "ROOT", tmp_path)
+    git("init")
+    write("kernelrt/a.py")
+    write("docs/a.md")
+    always = set(sample.ALWAYS)
+    assert sample.touched("HEAD~1") == always
+    write("kernelrt/tune/a.py")
+    assert sample.touched("HEAD~1") == always | {"tune"}
+    write("tests/nn/test_a.py")
+    assert sample.touched("HEAD~2") == always | {"tune", "nn"}
+    write("kernelrt/new.py")
+    assert sample.touched("HEAD~1") == always | set(sample.TOUCHES["kernelrt/"].split())
+    with pytest.raises(pytest.UsageError, match="git knows no such commit"):
+        sample.touched("no-such-commit")
+
+
 @pytest.fixture
 def suite(tmp_path):
     """A suite of four functions with the conftest.py of this one; runs it and lists what ran."""
@@ -84,7 +123,8 @@ def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
     }  # fmt: skip
     assert of("test_single", found)
     assert not of("test_long", found)
-    assert "--draw first" in text
+    assert "--draw 'first'" in text
+    assert re.search(r"test_few.py +52 of +62", text)
     rest, _ = suite("tests", "--draw", "first", "-m", "exhaustive")
     everything, text = suite("tests", "--all")
     assert len(everything) == 62

@@ -14,16 +14,40 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+import pytest
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    import pytest
-
-__all__ = ["commit", "number", "part", "unchosen"]
+__all__ = ["chosen", "commit", "number", "part", "touched"]
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
+#: Folders of tests/ that a change below a path can make fail; the longest path counts.
+TOUCHES = {
+    "csrc/": "csrc plan reliability jit tune",
+    "kernelrt/_": "csrc plan reliability jit ops unit",
+    "kernelrt/backend/": "codegen csrc plan reliability unit",
+    "kernelrt/cli/": "cli",
+    "kernelrt/codegen/": "codegen ops surface unit tune",
+    "kernelrt/data/": "data examples",
+    "kernelrt/device/": "codegen plan tune unit",
+    "kernelrt/distributions/": "distributions",
+    "kernelrt/func/": "func jit",
+    "kernelrt/ir/": "codegen ops surface unit",
+    "kernelrt/jit/": "func jit reliability",
+    "kernelrt/linalg": "ops surface unit",
+    "kernelrt/nn/": "nn jit surface",
+    "kernelrt/runtime/": "csrc jit plan reliability tune",
+    "kernelrt/schedule/": "codegen ops surface unit",
+    "kernelrt/tensor/": "func jit nn ops reliability surface",
+    "kernelrt/tune/": "tune",
+    "kernelrt/": "data distributions func jit nn ops plan surface unit",
+    "examples/": "examples",
+}
+#: Cheap, and about everything: documentation, wheels, examples.
+ALWAYS = ("cli", "data", "examples", "package")
 #: Cases that a run takes of a function without a `cases` marker.
 USUAL = 3
 
@@ -54,10 +78,14 @@ def part(cases: Sequence[T], size: int, draw: int, name: str) -> list[T]:
     return [cases[i] for i in sorted(order[draw % parts :: parts])]
 
 
-def unchosen(
-    items: Iterable[pytest.Item], draw: int, times: int, whole: Callable[[pytest.Item], bool]
+def chosen(
+    items: Iterable[pytest.Item],
+    draw: int,
+    times: int = 1,
+    *,
+    whole: Callable[[pytest.Item], bool],
 ) -> set[pytest.Item]:
-    """Return the items that a run leaves out.
+    """Return the items that a run takes.
 
     Parameters
     ----------
@@ -74,13 +102,35 @@ def unchosen(
     out = set()
     for item in items:
         if whole(item):
-            continue
-        out.add(item)
-        if item.get_closest_marker("exhaustive") is None:
+            out.add(item)
+        elif item.get_closest_marker("exhaustive") is None:
             functions[item.nodeid.partition("[")[0]].append(item)
     for name, cases in functions.items():
         marker = cases[0].get_closest_marker("cases")
         size = USUAL if marker is None else marker.args[0]
         # Offset by the name: the same commits would take part 0 of all functions otherwise.
-        out.difference_update(part(cases, size * times, draw + number(name), name))
+        out.update(part(cases, size * times, draw + number(name), name))
+    return out
+
+
+def touched(since: str) -> set[str]:
+    """Return the folders of tests/ that the changes since a commit can make fail.
+
+    Raises
+    ------
+    pytest.UsageError
+        git does not know the commit.
+    """
+    command = ["git", "-C", str(ROOT), "diff", "--name-only", since, "--"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise pytest.UsageError(
+            f"--since {since}: git knows no such commit here ({done.stderr.strip()}); name one "
+            "that `git log` shows"
+        )
+    out = set(ALWAYS)
+    for path in done.stdout.split():
+        prefix = max((p for p in TOUCHES if path.startswith(p)), key=len, default=None)
+        out |= {path.split("/")[1]} if path.startswith("tests/") else set()
+        out |= set(TOUCHES[prefix].split()) if prefix else set()
     return out
