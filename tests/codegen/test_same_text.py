@@ -8,6 +8,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 SCRIPT = """
 import hashlib, random, sys
 import numpy as np
@@ -97,6 +99,7 @@ tell("rows", lambda x: (x.mean(0), x.var(1), x.max(0), x.argmax(), x.cumsum(1)),
 """
 
 
+@pytest.mark.exhaustive
 def test_processes_write_the_same_kernels():
     told = [
         subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)

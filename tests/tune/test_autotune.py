@@ -201,6 +201,7 @@ def state_of(model):
     return [p.numpy().tobytes() for p in model.parameters()]
 
 
+@pytest.mark.exhaustive
 def test_training_goes_on_bit_for_bit():
     (model, step), (twin, plain) = training(), training()
     losses = [step(X, Y).item() for _ in range(3)]
@@ -215,7 +216,7 @@ def test_training_goes_on_bit_for_bit():
 
 
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize("at", [1, 2, 30])
+@pytest.mark.parametrize("at", [1, 2, pytest.param(30, marks=pytest.mark.exhaustive)])
 def test_an_error_leaves_everything_as_it_was(error, at):
     model, step = training()
     step(X, Y)
@@ -301,6 +302,7 @@ def test_jitted_methods_are_tuned():
     np.testing.assert_array_equal(net.predict(X).numpy(), expected)
 
 
+@pytest.mark.exhaustive
 def test_sizes_that_change_keep_their_bits():
     n = Variable("n", 1, 70)
 

@@ -87,6 +87,7 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.krtt"))
 
 
+@pytest.mark.exhaustive
 def test_later_processes_take_what_was_found(process):
     way, result, _ = process()
     assert (way, files(process.folder)) == ("own", [])
@@ -103,6 +104,7 @@ def test_later_processes_take_what_was_found(process):
     assert path.stat().st_mode & 0o077 == 0
 
 
+@pytest.mark.exhaustive
 def test_other_orders_of_sums_are_taken_only_by_who_asks(process):
     _, result, _ = process()
     assert process("any")[0] == "own"  # of a plan made later; the tuned one is as it was tuned
@@ -120,6 +122,7 @@ def test_a_process_without_a_folder_keeps_it_for_itself(process):
     assert not process.folder.exists()
 
 
+@pytest.mark.exhaustive
 def test_a_broken_file_is_ignored_with_one_warning(process):
     process("bits")
     (path,) = files(process.folder)
@@ -131,6 +134,7 @@ def test_a_broken_file_is_ignored_with_one_warning(process):
     assert process()[0] == "bits"
 
 
+@pytest.mark.exhaustive
 def test_what_does_not_fit_the_kernel_is_ignored_with_one_warning(process):
     process("bits")
     (path,) = files(process.folder)
