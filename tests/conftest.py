@@ -8,6 +8,7 @@ describes the options.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import sys
@@ -124,6 +125,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = {name: (n, every[name]) for name, n in omitted.items()}
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item in taken]
+
+
+def pytest_collection_finish() -> None:
+    """Hide what exists by now from the garbage collector, which many tests call."""
+    gc.collect()
+    gc.freeze()
 
 
 def folder(item: pytest.Item) -> str:
