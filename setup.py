@@ -1,5 +1,8 @@
 """Builds the compiled boundary (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
 
+A build uses all cores and makes again only what changed: beside each file that it keeps in build/
+lies a key, the digest of everything that the file is made from.
+
 Equal sources make equal sdists, byte for byte.
 
 Build switches, all environment variables:
@@ -7,23 +10,37 @@ Build switches, all environment variables:
 SOURCE_DATE_EPOCH         the time that files of an sdist carry, in seconds; 1980 if not set
 KERNELRT_BUILD_SANITIZE   sanitizers to compile and link with, as in ``address,undefined``
 KERNELRT_BUILD_NO_THREADS 1 leaves the thread pool out; every plan then runs serially
+
+CC, CFLAGS, CPPFLAGS, LDFLAGS and LDSHARED work as usual.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gzip
+import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 import sysconfig
 import tarfile
 import tempfile
+import time
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from setuptools import Extension, setup
+from setuptools.command.build import build
 from setuptools.command.build_ext import build_ext
 from setuptools.command.sdist import sdist
 from setuptools.errors import CompileError, PlatformError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 HERE = Path(__file__).parent
 EPOCH = 315532800
@@ -32,8 +49,19 @@ CORE = [
     f"csrc/{name}.c"
     for name in ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform")
 ]
-ROUTINES = ["csrc/sort.c", "csrc/linalg.c", "csrc/foreign.c"]
+ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
+HOT = (
+    "_dispatch", "_eager", "_handle", "_jitcore", "_names", "_node", "_replay", "_running",
+    "_specs", "_steps", "_survey",
+)  # fmt: skip
+COLD = ("_emit", "_locks", "_modes", "_ops", "_origin", "_status", "_tally")
+"""Modules that steps hardly run; at -O1 they take a third less time to compile."""
+CYTHON = ("-3", "-I.", "-X", "auto_pickle=False")
+VARIABLES = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT")
+"""What compilers and linkers read from the environment themselves."""
+INCLUDE = re.compile(r'^\s*#\s*include\s+"(\w+\.h)"', re.MULTILINE)
+CIMPORT = re.compile(r"^.*\bcimport\b.*", re.MULTILINE)
 
 TO_INSTALL = """
 kernelrt compiles a small C extension and could not, because {what}.
@@ -54,8 +82,93 @@ def fail(what: str, command: list[str], detail: str = "") -> PlatformError:
     )
 
 
+class Unit(NamedTuple):
+    """A source file and the object that it becomes."""
+
+    source: Path
+    c: Path
+    """What the C compiler reads: the source, or what Cython translates it to."""
+    object: Path
+    settings: tuple[str, ...]
+
+
+def closure(path: Path) -> list[Path]:
+    """`path`, and the files of this project that it includes or cimports, directly or not."""
+    found = [path]
+    for file in found:  # which grows
+        text = file.read_text(encoding="utf-8")
+        if file.suffix in (".pyx", ".pxd"):
+            words = {file.stem, *re.findall(r"\w+", " ".join(CIMPORT.findall(text)))}
+            read = [Path(path.parent, f"{word}.pxd") for word in sorted(words)]
+        else:
+            read = [Path("csrc", name) for name in INCLUDE.findall(text)]
+        found += [other for other in read if other not in found and other.exists()]
+    return found
+
+
+def digest(parts: Iterable[object], files: Iterable[Path] = ()) -> str:
+    found = hashlib.sha256(repr(list(parts)).encode())
+    for file in files:
+        found.update(repr((str(file), file.read_bytes())).encode())
+    return found.hexdigest()
+
+
+def key_of(output: Path) -> Path:
+    return output.with_name(f"{output.name}.key")
+
+
+def call(command: Sequence[str]) -> None:
+    """Run a compiler; raise with its messages where it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    text = done.stdout + done.stderr
+    if done.returncode:
+        raise CompileError(f"status {done.returncode} of {' '.join(command)}\n{text}")
+    print(text, end="", flush=True)
+
+
+def settings(ext: Extension) -> tuple[str, ...]:
+    return (*(f"-D{name}={value}" for name, value in ext.define_macros), *ext.extra_compile_args)
+
+
+def units_of(ext: Extension, folder: Path) -> list[Unit]:
+    found = []
+    for source in map(Path, ext.sources):
+        output = folder / source
+        c = output.with_suffix(".c") if source.suffix == ".pyx" else source
+        found.append(Unit(source, c, output.with_suffix(".o"), settings(ext)))
+    return found
+
+
+def shares(units: list[Unit], n: int) -> list[list[Unit]]:
+    """At most `n` lists of about equal work."""
+    units = sorted(units, key=lambda unit: unit.source.stat().st_size, reverse=True)
+    return [units[i::n] for i in range(min(n, len(units)))]
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def say(what: str, began: float) -> None:
+    """Tell the progress of a build, which `pip install -v` shows."""
+    print(f"{what} ({time.monotonic() - began:.1f} s)\n", end="", flush=True)
+
+
+class Build(build):
+    """build that ships nothing that an earlier build left."""
+
+    def run(self) -> None:
+        library = Path(self.build_lib)
+        if Path(self.build_base) in library.parents:
+            shutil.rmtree(library, ignore_errors=True)
+        super().run()
+
+
 class BuildExt(build_ext):
-    """build_ext that says what to install where a compiler or a header is missing."""
+    """build_ext on all cores, of what changed; says what to install where something is missing."""
 
     def run(self) -> None:
         super().run()
@@ -65,19 +178,26 @@ class BuildExt(build_ext):
             self.copy_extensions_to_source()
 
     def build_extensions(self) -> None:
-        if self.compiler.compiler_type == "unix":
-            self.require("a C compiler was not found or does not work", "int unused;")
-            self.require("Python.h was not found", "#include <Python.h>")
-        super().build_extensions()
+        began = time.monotonic()
+        self.require("a C compiler was not found or does not work", "int unused;")
+        self.require("Python.h was not found", "#include <Python.h>")
+        self.tools = self.find_tools()
+        folder = Path(self.build_temp, digest([self.tools, *map(settings, self.extensions)])[:16])
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # of two builds at once, the second finds all made
+            units = {ext.name: units_of(ext, folder) for ext in self.extensions}
+            self.make_objects([*dict.fromkeys(unit for some in units.values() for unit in some)])
+            for ext in self.extensions:
+                self.link(ext, folder, [str(unit.object) for unit in units[ext.name]])
+        say(f"{len(self.extensions)} modules are built", began)
 
     def require(self, what: str, source: str) -> None:
         """Compile `source` alone; raise with instructions where that fails."""
-        command = [*self.compiler.compiler_so, f"-I{sysconfig.get_path('include')}"]
-        command += [f"-I{folder}" for folder in self.compiler.include_dirs]
         with tempfile.TemporaryDirectory() as folder:
             probe = Path(folder, "probe.c")
             probe.write_text(source + "\n", encoding="ascii")
-            command += ["-c", str(probe), "-o", str(probe.with_suffix(".o"))]
+            command = self.command(probe, probe.with_suffix(".o"))
             try:
                 done = subprocess.run(command, capture_output=True, text=True, check=False)
             except OSError as error:
@@ -85,11 +205,102 @@ class BuildExt(build_ext):
         if done.returncode:
             raise fail(what, command, done.stderr)
 
-    def build_extension(self, ext: Extension) -> None:
-        try:
-            super().build_extension(ext)
-        except CompileError as error:
-            raise CompileError(f"{ext.name}: {error}") from error
+    def command(self, source: Path, output: Path) -> list[str]:
+        """Compile one C file."""
+        import numpy  # noqa: ICN001 - only the path of its headers is wanted
+
+        folders = ["csrc", numpy.get_include(), *self.compiler.include_dirs]
+        return [
+            *self.compiler.compiler_so,
+            *(f"-D{'='.join(filter(None, macro))}" for macro in self.compiler.macros),
+            *(f"-I{folder}" for folder in folders),
+            *("-c", str(source), "-o", str(output)),
+        ]
+
+    def find_tools(self) -> str:
+        """All that decides, beside sources and settings, how objects come out.
+
+        The folders of headers do not: pip installs NumPy and Cython anew for every build.
+        """
+        compiler = self.compiler.compiler_so
+        version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+        return repr((
+            compiler, version, self.compiler.linker_so, self.compiler.macros, CYTHON, sys.version,
+            sysconfig.get_config_var("EXT_SUFFIX"), metadata.version("numpy"),
+            metadata.version("cython"), [os.environ.get(name) for name in VARIABLES],
+        ))  # fmt: skip
+
+    def make_objects(self, units: list[Unit]) -> None:
+        """Translate and compile what is not made yet.
+
+        Cython takes long to start, so each core gives it many files at once.
+        """
+        jobs = self.parallel if type(self.parallel) is int else cores()
+        cython = [unit for unit in units if unit.source.suffix == ".pyx"]
+        stale = [unit for unit in cython if not self.is_made(unit.c, self.translation_key(unit))]
+        with ThreadPoolExecutor(jobs) as pool:
+            waiting = {pool.submit(self.compile, unit) for unit in units if unit not in stale}
+            waiting |= {pool.submit(self.translate, some) for some in shares(stale, jobs)}
+            try:
+                while waiting:
+                    done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
+                    for task in done:
+                        waiting |= {pool.submit(self.compile, unit) for unit in task.result()}
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def is_made(self, output: Path, key: str) -> bool:
+        """Whether `output` lies there, made from all that `key` is a digest of."""
+        known = key_of(output)
+        there = not self.force and output.exists() and known.exists()
+        return there and known.read_text(encoding="ascii") == key
+
+    def translation_key(self, unit: Unit) -> str:
+        return digest([self.tools], closure(unit.source))
+
+    def translate(self, units: list[Unit]) -> list[Unit]:
+        """Have Cython write the C files of `units`, which are to be compiled then."""
+        began = time.monotonic()
+        folder = units[0].c.parent
+        folder.mkdir(parents=True, exist_ok=True)
+        for unit in units:
+            key_of(unit.c).unlink(missing_ok=True)
+        sources = [str(unit.source) for unit in units]
+        call([sys.executable, "-m", "cython", "-f", *CYTHON, "-o", str(folder), *sources])
+        for unit in units:
+            key_of(unit.c).write_text(self.translation_key(unit), encoding="ascii")
+        say(f"Cython: {', '.join(unit.source.name for unit in units)}", began)
+        return units
+
+    def compile(self, unit: Unit) -> list[Unit]:
+        """Compile a C file; nothing is to be compiled then."""
+        began = time.monotonic()
+        key = digest([self.tools, unit.settings], closure(unit.c))
+        if not self.is_made(unit.object, key):
+            unit.object.parent.mkdir(parents=True, exist_ok=True)
+            key_of(unit.object).unlink(missing_ok=True)
+            call([*self.command(unit.c, unit.object), *unit.settings])
+            key_of(unit.object).write_text(key, encoding="ascii")
+            say(f"C: {unit.source}", began)
+        return []
+
+    def link(self, ext: Extension, folder: Path, objects: list[str]) -> None:
+        """Link a module if one of its objects is new, and copy it to where it belongs."""
+        output = folder / self.get_ext_filename(ext.name)
+        keys = [key_of(Path(name)).read_text(encoding="ascii") for name in objects]
+        key = digest([self.tools, ext.libraries, ext.extra_link_args, *keys])
+        if not self.is_made(output, key):
+            key_of(output).unlink(missing_ok=True)
+            output.unlink(missing_ok=True)
+            self.compiler.link_shared_object(
+                objects, str(output), libraries=self.get_libraries(ext),
+                extra_postargs=ext.extra_link_args, debug=self.debug,
+            )  # fmt: skip
+            key_of(output).write_text(key, encoding="ascii")
+        target = self.get_ext_fullpath(ext.name)
+        self.mkpath(str(Path(target).parent))
+        self.copy_file(str(output), target)
 
 
 class Sdist(sdist):
@@ -125,9 +336,6 @@ class Sdist(sdist):
 
 
 def extensions() -> list[Extension]:
-    import numpy  # noqa: ICN001 - only the path of its headers is wanted
-    from Cython.Build import cythonize
-
     macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
     # Without contraction doubles come to the same on all processors.
     compile_args = ["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-ffp-contract=off"]
@@ -140,43 +348,27 @@ def extensions() -> list[Extension]:
     if sanitize := os.environ.get("KERNELRT_BUILD_SANITIZE"):
         compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
         link_args.append(f"-fsanitize={sanitize}")
-    settings = {
-        "include_dirs": ["csrc", numpy.get_include()],
-        "depends": [str(path.relative_to(HERE)) for path in sorted(HERE.glob("csrc/*.h"))],
-        "define_macros": macros,
-        "extra_compile_args": compile_args,
-        "extra_link_args": link_args,
-    }
     # Loops over rows, which are worth vectors and, as kernels are, what each processor can do.
     fast = ["-O3", "-ffp-contract=fast", "-fno-math-errno"]
-    routines = settings | {
-        "extra_compile_args": [*compile_args, *fast],
-        "libraries": ["m"],
-    }
-    modules = [
-        Extension("kernelrt._core", ["kernelrt/_core.pyx", *CORE], **settings),
-        Extension("kernelrt._dispatch", ["kernelrt/_dispatch.pyx"], **settings),
-        Extension("kernelrt._emit", ["kernelrt/_emit.pyx"], **settings),
-        Extension("kernelrt._locks", ["kernelrt/_locks.pyx"], **settings),
-        Extension("kernelrt._memory", ["kernelrt/_memory.pyx", *MEMORY], **settings),
-        Extension("kernelrt._ops", ["kernelrt/_ops.pyx"], **settings),
-        Extension("kernelrt._running", ["kernelrt/_running.pyx"], **settings),
-        Extension("kernelrt._status", ["kernelrt/_status.pyx"], **settings),
-        Extension("kernelrt._origin", ["kernelrt/_origin.pyx"], **settings),
-        Extension("kernelrt._node", ["kernelrt/_node.pyx"], **settings),
-        Extension("kernelrt._survey", ["kernelrt/_survey.pyx"], **settings),
-        Extension("kernelrt._routines", ["kernelrt/_routines.pyx", *ROUTINES], **routines),
-        Extension("kernelrt._tally", ["kernelrt/_tally.pyx"], **settings),
-        Extension("kernelrt._modes", ["kernelrt/_modes.pyx"], **settings),
-        Extension("kernelrt._names", ["kernelrt/_names.pyx"], **settings),
-        Extension("kernelrt._handle", ["kernelrt/_handle.pyx"], **settings),
-        Extension("kernelrt._eager", ["kernelrt/_eager.pyx"], **settings),
-        Extension("kernelrt._specs", ["kernelrt/_specs.pyx"], **settings),
-        Extension("kernelrt._replay", ["kernelrt/_replay.pyx"], **settings),
-        Extension("kernelrt._jitcore", ["kernelrt/_jitcore.pyx"], **settings),
-        Extension("kernelrt._steps", ["kernelrt/_steps.pyx"], **settings),
+
+    def module(name: str, *sources: str, more: Sequence[str] = ()) -> Extension:
+        return Extension(
+            f"kernelrt.{name}", [f"kernelrt/{name}.pyx", *sources],
+            define_macros=macros, extra_compile_args=[*compile_args, *more],
+            extra_link_args=link_args, libraries=["m"],
+        )  # fmt: skip
+
+    return [
+        module("_routines", *ROUTINES, more=fast),  # first: linalg.c takes longest
+        module("_core", *CORE),
+        module("_memory", *MEMORY),
+        *(module(name) for name in HOT),
+        *(module(name, more=["-O1"]) for name in COLD),
     ]
-    return cythonize(modules, language_level=3, include_path=["."])
 
 
-setup(ext_modules=extensions(), cmdclass={"build_ext": BuildExt, "sdist": Sdist})
+if __name__ == "__main__":
+    setup(
+        ext_modules=extensions(),
+        cmdclass={"build": Build, "build_ext": BuildExt, "sdist": Sdist},
+    )
