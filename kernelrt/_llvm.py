@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import threading
 from typing import Any
 
@@ -11,14 +12,39 @@ from kernelrt._late import load
 
 __all__ = ["binding"]
 
+OLDEST = (0, 45)
+"""The oldest version of llvmlite that works, as pyproject.toml has it."""
+
 
 def binding() -> Any:
-    """Give llvmlite.binding. A process forks only while no thread is inside."""
+    """Give llvmlite.binding. A process forks only while no thread is inside.
+
+    Raises
+    ------
+    ImportError
+        If llvmlite is missing or too old.
+    """
     load("llvmlite.binding")
     import llvmlite.binding as llvm
 
+    _check_version()
     _guard_forks()
     return llvm
+
+
+@functools.cache
+def _check_version() -> None:
+    import llvmlite
+
+    found = str(llvmlite.__version__)
+    numbers = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    if numbers < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(
+            f"kernelrt needs llvmlite {oldest} or newer, but llvmlite {found} is installed in "
+            f"{llvmlite.__path__[0]}. Run `python -m pip install 'llvmlite>={oldest}'`",
+            name="llvmlite",
+        )
 
 
 @functools.cache

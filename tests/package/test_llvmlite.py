@@ -1,0 +1,48 @@
+"""A llvmlite that is too old is refused with the version that is needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import llvmlite
+import pytest
+
+from kernelrt import _llvm
+
+ROOT = Path(__file__).parents[2]
+check = _llvm._check_version.__wrapped__
+
+
+@pytest.mark.parametrize("version", ["0.44.0", "0.9.9", "0.45", "0.45.0rc1", "0.50.0", "1.0.0dev0+7"])
+def test_versions_from_the_oldest_on_are_taken(version, monkeypatch):
+    monkeypatch.setattr(llvmlite, "__version__", version)
+    if version in ("0.44.0", "0.9.9"):
+        wanted = f"needs llvmlite 0.45 or newer, but llvmlite {version} .*pip install 'llvmlite>=0.45'"
+        with pytest.raises(ImportError, match=wanted):
+            check()
+    else:
+        check()
+
+
+def test_the_oldest_version_is_that_of_the_metadata():
+    file = ROOT / "pyproject.toml"
+    if not file.exists():
+        pytest.skip("not in a source tree")
+    dependencies = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
+    (bound,) = (re.findall(r"\d+", name) for name in dependencies if name.startswith("llvmlite"))
+    assert tuple(map(int, bound)) == _llvm.OLDEST
+
+
+def test_a_first_computation_says_which_version_is_needed():
+    program = (
+        "import llvmlite; llvmlite.__version__ = '0.44.0';"
+        "import kernelrt as krt; print((krt.ones(3) + 1).numpy())"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 1, done.stdout
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("ImportError: kernelrt needs llvmlite 0.45 or newer, but llvmlite 0.44.0")
