@@ -21,7 +21,6 @@ import gzip
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -58,8 +57,11 @@ HOT = (
 COLD = ("_emit", "_locks", "_modes", "_ops", "_origin", "_status", "_tally")
 """Modules that steps hardly run; at -O1 they take a third less time to compile."""
 CYTHON = ("-3", "-I.", "-X", "auto_pickle=False")
-VARIABLES = ("CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT")
-"""What compilers and linkers read from the environment themselves."""
+VARIABLES = (
+    "KERNELRT_BUILD_SANITIZE", "KERNELRT_BUILD_NO_THREADS", "CPATH", "C_INCLUDE_PATH",
+    "LIBRARY_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT",
+)  # fmt: skip
+"""Our switches, and what compilers and linkers read from the environment themselves."""
 INCLUDE = re.compile(r'^\s*#\s*include\s+"(\w+\.h)"', re.MULTILINE)
 CIMPORT = re.compile(r"^.*\bcimport\b.*", re.MULTILINE)
 
@@ -163,7 +165,9 @@ class Build(build):
     def run(self) -> None:
         library = Path(self.build_lib)
         if Path(self.build_base) in library.parents:
-            shutil.rmtree(library, ignore_errors=True)
+            for path in library.rglob("*"):
+                if not path.is_dir():
+                    path.unlink()
         super().run()
 
 
@@ -182,7 +186,7 @@ class BuildExt(build_ext):
         self.require("a C compiler was not found or does not work", "int unused;")
         self.require("Python.h was not found", "#include <Python.h>")
         self.tools = self.find_tools()
-        folder = Path(self.build_temp, digest([self.tools, *map(settings, self.extensions)])[:16])
+        folder = Path(self.build_temp, digest([self.tools])[:16])
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of two builds at once, the second finds all made
@@ -335,7 +339,8 @@ class Sdist(sdist):
         return str(target)
 
 
-def extensions() -> list[Extension]:
+def extension(name: str, *sources: str, options: Sequence[str] = ()) -> Extension:
+    """A module of the .pyx of its name and of C `sources`."""
     macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
     # Without contraction doubles come to the same on all processors.
     compile_args = ["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-ffp-contract=off"]
@@ -348,27 +353,26 @@ def extensions() -> list[Extension]:
     if sanitize := os.environ.get("KERNELRT_BUILD_SANITIZE"):
         compile_args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-g"]
         link_args.append(f"-fsanitize={sanitize}")
+    return Extension(
+        name, [f"{name.replace('.', '/')}.pyx", *sources],
+        define_macros=macros, extra_compile_args=[*compile_args, *options],
+        extra_link_args=link_args, libraries=["m"],
+    )  # fmt: skip
+
+
+def extensions() -> list[Extension]:
     # Loops over rows, which are worth vectors and, as kernels are, what each processor can do.
     fast = ["-O3", "-ffp-contract=fast", "-fno-math-errno"]
-
-    def module(name: str, *sources: str, more: Sequence[str] = ()) -> Extension:
-        return Extension(
-            f"kernelrt.{name}", [f"kernelrt/{name}.pyx", *sources],
-            define_macros=macros, extra_compile_args=[*compile_args, *more],
-            extra_link_args=link_args, libraries=["m"],
-        )  # fmt: skip
-
     return [
-        module("_routines", *ROUTINES, more=fast),  # first: linalg.c takes longest
-        module("_core", *CORE),
-        module("_memory", *MEMORY),
-        *(module(name) for name in HOT),
-        *(module(name, more=["-O1"]) for name in COLD),
+        extension("kernelrt._routines", *ROUTINES, options=fast),  # first: linalg.c takes longest
+        extension("kernelrt._core", *CORE),
+        extension("kernelrt._memory", *MEMORY),
+        *(extension(f"kernelrt.{name}") for name in HOT),
+        *(extension(f"kernelrt.{name}", options=["-O1"]) for name in COLD),
     ]
 
 
+COMMANDS = {"build": Build, "build_ext": BuildExt, "sdist": Sdist}
+
 if __name__ == "__main__":
-    setup(
-        ext_modules=extensions(),
-        cmdclass={"build": Build, "build_ext": BuildExt, "sdist": Sdist},
-    )
+    setup(ext_modules=extensions(), cmdclass=COMMANDS)

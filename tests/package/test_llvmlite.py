@@ -17,14 +17,17 @@ ROOT = Path(__file__).parents[2]
 check = _llvm._check_version.__wrapped__
 
 
-@pytest.mark.parametrize("version", ["0.44.0", "0.9.9", "0.45", "0.45.0rc1", "0.50.0", "1.0.0dev0+7"])
+@pytest.mark.parametrize("version", ["0.45", "0.45.0rc1", "0.50.0", "1.0.0dev0+7.gabc"])
 def test_versions_from_the_oldest_on_are_taken(version, monkeypatch):
     monkeypatch.setattr(llvmlite, "__version__", version)
-    if version in ("0.44.0", "0.9.9"):
-        wanted = f"needs llvmlite 0.45 or newer, but llvmlite {version} .*pip install 'llvmlite>=0.45'"
-        with pytest.raises(ImportError, match=wanted):
-            check()
-    else:
+    check()
+
+
+@pytest.mark.parametrize("version", ["0.44.0", "0.9.9"])
+def test_older_versions_are_refused(version, monkeypatch):
+    monkeypatch.setattr(llvmlite, "__version__", version)
+    text = f"needs llvmlite 0.45 or newer, but llvmlite {version} .* install 'llvmlite>=0.45'"
+    with pytest.raises(ImportError, match=text):
         check()
 
 
@@ -44,5 +47,5 @@ def test_a_first_computation_says_which_version_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 1, done.stdout
-    last = done.stderr.splitlines()[-1]
-    assert last.startswith("ImportError: kernelrt needs llvmlite 0.45 or newer, but llvmlite 0.44.0")
+    expected = "ImportError: kernelrt needs llvmlite 0.45 or newer, but llvmlite 0.44.0 "
+    assert done.stderr.splitlines()[-1].startswith(expected)

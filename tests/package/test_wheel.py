@@ -207,37 +207,3 @@ def test_the_command_line_is_installed(installed, command):
     done = run(installed / program, *arguments, "--help", cwd=installed)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "digits" in done.stdout
-
-
-FAKE_COMPILER = """#!/bin/sh
-for argument; do
-    case $argument in
-    *.c) grep -q "$HIDDEN" "$argument" && {
-        echo "$argument:1: fatal error: Python.h: No such file or directory" >&2; exit 1; } ;;
-    esac
-done
-exec cc "$@"
-"""
-
-
-@pytest.mark.parametrize(
-    ("compiler", "message"),
-    [
-        ("no-such-compiler", "a C compiler was not found or does not work"),
-        (FAKE_COMPILER, "Python.h was not found"),
-    ],
-    ids=["no compiler", "no headers"],
-)
-def test_what_to_install_is_said(checkout, tmp_path, compiler, message):
-    if compiler.startswith("#!"):
-        script = tmp_path / "cc-without-headers"
-        script.write_text(compiler, encoding="ascii")
-        script.chmod(script.stat().st_mode | stat.S_IXUSR)
-        compiler = str(script)
-    out = tmp_path / "out"
-    out.mkdir()
-    done = build(checkout, out, CC=compiler, HIDDEN="Python.h")
-    output = done.stdout + done.stderr
-    assert done.returncode != 0
-    for text in (message, "build-essential python3-dev", "gcc python3-devel", "xcode-select"):
-        assert text in output, output[-3000:]
