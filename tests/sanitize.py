@@ -36,7 +36,7 @@ OPTIONS = {
         "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     },
     "thread": {
-        "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1:allocator_may_return_null=1"
+        "TSAN_OPTIONS": "second_deadlock_stack=1:allocator_may_return_null=1"
     },
 }
 # ThreadSanitizer sees no lock of code that was built without it, so it takes each of these for a
@@ -102,13 +102,17 @@ def libraries(kind: str) -> list[str]:
     return found
 
 
-def environment(folder: Path, kind: str) -> dict[str, str]:
-    """Variables for a Python that runs instrumented modules in `folder`."""
+def environment(folder: Path, kind: str, *, go_on: bool = False) -> dict[str, str]:
+    """Variables for a Python that runs instrumented modules in `folder`.
+
+    The first report ends it; with `go_on` ThreadSanitizer reports all races, and the status at the
+    end tells that there were some.
+    """
     known = folder / "no-races"
     known.write_text("\n".join(NO_RACES) + "\n", encoding="ascii")
     options = dict(OPTIONS[kind])
     if kind == "thread":
-        options["TSAN_OPTIONS"] += f":suppressions={known}"
+        options["TSAN_OPTIONS"] += f":suppressions={known}:halt_on_error={int(not go_on)}"
     return {
         **os.environ,
         **options,

@@ -1,7 +1,6 @@
 /* planted.h - the same defects in C. */
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 static inline int planted_overflow(int n)
 {
@@ -34,14 +33,5 @@ static inline void planted_count(int n)
 {
     static volatile int counted;
     for (int i = 0; i < n; ++i)
-        counted = counted + 1;
-}
-
-/* What tests put into functions of ours: does something in the one that the environment names. */
-static inline void planted_race(const char *where)
-{
-    static volatile int counted;
-    const char *wanted = getenv("PLANTED_RACE");
-    if (wanted && !strcmp(wanted, where))
         counted = counted + 1;
 }
