@@ -44,7 +44,7 @@ def missing_functions() -> list[str]:
     """Those named above that csrc no longer defines."""
     text = "".join((CSRC / f"{name}.c").read_text(encoding="utf-8") for name in CORE)
     names = [name for functions in SHARED.values() for name in functions]
-    return [name for name in names if not re.search(rf"^\w[^;\n]*\b{name}\([^;]*\n{{", text, re.M)]
+    return [name for name in names if not re.search(rf"(?m)^\w[^;\n]*\b{name}\([^;]*\n{{", text)]
 
 
 if missing := missing_functions():
@@ -80,7 +80,8 @@ def reports(tmp_path_factory):
     folder = tmp_path_factory.mktemp("raced")
     build(folder)
     tests = [f"tests/csrc/test_overlap.py::{name}" for name in SHARED]
-    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys", *tests]
+    arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys",
+                 "-o", "addopts=--import-mode=importlib", *tests]  # fmt: skip
     done = run_sanitized(folder, "thread", arguments, go_on=True)
     assert f"{len(tests)} passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode != 0, "ThreadSanitizer reported nothing"
