@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Generator, Iterable
 
 HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
 sys.path.insert(0, str(HERE))
 
-from support import sample  # noqa: E402
+from support import sample, skip_list  # noqa: E402
 
 #: Libraries that results are compared with start a thread a core otherwise, in every worker.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -45,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--since", metavar="COMMIT", help="take every case that the changes since COMMIT can touch"
     )
+    skip_list.add_options(parser)
 
 
 def cores() -> int:
@@ -131,6 +132,24 @@ def pytest_collection_finish() -> None:
     """Hide what exists by now from the garbage collector, which many tests call."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    skip_list.judge(item.config, report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    skip_list.judge(collector.config, report)
+    return report
 
 
 def folder(item: pytest.Item) -> str:

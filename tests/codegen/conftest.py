@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.skip_list import require
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
@@ -94,8 +95,7 @@ def run_anew() -> Run:
 @pytest.fixture(scope="session")
 def run_plain() -> Run:
     """:func:`runner` without anything that not every machine of this kind has."""
-    if not host().triple.startswith("x86_64"):
-        pytest.skip("the plain target is x86-64")
+    require("x86-64")
     return runner(replace(DeviceSpec.generic(), triple=host().triple))
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -32,9 +33,7 @@ SIZES = [
 ]  # fmt: skip
 #: The least normal number, of bfloat16 and of float32.
 LEAST = 2.0**-126
-own_words = pytest.mark.skipif(
-    not host().dot_parts(dt.bfloat16), reason="this machine multiplies no bfloat16"
-)
+own_words = needs("products of bfloat16")
 
 
 def bits(x):
@@ -85,15 +84,16 @@ def parts(ast, target=SERVER):
     return found.pop() if found else None
 
 
-@pytest.fixture(scope="module", params=["own", "avx512", "avx2"])
+@pytest.fixture(scope="module", params=[
+    "own", pytest.param("avx512", marks=needs("AVX-512")),
+    pytest.param("avx2", marks=needs("AVX2")),
+])  # fmt: skip
 def run_on(request):
     """A runner for this machine, and for targets that multiply floats only."""
     own = host()
     if request.param == "own":
         return runner(own)
     spec = getattr(DeviceSpec, request.param)()
-    if not own.triple.startswith("x86_64") or own.vector_bits < spec.vector_bits:
-        pytest.skip("this machine has not what the target has")
     return runner(replace(spec, triple=own.triple))
 
 

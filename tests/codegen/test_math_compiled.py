@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from support.kernel_interpreter import evaluate
-from support.math_truth import BINARY, HAS_WIDE, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -25,8 +26,12 @@ Array = np.ndarray
 Apply = Callable[..., Array]
 WIDE = [dt.float32, dt.float64]
 by_name = {"ids": lambda v: v.name}
-needs_wide = pytest.mark.skipif(not HAS_WIDE, reason="long double is float64 here")
+needs_wide = needs("a long double wider than float64")
+#: Types whose results are compared with those of a wider type.
+CHECKED = [dt.float32, pytest.param(dt.float64, marks=needs_wide)]
 
+#: Whether to try each of them, which takes hours, rather than every 4099th.
+EVERY_FLOAT32 = bool(os.environ.get("KERNELRT_SOAK"))
 #: Functions whose truth takes long to find, and by what to divide the samples.
 COARSER = {Op.LGAMMA: 16, Op.ERFC: 2}
 
@@ -73,17 +78,10 @@ def worst(op: Op, got: Array, *arrays: Array) -> float:
 
 @pytest.mark.parametrize("op", UNARY, **by_name)
 def test_float32_over_its_whole_range(apply: Apply, op: Op) -> None:
-    bits = np.arange(0, 1 << 32, 4099 * COARSER.get(op, 1), dtype=np.uint64)
-    x = bits.astype(np.uint32).view(np.float32)
-    assert worst(op, apply(op, x), x) <= PROMISED
-
-
-@pytest.mark.skipif(not os.environ.get("KERNELRT_SOAK"), reason="set KERNELRT_SOAK")
-@pytest.mark.parametrize("op", UNARY, **by_name)
-def test_every_float32(apply: Apply, op: Op) -> None:
-    step = 1 << 22
-    for first in range(0, 1 << 32, step):
-        x = np.arange(first, first + step, dtype=np.uint32).view(np.float32)
+    step = 1 if EVERY_FLOAT32 else 4099 * COARSER.get(op, 1)
+    for first in range(0, 1 << 32, step << 20):
+        bits = np.arange(first, min(first + (step << 20), 1 << 32), step, dtype=np.uint64)
+        x = bits.astype(np.uint32).view(np.float32)
         assert worst(op, apply(op, x), x) <= PROMISED, hex(first)
 
 
@@ -112,10 +110,8 @@ def test_float64_where_it_is_used(apply: Apply, op: Op, low: float, high: float)
     assert worst(op, apply(op, x), x) <= PROMISED
 
 
-@pytest.mark.parametrize("dtype", WIDE, **by_name)
+@pytest.mark.parametrize("dtype", CHECKED, **by_name)
 def test_powers(apply: Apply, dtype: dt.DType) -> None:
-    if dtype is dt.float64 and not HAS_WIDE:
-        pytest.skip("long double is float64 here")
     rng = np.random.default_rng(3)
     kind = dt.to_numpy(dtype)
     top = np.log(float(np.finfo(kind).max))

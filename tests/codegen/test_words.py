@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
@@ -70,15 +71,16 @@ def copies(ast, target=VNNI):
     return sum(u.op is Op.LOCAL for u in toposort([in_words(ast, target)]))
 
 
-@pytest.fixture(scope="module", params=["own", "avx512", "avx2", "generic"])
+@pytest.fixture(scope="module", params=[
+    "own", pytest.param("avx512", marks=needs("AVX-512")),
+    pytest.param("avx2", marks=needs("AVX2")), pytest.param("generic", marks=needs("x86-64")),
+])  # fmt: skip
 def run_on(request):
     """A runner for this machine, and for targets with less that it has too."""
     own = host()
     if request.param == "own":
         return runner(own)
     spec = TARGETS[request.param]
-    if not own.triple.startswith("x86_64") or own.vector_bits < spec.vector_bits:
-        pytest.skip("this machine has not what the target has")
     return runner(replace(spec, triple=own.triple))
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.skip_list import lack, require_command
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,9 +26,7 @@ spec.loader.exec_module(sanitize)
 
 
 def compile_c(sources: Sequence[Path], output: Path, flags: Sequence[str]) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = require_command("cc", "gcc")
     flags = ["-std=c11", f"-I{CSRC}", *flags]
     command = [compiler, *flags, *map(str, sources), "-o", str(output), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -42,14 +40,14 @@ def run_sanitized(
     """Python on instrumented modules in `folder`; `go_on` behind a race that is reported."""
     try:
         environment = sanitize.environment(folder, kind, go_on=go_on)
-    except SystemExit as missing:
-        pytest.skip(str(missing))
+    except SystemExit:
+        lack("gcc's sanitizers")
     done = subprocess.run(
         [sys.executable, *arguments],
         cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
-        pytest.skip("this machine's addresses do not suit ThreadSanitizer")
+        lack("addresses that ThreadSanitizer can use")
     return done
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 from kernelrt import errors
 from kernelrt._memory import Memory
@@ -56,7 +57,7 @@ def test_large_blocks_begin_at_places_of_their_own_in_each_cache():
         assert len({block.address % way // 64 for block in blocks}) == len(blocks)
 
 
-@pytest.mark.skipif(not HUGE_PAGES.exists(), reason="this system has no huge pages")
+@needs("huge pages")
 def test_large_memory_is_asked_for_in_huge_pages():
     memory = Memory(2**23)
     flags: list[str] = []

@@ -10,15 +10,13 @@ import threading
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
-from kernelrt._core import pool_limit
 from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 
 PATIENCE_US = 20_000_000
 #: Costs of plans: one that is run without the GIL but serially, and one for several threads.
 SERIAL_NS, PARALLEL_NS = 20_000, 10_000_000
-
-two_cpus = pytest.mark.skipif(pool_limit() < 2, reason="needs two threads")
 
 
 @pytest.fixture
@@ -43,14 +41,14 @@ def at_once(*plans):
         thread.join()
 
 
-@two_cpus
+@needs("two threads")
 def test_two_workers_of_a_region(kernels, log):
     """The caller and a worker of the pool, each in a chunk of the same op."""
     meeting(kernels, log, of=2, chunks=2, cost_ns=PARALLEL_NS).execute()
     assert log.tolist() == [2, 0]
 
 
-@two_cpus
+@needs("two threads")
 def test_two_workers_of_a_region_with_a_clock(kernels, log):
     plan = meeting(kernels, log, of=2, chunks=2, cost_ns=PARALLEL_NS)
     [(_, _, _, chunks, _)] = plan.execute_profiled_raw()
@@ -65,7 +63,7 @@ def test_two_plans_without_the_gil(kernels, log):
     assert log.tolist() == [2, 0]
 
 
-@two_cpus
+@needs("two threads")
 def test_a_plan_beside_one_that_has_the_pool(kernels, log):
     """Three threads: of two plans one has the worker, the other goes on alone."""
     plans = [meeting(kernels, log, of=3, chunks=2, cost_ns=PARALLEL_NS) for _ in range(2)]

@@ -320,7 +320,6 @@ def test_the_gil_is_released_for_long_plans(kernels, log):
     assert counted > 1000
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no setitimer")
 def test_a_signal_ends_a_long_plan_between_ops(kernels, log):
     ops = [kernel(kernels.burn, (log.ctypes.data,), (5_000,), cost_ns=5_000_000)] * 400
     plan = PlanCore(ops)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.skip_list import require
 
 from kernelrt import _core
 
@@ -74,9 +75,9 @@ def build(folder: Path) -> None:
 @pytest.fixture(scope="module")
 def reports(tmp_path_factory):
     """What ThreadSanitizer reports of all tests of test_overlap.py."""
-    pytest.importorskip("Cython", reason="Cython compiles the boundary")
-    if _core.pool_limit() < 2 or sys.platform == "darwin":
-        pytest.skip("needs two threads, and gcc's sanitizers")
+    pytest.importorskip("Cython")
+    for name in ("two threads", "gcc's sanitizers", "the source tree"):
+        require(name)
     folder = tmp_path_factory.mktemp("raced")
     build(folder)
     tests = [f"tests/csrc/test_overlap.py::{name}" for name in SHARED]

@@ -6,13 +6,13 @@ Each test runs a script in an interpreter of its own, on two threads whatever th
 from __future__ import annotations
 
 import os
-import platform
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
 
 import pytest
+from support.skip_list import needs
 
 from kernelrt import _core
 
@@ -47,9 +47,7 @@ def threads():
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
 """
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and LD_PRELOAD")
-glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
-two_cpus = pytest.mark.skipif(_core.pool_limit() < 2, reason="needs two threads")
+linux, glibc, two_cpus = needs("Linux"), needs("glibc"), needs("two threads")
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import sysconfig
 from typing import TYPE_CHECKING
 
 import pytest
+from support.skip_list import lack, require, require_command
 
 from .conftest import HERE, run_sanitized, sanitize
 
@@ -30,10 +31,9 @@ REPORTS = {
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """One folder with the planted module for each kind of sanitizer."""
-    pytest.importorskip("Cython", reason="Cython compiles the planted module")
-    compiler = shutil.which("cc")
-    if compiler is None or sys.platform == "darwin":
-        pytest.skip("no compiler with gcc's sanitizers")
+    pytest.importorskip("Cython")
+    require("gcc's sanitizers")
+    compiler = require_command("cc")
     made = {}
     for kind, flags in sanitize.FLAGS.items():
         folder = made[kind] = tmp_path_factory.mktemp(kind)
@@ -47,7 +47,7 @@ def folders(tmp_path_factory):
         for command in (source, build):
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
             if done.returncode and "fsanitize" in done.stderr:
-                pytest.skip(f"this compiler cannot do {kind}")
+                lack("gcc's sanitizers")
             assert done.returncode == 0, done.stderr
     return made
 

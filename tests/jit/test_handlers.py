@@ -8,19 +8,17 @@ import gc
 import os
 import random
 import signal
-import sys
 import threading
 import warnings
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import JitError
 from kernelrt.tensor import Trace, state
-
-pytestmark = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="no such signals")
 
 ONE = np.ones(3, np.float32)
 
@@ -316,7 +314,7 @@ def test_what_the_function_makes_has_no_value_for_a_handler():
     assert "no value outside of that call" in errors[0]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads Linux' structure")
+@needs("Linux")
 def test_system_calls_go_on_where_the_program_said_so():
     libc = ctypes.CDLL(None, use_errno=True)
 
@@ -391,7 +389,6 @@ def test_the_collector_runs_no_finalizer_within_a_trace():
     assert count.item() == 1
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
 def test_a_handler_that_forks_within_a_trace():
     children = []
 

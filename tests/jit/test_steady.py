@@ -351,7 +351,6 @@ def test_threads_that_assign_are_seen(normed):
     normed.check()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_forked_process_has_its_own(normed):
     child = os.fork()
@@ -368,7 +367,6 @@ def test_a_forked_process_has_its_own(normed):
     assert normed.spoiled()
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timers here")
 def test_an_interrupted_preparation_is_done_again():
     w = krt.tensor(np.linspace(0, 1, 1 << 20, dtype=np.float32))
     fn = krt.jit(lambda x: x + w.exp().sin().cos().sum())

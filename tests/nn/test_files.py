@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 import kernelrt as krt
 from kernelrt import nn
@@ -319,7 +320,6 @@ def test_threads_that_save_to_one_name_do_not_collide(tmp_path, suffix):
     assert [p.name for p in tmp_path.iterdir()] == [path.name]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="links")
 def test_links_are_replaced_not_written_through(tmp_path):
     victim = tmp_path / "victim"
     victim.write_text("mine", encoding="ascii")
@@ -331,7 +331,6 @@ def test_links_are_replaced_not_written_through(tmp_path):
     assert nn.load(path)["w"].tolist() == [1, 1]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="permissions")
 def test_files_have_the_permissions_of_others(tmp_path):
     (tmp_path / "usual").touch()
     nn.save({"w": krt.ones(2)}, tmp_path / "state.npz")
@@ -348,7 +347,7 @@ def test_what_fails_leaves_the_old_file(tmp_path, monkeypatch):
     assert nn.load(path)["w"].tolist() == [1, 1]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="an unknown user needs setuid")
+@needs("Linux")
 def test_a_user_without_a_home_has_a_cache_in_the_temporary_folder(tmp_path):
     script = """
 import os, pathlib, pwd

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 import kernelrt as krt
 from kernelrt.device.spec import DeviceSpec, host
@@ -16,9 +17,7 @@ from kernelrt.schedule.cost import Prices
 
 #: Half a unit in the last place of bfloat16: what is stored is rounded once.
 HALF = 2.0**-8
-own_words = pytest.mark.skipif(
-    not host().dot_parts(krt.bfloat16), reason="this machine multiplies no bfloat16"
-)
+own_words = needs("products of bfloat16")
 
 
 @pytest.fixture

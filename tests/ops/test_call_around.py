@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -87,8 +86,6 @@ def test_an_interrupt_within_a_function_comes_through():
 
 
 def test_a_call_is_made_in_a_forked_child():
-    if not hasattr(os, "fork"):
-        pytest.skip("no fork")
     code = (
         "import os, kernelrt as krt\n"
         "f = lambda a: a + os.getpid()\n"

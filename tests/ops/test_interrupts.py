@@ -18,8 +18,6 @@ from kernelrt import _locks, nn
 from kernelrt.errors import PlanBusyError
 from kernelrt.tensor import execute, state
 
-needs_timer = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
-
 
 class Timer:
     """Has `act` called, by a handler, a random short time from now."""
@@ -41,7 +39,6 @@ class Timer:
         signal.signal(signal.SIGALRM, self.before)
 
 
-@needs_timer
 @pytest.mark.parametrize("seed", range(3))
 def test_an_interrupt_between_any_two_steps_leaves_all_right(seed):
     w, count = krt.zeros(3).realize(), krt.zeros(()).realize()
@@ -74,7 +71,6 @@ def test_an_interrupt_between_any_two_steps_leaves_all_right(seed):
             assert state.changing is None
 
 
-@needs_timer
 def test_an_interrupted_training_goes_on():
     krt.manual_seed(2)
     layer = nn.Linear(4, 1)
@@ -109,7 +105,6 @@ def test_an_interrupted_training_goes_on():
     assert (steps == np.rint(steps[0])).all()
 
 
-@needs_timer
 @pytest.mark.parametrize("size", [6, 300_000])
 def test_a_handler_computes_what_it_interrupts(size):
     x = krt.ones(size).realize()
@@ -127,7 +122,6 @@ def test_a_handler_computes_what_it_interrupts(size):
     assert set(seen) == {4 * size}
 
 
-@needs_timer
 def test_a_handler_that_reads_and_assigns():
     w, other = krt.zeros(3).realize(), krt.zeros(()).realize()
     one, seen, calls = krt.ones(3).realize(), [], [0]

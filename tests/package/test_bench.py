@@ -8,13 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.skip_list import needs
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    pytest.mark.skipif(not (ROOT / "bench").exists(), reason="not in a source tree"),
-]
+pytestmark = [pytest.mark.exhaustive, needs("the benchmarks")]
 
 
 def bench(storage: Path, *options: str) -> str:

@@ -17,6 +17,7 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from support.skip_list import needs
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
@@ -25,10 +26,7 @@ EXTENSIONS = (
     "_ops", "_origin", "_replay", "_running", "_specs", "_status", "_steps", "_survey", "_tally",
 )  # fmt: skip
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="not in a source tree"),
-]
+pytestmark = [pytest.mark.exhaustive, needs("the source tree")]
 
 
 def can_build_here() -> bool:

@@ -12,8 +12,6 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import Chain
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
 PATIENCE = 30.0
 
 

@@ -18,8 +18,6 @@ from support import forks, plan_kernels
 import kernelrt as krt
 from kernelrt import _locks
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-
 FORKS = int(os.environ.get("KERNELRT_FORKS", "25"))
 AT_ONCE = 3
 #: Names of kernels end in it, so that none lies in the cache on disk.
@@ -152,7 +150,6 @@ def test_a_fork_while_a_lock_is_held():
     assert forks.run(child) == 0
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_forks_by_signal_handlers():
     """At any moment of eager work, jitted calls and compiling.
 

@@ -10,6 +10,7 @@ import pytest
 from support import plan_kernels
 from support.plan_kernels import Chain
 from support.regions import sums
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
@@ -20,10 +21,7 @@ from kernelrt.runtime import ExecutionPlanBuilder
 ALLOWED = 2 << 20
 statm = Path("/proc/self/statm")
 
-pytestmark = [
-    pytest.mark.exhaustive,
-    pytest.mark.skipif(not statm.exists(), reason="reads /proc"),
-]
+pytestmark = [pytest.mark.exhaustive, needs("Linux")]
 
 
 def rss() -> int:

@@ -7,7 +7,6 @@ import gc
 import os
 import random
 import signal
-import sys
 import threading
 import time
 
@@ -251,7 +250,6 @@ def test_the_collector_rests_meanwhile():
     assert gc.isenabled()
 
 
-@pytest.mark.skipif(sys.implementation.name != "cpython", reason="traces bytecode of CPython")
 def test_an_interrupt_anywhere_leaves_no_thread_and_no_lock(two_threads):
     names = [f"stopped{os.urandom(4).hex()}{i}" for i in range(4)]
     made_here = LLVMCompiler(host())
@@ -270,7 +268,6 @@ def test_an_interrupt_anywhere_leaves_no_thread_and_no_lock(two_threads):
     assert hits > len(steps) // 2
 
 
-@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
 def test_handlers_that_interrupt_rendering_leave_a_cache_that_works():
     class Stop(BaseException):
         pass
@@ -305,7 +302,6 @@ def test_handlers_that_interrupt_rendering_leave_a_cache_that_works():
     assert hits
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.parametrize("limit", [1, 2])
 def test_a_child_that_a_handler_forks_meanwhile_does_the_rest(limit):
     """A fork while one item is made, others wait and one is worked on by another thread."""
@@ -341,7 +337,6 @@ def test_a_child_that_a_handler_forks_meanwhile_does_the_rest(limit):
     assert forks.wait(children[0]) == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_child_that_is_forked_where_a_thread_was_just_started(monkeypatch):
     """By a handler, before that thread is known: it is not there to be waited for."""
     parent, children = os.getpid(), []

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 
 import numpy as np
 import pytest
@@ -17,11 +16,6 @@ from kernelrt import nn
 from kernelrt._modes import local
 from kernelrt.tensor import state
 from tests.support.interrupts import count_steps, interrupted_at
-
-pytestmark = pytest.mark.skipif(
-    sys.implementation.name != "cpython" or sys.platform == "win32",
-    reason="traces the bytecode of CPython",
-)
 
 MOST = int(os.environ.get("KERNELRT_INTERRUPTS", "150"))
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

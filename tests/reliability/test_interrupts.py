@@ -21,8 +21,6 @@ from kernelrt import dtype as dt
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 
-pytestmark = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs timers")
-
 INTERRUPTS = int(os.environ.get("KERNELRT_INTERRUPTS", "400"))
 X = np.arange(16, dtype=np.float32)
 

@@ -7,8 +7,7 @@ import sys
 import textwrap
 
 import pytest
-
-pytest.importorskip("resource", reason="limits are those of Unix")
+from support.skip_list import needs
 
 PRELUDE = """
 import resource
@@ -65,7 +64,7 @@ def run(body: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@needs("Linux")
 @pytest.mark.parametrize(
     "act",
     [
@@ -88,7 +87,7 @@ def test_too_much_is_refused_and_all_goes_on(act):
     """)
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+@needs("Linux")
 def test_a_training_loop_in_which_some_steps_have_no_memory():
     run("""
     @krt.jit

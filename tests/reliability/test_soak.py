@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.skip_list import needs
 
 ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
@@ -19,7 +20,6 @@ from tests.soak.__main__ import GENERATORS  # noqa: E402
 from tests.soak.hunt import Hunt, minimize  # noqa: E402
 from tests.soak.processes import DiedError, Worker  # noqa: E402
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc and RLIMIT_DATA")
 NEED_TORCH = {
     "calls",
     "compiling",
@@ -54,7 +54,7 @@ def test_cases_are_plain_data_and_their_programs_parse(name):
 FULL = [50, 60, 70, 80]
 
 
-@linux
+@needs("Linux")
 @pytest.mark.parametrize(
     ("kind", "beginning"),
     [
@@ -68,7 +68,7 @@ def test_every_way_to_fail_is_told(kind, beginning):
         assert process.ask({"kind": kind, "numbers": FULL}).startswith(beginning)
 
 
-@linux
+@needs("Linux")
 @pytest.mark.parametrize("kind", ["value", "error", "abort"])
 def test_findings_are_made_small(kind):
     case, message, remark = minimize("_faulty", {"kind": kind, "numbers": [99, 3, 40]}, {
@@ -90,7 +90,7 @@ def test_a_worker_that_cannot_start_is_told():
         Worker("no_such_generator")
 
 
-@linux
+@needs("Linux")
 def test_a_hunt_goes_on_after_each_failure(capsys, monkeypatch):
     monkeypatch.setattr("tests.soak.hunt.SHRINK_SECONDS", 1.0)
     hunt = Hunt(["_faulty"], seed=3, seconds=15, jobs=1)
@@ -101,7 +101,7 @@ def test_a_hunt_goes_on_after_each_failure(capsys, monkeypatch):
     assert "--case '_faulty:" in capsys.readouterr().out
 
 
-@linux
+@needs("Linux")
 def test_the_command_says_what_it_found_and_fails():
     case = json.dumps({"kind": "value", "numbers": [12]})
     done = subprocess.run(

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
-import pytest
+from support.skip_list import require_command
 
 SOURCE = """
 #include <stdint.h>
@@ -77,9 +76,7 @@ void swing(void *const *bufs, const int64_t *vals)
 @functools.cache
 def library() -> Any:
     """The functions of SOURCE; the test is skipped where nothing compiles them."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
+    compiler = require_command("cc", "gcc", "clang")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "functions.c"), Path(folder, "functions.so")
         source.write_text(SOURCE, encoding="ascii")

@@ -175,6 +175,11 @@ class Row:
         """The operands."""
         return tuple(In(s) if isinstance(s, str) else s for s in self.shapes)
 
+    @property
+    def floats(self) -> bool:
+        """Whether any operand is of floats."""
+        return any(spec.floats for spec in self.specs)
+
     def peer(self, torch: Any, *tensors: Any) -> Any:
         """What torch computes."""
         return (self.torch or self.call)(torch, *tensors)

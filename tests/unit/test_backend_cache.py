@@ -9,6 +9,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 import pytest
+from support.skip_list import needs
 
 from kernelrt.backend.cpu import LLVMCompiler, ObjectCache, object_cache
 from kernelrt.device.spec import DeviceSpec, host
@@ -100,7 +101,7 @@ def test_a_folder_open_to_others_is_refused_with_a_warning(tmp_path):
     assert list(folder.iterdir()) == []
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs root")
+@needs("root")
 def test_a_folder_of_someone_else_is_refused(tmp_path):
     folder = tmp_path / "theirs"
     folder.mkdir(mode=0o700)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from support.kernel_interpreter import evaluate, fused_multiply_add
-from support.math_truth import BINARY, HAS_WIDE, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.codegen.math import MATH, decompose
@@ -17,7 +18,9 @@ from kernelrt.ir.kernel_spec import verify_kernel
 
 Array = np.ndarray
 WIDE = [dt.float32, dt.float64]
-needs_wide = pytest.mark.skipif(not HAS_WIDE, reason="long double is float64 here")
+needs_wide = needs("a long double wider than float64")
+#: Types whose results are compared with those of a wider type.
+CHECKED = [dt.float32, pytest.param(dt.float64, marks=needs_wide)]
 by_name = {"ids": lambda v: v.name}
 
 #: Functions that take long here, and by what to divide the samples.
@@ -135,11 +138,9 @@ def test_float64(op: Op) -> None:
     check(op, ordinary(op, dt.float64, 30_000 // COARSER.get(op, 1)))
 
 
-@pytest.mark.parametrize("dtype", WIDE, **by_name)
+@pytest.mark.parametrize("dtype", CHECKED, **by_name)
 @pytest.mark.parametrize("op", UNARY, **by_name)
 def test_edges_are_as_accurate_as_the_rest(op: Op, dtype: dt.DType) -> None:
-    if dtype is dt.float64 and not HAS_WIDE:
-        pytest.skip("long double is float64 here")
     check(op, promised(op, edges(dtype)))
 
 
@@ -190,10 +191,8 @@ def powers(dtype: dt.DType) -> list[tuple[Array, Array]]:
     return out
 
 
-@pytest.mark.parametrize("dtype", WIDE, **by_name)
+@pytest.mark.parametrize("dtype", CHECKED, **by_name)
 def test_powers(dtype: dt.DType) -> None:
-    if dtype is dt.float64 and not HAS_WIDE:
-        pytest.skip("long double is float64 here")
     for x, y in powers(dtype):
         check(Op.POW, x, y)
 
@@ -255,10 +254,8 @@ def test_symmetry_is_exact_and_results_stay_within_one(op: Op, dtype: dt.DType) 
         assert np.nanmax(np.abs(there)) <= 1
 
 
-@pytest.mark.parametrize("dtype", WIDE, **by_name)
+@pytest.mark.parametrize("dtype", CHECKED, **by_name)
 def test_angles_of_points(dtype: dt.DType) -> None:
-    if dtype is dt.float64 and not HAS_WIDE:
-        pytest.skip("long double is float64 here")
     kind = dt.to_numpy(dtype)
     rng = np.random.default_rng(8)
     for x, y in (

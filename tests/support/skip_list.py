@@ -1,0 +1,159 @@
+"""The only reasons for which a test is skipped, and the options that make any other skip fail.
+
+A test that needs something of the machine says so by a name in MACHINE:
+
+    @needs("Linux")                       # or, in a fixture or a test: require("Linux")
+
+One that needs a package calls pytest.importorskip; one that needs a command calls
+require_command. A run can insist that nothing else is skipped:
+
+    pytest --strict-skips                         every package and command is there
+    pytest --strict-skips --without torch,clang   these may be missing
+
+tests/conftest.py passes pytest's hooks on to the functions here.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROOT = Path(__file__).parents[2]
+
+
+def _threads() -> bool:
+    from kernelrt._core import pool_limit
+
+    return pool_limit() >= 2
+
+
+def _vector_bits(least: int) -> bool:
+    from kernelrt.device.spec import host
+
+    return host().triple.startswith("x86_64") and host().vector_bits >= least
+
+
+def _bfloat16_products() -> bool:
+    from kernelrt.device.spec import host
+    from kernelrt.dtype import bfloat16
+
+    return bool(host().dot_parts(bfloat16))
+
+
+def _wide_long_double() -> bool:
+    from support.math_truth import HAS_WIDE
+
+    return HAS_WIDE
+
+
+def _failing_allocator() -> bool:
+    try:
+        import _testcapi
+    except ImportError:
+        return False
+    return hasattr(_testcapi, "set_nomemory")
+
+
+#: What not every machine has, and how to find out whether this one has it.
+MACHINE: dict[str, Callable[[], bool]] = {
+    # macOS has no /proc, no LD_PRELOAD, and neither gcc nor its sanitizers.
+    "Linux": lambda: sys.platform == "linux",
+    "glibc": lambda: platform.libc_ver()[0] == "glibc",
+    "gcc's sanitizers": lambda: sys.platform == "linux",
+    "addresses that ThreadSanitizer can use": lambda: sys.platform == "linux",
+    "huge pages": Path("/sys/kernel/mm/transparent_hugepage").exists,
+    # A machine or a container with one processor.
+    "two threads": _threads,
+    # A user who may not give files away.
+    "root": lambda: os.geteuid() == 0,
+    # Processors other than those of x86-64, and older ones.
+    "x86-64": lambda: _vector_bits(0),
+    "AVX2": lambda: _vector_bits(256),
+    "AVX-512": lambda: _vector_bits(512),
+    "products of bfloat16": _bfloat16_products,
+    "a long double wider than float64": _wide_long_double,
+    # Pythons that come without their own tests.
+    "an allocator that can fail": _failing_allocator,
+    # The tests run against an installed package, or from an sdist.
+    "the source tree": (ROOT / "kernelrt" / "_core.pyx").exists,
+    "the benchmarks": (ROOT / "bench").exists,
+}
+
+
+@functools.cache
+def has(name: str) -> bool:
+    """Whether this machine has what MACHINE calls `name`."""
+    return MACHINE[name]()
+
+
+def needs(name: str) -> pytest.MarkDecorator:
+    """Mark a test that is skipped where the machine lacks `name`."""
+    return pytest.mark.skipif(not has(name), reason=f"needs {name}")
+
+
+def require(name: str) -> None:
+    """Skip the running test where the machine lacks `name`."""
+    if not has(name):
+        lack(name)
+
+
+def lack(name: str) -> NoReturn:
+    """Skip the running test, which found that `name` of MACHINE does not work here."""
+    pytest.skip(f"needs {name}")
+
+
+def require_command(*names: str) -> str:
+    """The path of the first of these commands that is there; without any the test is skipped."""
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(f"needs the command {names[0]}")
+
+
+# For tests/conftest.py ----------------------------------------------------------------------------
+
+
+def add_options(parser: pytest.Parser) -> None:
+    """Add the options that are described above."""
+    group = parser.getgroup("skips")
+    group.addoption(
+        "--strict-skips", action="store_true",
+        help="fail a test that is skipped for anything but what this machine lacks",
+    )  # fmt: skip
+    group.addoption(
+        "--without", default="", metavar="NAMES",
+        help="packages and commands, separated by commas, that --strict-skips lets be missing",
+    )  # fmt: skip
+
+
+def judge(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
+    """Make a skip that is not allowed a failure, if the run is strict."""
+    if not config.getoption("strict_skips") or not report.skipped or hasattr(report, "wasxfail"):
+        return
+    reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
+    if complaint := _complaint(reason, config.getoption("without").split(",")):
+        report.outcome = "failed"
+        report.longrepr = f"{report.nodeid} was skipped: {reason}\n{complaint}"
+
+
+def _complaint(reason: str, without: list[str]) -> str | None:
+    """Why a test may not be skipped for `reason`; None if it may."""
+    if name := re.match(r"could not import '(\w+)|needs the command ([\w+-]+)", reason):
+        if (missing := name[1] or name[2]) in without:
+            return None
+        return f"Install {missing}, or add --without={missing}."
+    needed = reason.removeprefix("needs ")
+    if needed not in MACHINE:
+        return f"Only {', '.join(MACHINE)} may be lacking; see MACHINE in {__file__}."
+    return f"This machine seems to have it; see MACHINE in {__file__}." if has(needed) else None
