@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.patience import PATIENCE
 from support.skip_list import lack, require_command
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def run_sanitized(
         lack("gcc's sanitizers")
     done = subprocess.run(
         [sys.executable, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=120, check=False,
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     if "ThreadSanitizer: unexpected memory mapping" in done.stderr:
         lack("addresses that ThreadSanitizer can use")

@@ -10,11 +10,11 @@ import threading
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 from support.skip_list import needs
 
 from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 
-PATIENCE_US = 20_000_000
 #: Costs of plans: one that is run without the GIL but serially, and one for several threads.
 SERIAL_NS, PARALLEL_NS = 20_000, 10_000_000
 
@@ -28,7 +28,7 @@ def log():
 def meeting(kernels, log, *, of, chunks, cost_ns):
     """A plan with one op, of which each chunk waits until `of` chunks of any plan have begun."""
     here = (log.ctypes.data, log.ctypes.data + 8)
-    values = (of, PATIENCE_US, 0)
+    values = (of, int(PATIENCE * 1e6), 0)
     op = (KERNEL, kernels.meet, here, values, chunks, 2, HOST_PARALLEL_SAFE, cost_ns, ())
     return PlanCore([op])
 

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE, until
 
 from kernelrt import errors
 from kernelrt._dispatch import (
@@ -301,41 +302,44 @@ def test_threads_take_turns(kernels, log):
 
 
 def test_release_waits_for_its_turn(kernels, log):
-    plan = PlanCore([kernel(kernels.burn, (log.ctypes.data,), (50_000,), cost_ns=50_000_000)])
+    begun = threading.Event()
+    burn = kernel(kernels.burn, (log.ctypes.data,), (50_000,), cost_ns=50_000_000)
+    plan = PlanCore([custom(begun.set), burn])
     thread = threading.Thread(target=plan.execute)
     thread.start()
-    time.sleep(0.01)
+    begun.wait()
     plan.release()
     assert log[0] == 1
     thread.join()
 
 
 def test_the_gil_is_released_for_long_plans(kernels, log):
-    plan = PlanCore([kernel(kernels.burn, (log.ctypes.data,), (200_000,), cost_ns=200_000_000)])
+    """The kernel waits until this thread counts to two with it."""
+    here = (log.ctypes.data, log.ctypes.data + 8)
+    plan = PlanCore([kernel(kernels.meet, here, (2, int(PATIENCE * 1e6)), cost_ns=200_000_000)])
     thread = threading.Thread(target=plan.execute)
     thread.start()
-    counted = 0
-    while thread.is_alive():
-        counted += 1
-    assert counted > 1000
+    until(lambda: log[0])
+    log[0] += 1
+    thread.join()
+    assert log[:2].tolist() == [2, 0]
 
 
 def test_a_signal_ends_a_long_plan_between_ops(kernels, log):
-    ops = [kernel(kernels.burn, (log.ctypes.data,), (5_000,), cost_ns=5_000_000)] * 400
-    plan = PlanCore(ops)
-    before = signal.signal(signal.SIGALRM, lambda *_: signal.default_int_handler(2, None))
+    burn = kernel(kernels.burn, (log.ctypes.data,), (1_000,), cost_ns=1_000_000)
+    interrupt = kernel(kernels.interrupt, (), ())
+    plan = PlanCore([burn] * 10 + [interrupt] + [burn] * 90)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
         with pytest.raises(KeyboardInterrupt):
             plan.execute()
+        assert 10 <= log[0] < 20
+        log[:] = 0
+        signal.signal(signal.SIGINT, lambda *_: None)
+        plan.execute()
     finally:
-        signal.signal(signal.SIGALRM, before)
-    assert 0 < log[0] < 40
-    for op in range(len(ops)):
-        plan.set_value(op, 0, 0)
-    log[:] = 0
-    plan.execute()
-    assert log[0] == 400
+        signal.signal(signal.SIGINT, before)
+    assert log[0] == 100
 
 
 def test_no_python_call_within_a_plan(kernels):
@@ -392,7 +396,7 @@ def test_whatever_tells_of_a_failure_runs_after_the_turn(kernels, log):
                 use()
             thread = threading.Thread(target=look, args=(plan,), daemon=True)
             thread.start()
-            thread.join(5)
+            thread.join(PATIENCE)
     assert len(free) == 6
 
 
@@ -441,13 +445,14 @@ def test_changes_are_made_together_or_not_at_all(kernels, log, wrong):
 
 
 def test_plans_that_call_each_other_from_two_threads():
-    meet = threading.Barrier(2)
-    outcomes = []
+    """Each waits, the first time that it runs, for the other one to be running."""
+    meet, met, outcomes = threading.Barrier(2), set(), []
 
     def call(name):
         def function():
-            if not meet.broken:
-                meet.wait(5)
+            if name not in met:
+                met.add(name)
+                meet.wait(PATIENCE)
             plans[name].execute()
 
         return function
@@ -467,7 +472,7 @@ def test_plans_that_call_each_other_from_two_threads():
         thread.start()
     # A third party may wait for its turn meanwhile.
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE)
         assert not thread.is_alive()
     assert errors.PlanBusyError in outcomes
 

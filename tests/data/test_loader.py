@@ -7,11 +7,11 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE, until
 
 import kernelrt as krt
 from kernelrt import data
@@ -42,14 +42,6 @@ def loader_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith("kernelrt-loader")]
 
 
-def ended() -> bool:
-    for _ in range(200):
-        if not loader_threads():
-            return True
-        time.sleep(0.01)
-    return False
-
-
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_batches_come_in_order(workers):
     loader = data.DataLoader(Squares(), batch_size=4, num_workers=workers)
@@ -63,7 +55,7 @@ def test_batches_come_in_order(workers):
         assert rest["square"].dtype is krt.int64
         assert rest["square"].tolist() == [16, 25, 36, 49]
         assert rest["name"] == ["n4", "n5", "n6", "n7"]
-    assert ended()
+    until(lambda: not loader_threads())
 
 
 @pytest.mark.parametrize("sample", [
@@ -165,7 +157,7 @@ def test_samples_that_come_one_by_one(workers):
         len(loader)
     with pytest.raises(krt.ShapeError, match="shuffle"):
         data.DataLoader(Stream(), shuffle=True)
-    assert ended()
+    until(lambda: not loader_threads())
 
 
 def test_orders():
@@ -230,13 +222,13 @@ def test_errors_arrive_where_the_batch_is_due(workers):
     assert next(loader)[0].tolist() == [2, 3]
     with pytest.raises(ZeroDivisionError, match="sample 5"):
         next(loader)
-    assert ended()
+    until(lambda: not loader_threads())
 
 
 def test_threads_end_where_a_loop_is_left():
     for _ in data.DataLoader(Squares(1000), batch_size=1, num_workers=3):
         break
-    assert ended()
+    until(lambda: not loader_threads())
 
 
 def test_threads_load_side_by_side_and_are_told_their_number():
@@ -244,7 +236,7 @@ def test_threads_load_side_by_side_and_are_told_their_number():
 
     class Meeting(Squares):
         def __getitem__(self, i):
-            together.wait(timeout=20)  # until four threads are here at once
+            together.wait(PATIENCE)  # until four threads are here at once
             return super().__getitem__(i)
 
     told = []
@@ -254,14 +246,17 @@ def test_threads_load_side_by_side_and_are_told_their_number():
 
 
 def test_waiting_can_have_an_end():
+    over = threading.Event()
+
     class Stuck(Squares):
         def __getitem__(self, i):
-            time.sleep(0.5)
+            assert over.wait(PATIENCE)
             return i
 
     with pytest.raises(TimeoutError, match=r"0\.05 s"):
         next(iter(data.DataLoader(Stuck(), num_workers=1, timeout=0.05)))
-    assert ended()
+    over.set()
+    until(lambda: not loader_threads())
 
 
 def test_ctrl_c_ends_a_program_that_waits_for_data():
@@ -274,7 +269,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
         def __len__(self): return 100
         def __getitem__(self, i):
             print("loading", flush=True)
-            time.sleep(60)
+            time.sleep(600)
 
     for _ in DataLoader(Stuck(), num_workers=2):
         pass
@@ -286,7 +281,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
         assert child.stdout is not None
         assert child.stdout.readline().startswith("loading")
         child.send_signal(signal.SIGINT)
-        _, errors = child.communicate(timeout=20)
+        _, errors = child.communicate(timeout=PATIENCE)
         assert "KeyboardInterrupt" in errors
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 
 import kernelrt as krt
 from kernelrt import nn
@@ -190,7 +191,7 @@ def test_rebinding_from_another_thread_is_not_taken_for_the_function_s_own(enclo
     def scaled(x: Any, by: float) -> Any:
         if not moved.is_set():
             busy.set()
-            moved.wait(10)
+            assert moved.wait(PATIENCE)
         return x * by
 
     names = compiled("f = krt.jit(lambda x: scaled(x, value))\n", value=1.0, scaled=scaled)
@@ -198,7 +199,7 @@ def test_rebinding_from_another_thread_is_not_taken_for_the_function_s_own(enclo
 
     def rebind() -> None:
         nonlocal value
-        busy.wait(10)
+        assert busy.wait(PATIENCE)
         names["value"] = value = 2.0
         moved.set()
 

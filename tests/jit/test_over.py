@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE, until
 
 import kernelrt as krt
 from kernelrt import nn
@@ -697,53 +698,44 @@ def test_two_threads_take_turns():
     assert net.steps.item() == 280
 
 
-def test_another_thread_runs_meanwhile():
-    """The GIL is let go of, also by steps that are too short to let go of it by themselves."""
-    f = krt.jit(lambda x: x + 1)
-    f.over(X[:, 0].copy(), batch_size=1)
-    ticks = []
-    end = threading.Event()
+def test_another_thread_runs_within_one_call():
+    """The GIL is let go of, also by steps that are too short to let go of it by themselves.
 
-    def tick():
-        while not end.is_set():
-            ticks.append(time.perf_counter())
-            time.sleep(0.001)
+    The call would take a minute: the other thread ends it, once it has run often enough.
+    """
+    count = krt.zeros((), dtype="int64")
 
-    worker = threading.Thread(target=tick)
-    worker.start()
-    began = time.perf_counter()
-    x = np.zeros(200_000, np.float32)
-    while time.perf_counter() - began < 0.3:
-        f.over(x, batch_size=1)
-    end.set()
-    worker.join()
-    assert max(np.diff(ticks), default=1.0) < 0.2
-    assert len(ticks) > 10
+    @krt.jit
+    def step(x):
+        count.assign(count + 1)
 
+    class StopError(Exception):
+        pass
 
-def test_another_thread_runs_within_one_long_call():
-    """A thread that waits for the GIL asks for it when it has waited for a switch interval."""
-    f = krt.jit(lambda x: x.sum())
+    def stop(*_):
+        raise StopError
+
     x = np.zeros((1000, 1), np.float32)
-    f.over(x[:2], batch_size=1)
-    ticks, begun, ended = [], threading.Event(), threading.Event()
+    step.over(x[:2], batch_size=1)
+    begun = count._memory.numpy().item
+    main = threading.get_ident()
 
-    def tick():
-        begun.set()
-        while not ended.is_set():
-            time.sleep(0.001)
-            ticks.append(time.perf_counter())
+    def run():
+        until(lambda: begun() > 2)
+        for _ in range(20):
+            time.sleep(1e-3)
+        signal.pthread_kill(main, signal.SIGALRM)
 
-    worker = threading.Thread(target=tick)
+    worker = threading.Thread(target=run)
+    before = signal.signal(signal.SIGALRM, stop)
     worker.start()
-    begun.wait()
-    began = time.perf_counter()
-    f.over(x, batch_size=1, epochs=10_000)
-    took = time.perf_counter() - began
-    during = sum(began < t < began + took for t in ticks)
-    ended.set()
+    try:
+        with pytest.raises(StopError):
+            step.over(x, batch_size=1, epochs=10**6)
+    finally:
+        signal.signal(signal.SIGALRM, before)
     worker.join()
-    assert during >= took / (20 * sys.getswitchinterval())
+    assert 2 < count.item() < 10**9
 
 
 def test_state_that_another_thread_changes_is_seen():
@@ -766,53 +758,47 @@ def test_state_that_another_thread_changes_is_seen():
 
 
 SCRIPT = """
-import os, signal, sys, threading, time
+import os, signal, threading, time
 import numpy as np
 import kernelrt as krt
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it
-count, other = krt.zeros((), dtype="int64"), krt.zeros(4)
+count, other = krt.zeros((), dtype="int64"), krt.zeros(4, dtype="int64")
 
 @krt.jit
 def step(x):
     count.assign(count + 1)
     other.assign(other + 1)
-    return x.sum()
 
-x = np.ones((8_000_000, 1), np.float32)
+x = np.ones((1000, 1), np.float32)
 step.over(x[:4], batch_size=2)
-sent = []
+so_far = count._memory.numpy().item
 
 def send():
-    time.sleep(0.02)
-    sent.append(time.perf_counter())
+    while so_far() < 10:
+        time.sleep(1e-3)
     os.kill(os.getpid(), signal.SIGINT)
 
 threading.Thread(target=send).start()
 try:
-    step.over(x, batch_size=1)
+    step.over(x, batch_size=1, epochs=10**6)
 except KeyboardInterrupt:
-    took = time.perf_counter() - sent[0]
     n = count.item()
-    assert 2 < n < 8_000_000, n
+    assert 10 <= n < 10**9, n
     assert (other.numpy() == n).all()
     step.over(x[:10], batch_size=1)
     assert count.item() == n + 10
-    print("stopped", took)
-else:
-    print("ended", count.item())
+    print("stopped")
 """
 
 
 def test_ctrl_c_leaves_whole_steps():
+    """Of a call that would take a minute."""
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=120, cwd=ROOT,
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
         check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    word, took = done.stdout.split()
-    assert word == "stopped"
-    assert float(took) < 1  # 2 ms where nothing else runs
+    assert (done.returncode, done.stdout) == (0, "stopped\n"), done.stderr
 
 
 def test_a_handler_runs_between_steps_and_may_run_steps():
@@ -852,7 +838,7 @@ def test_daemon_threads_do_not_hold_up_the_end():
         print("end")
     """)
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, cwd=ROOT,
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, cwd=ROOT,
         check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "end\n"), done.stderr
@@ -910,12 +896,12 @@ def test_another_function_that_is_being_traced_does_not_disturb():
     @krt.jit
     def slow(x):
         begun.set()
-        go.wait(20)
+        assert go.wait(PATIENCE)
         return x + 1
 
     worker = threading.Thread(target=lambda: slow(X))
     worker.start()
-    begun.wait(20)
+    assert begun.wait(PATIENCE)
     net = Net()
     ours = [net.step.over(X, Y, batch_size=8).numpy(), *net.values()]
     go.set()

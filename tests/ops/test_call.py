@@ -195,7 +195,7 @@ def test_a_c_function_runs_without_the_gil():
     worker.start()
     time.sleep(0.05)
     flag[0] = 1
-    worker.join(30)
+    worker.join()
     assert seen.item() == 1
 
 

@@ -9,6 +9,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 
 import kernelrt as krt
 from kernelrt.errors import CustomFunctionError
@@ -57,7 +58,7 @@ def test_threads_that_call_at_once_get_their_own():
     for t in threads:
         t.start()
     for t in threads:
-        t.join(60)
+        t.join(PATIENCE)
     assert not wrong
     assert not any(t.is_alive() for t in threads)
 

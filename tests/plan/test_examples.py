@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.patience import PATIENCE
 
 import kernelrt
 
@@ -18,7 +19,7 @@ def run(name: str) -> str:
     # The same kernelrt that this test runs with, installed or not.
     env = {**os.environ, "PYTHONPATH": str(Path(kernelrt.__file__).parents[1])}
     command = [sys.executable, str(EXAMPLES / name)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

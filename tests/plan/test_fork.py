@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import warnings
 
 import numpy as np
 import pytest
-from support import plan_kernels
+from support import forks, plan_kernels
 from support.plan_kernels import Chain
-
-PATIENCE = 30.0
-
-
-def child(function) -> int:
-    """Exit status of a forked child that calls `function`; -1 if it had to be killed."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork, on purpose
-        pid = os.fork()
-    if pid == 0:
-        try:
-            function()
-            os._exit(0)
-        finally:
-            os._exit(1)
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        time.sleep(0.002)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return -1
 
 
 @pytest.fixture
@@ -67,7 +41,7 @@ def test_a_plan_of_the_parent_runs_in_a_child():
         plan.execute()
         assert chain.arrays[1].tolist() == [3 * i for i in range(16)]
 
-    assert child(run) == 0
+    assert forks.run(run) == 0
     assert not chain.arrays[1].any()
     plan.execute()
 
@@ -83,5 +57,5 @@ def test_a_child_compiles_while_threads_of_its_parent_did(compiling):
     statuses = []
     for _ in range(12):
         time.sleep(0.004)
-        statuses.append(child(run))
+        statuses.append(forks.run(run))
     assert statuses == [0] * 12

@@ -14,6 +14,7 @@ from collections import deque
 import numpy as np
 import pytest
 from support import forks, plan_kernels
+from support.patience import PATIENCE
 
 import kernelrt as krt
 from kernelrt import _locks
@@ -131,7 +132,7 @@ def test_a_fork_while_a_lock_is_held():
     def hold() -> None:
         with lock:
             held.set()
-            done.wait(forks.PATIENCE)
+            done.wait(PATIENCE)
 
     thread = threading.Thread(target=hold)
     thread.start()

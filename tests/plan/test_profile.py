@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from support import plan_kernels
@@ -40,8 +42,9 @@ def test_a_profile_tells_kernel_device_and_buffers(plan):
 
 
 def test_elapsed_and_start_are_seconds_of_one_run(plan):
+    began = time.perf_counter()
     first, second = plan.execute_profiled()
-    assert 0 < first.elapsed < 1
+    assert 0 < first.elapsed < time.perf_counter() - began
     assert 0 <= first.start <= first.start + first.elapsed <= second.start
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 from support.plan_kernels import fill, gather
 from support.regions import WIDTH, Body, Outer
 
@@ -160,10 +161,12 @@ def test_functions_in_bodies_cannot_run_the_plan_again():
 
 
 INTERRUPTED = """
-import os, signal, sys, threading, time
+import os, signal, sys, threading
 import numpy as np
 sys.path.insert(0, {tests!r})
+begun = threading.Event()
 signal.signal(signal.SIGINT, signal.default_int_handler)
+from support.patience import PATIENCE
 from support.plan_kernels import add
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
@@ -184,22 +187,21 @@ for turns in {turns}:
         xs = middle.add_buffer(Buffer.wrap(np.ones(16, np.int64)))
         state = np.zeros(16, np.int64)
         middle.add_copy(total, xs)
+        middle.add_custom(lambda _: begun.set(), [xs])
     else:
         total, xs = middle.add_port(16, dt.int64), middle.add_port(16, dt.int64)
     loop(body, [0, 1], middle, turns)
     if turns == {turns}[-1]:
         middle.add_copy(middle.add_buffer(Buffer.wrap(state)), total)
     body = middle.build()
-sent = []
 def send():
-    time.sleep(0.2)
-    sent.append(time.perf_counter())
+    begun.wait()
     os.kill(os.getpid(), signal.SIGINT)
 threading.Thread(target=send).start()
 try:
     body.execute()
 except KeyboardInterrupt:
-    print(time.perf_counter() - sent[0], int(state.sum()))
+    print("interrupted", int(state.sum()))
 """
 
 
@@ -207,10 +209,8 @@ except KeyboardInterrupt:
 def test_ctrl_c_ends_a_long_loop_and_leaves_state(turns):
     text = INTERRUPTED.format(tests=str(Path(__file__).parents[1]), turns=turns)
     done = subprocess.run(
-        [sys.executable, "-c", text], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", text], capture_output=True, text=True, timeout=PATIENCE, check=True
     )
-    seconds, total = done.stdout.split()
-    assert float(seconds) < 1.0  # 0.1, on a machine that does nothing else
-    assert int(total) == 0
+    assert done.stdout == "interrupted 0\n"
 
 

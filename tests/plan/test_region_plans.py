@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 
 import numpy as np
@@ -183,10 +184,12 @@ def test_kernels_in_bodies_can_be_exchanged():
 
 def test_profiles_add_up_the_turns_of_a_body():
     plan, start, xs, ys = sums(12)
+    began = time.perf_counter()
     (profile,) = plan.execute_profiled()
+    took = time.perf_counter() - began
     np.testing.assert_array_equal(ys, start + np.cumsum(xs, axis=0))
     assert (profile.runs, profile.region, profile.chunks) == (12, 0, 1)
-    assert 0 < profile.elapsed < 1
+    assert 0 < profile.elapsed < took
     (again,) = plan.execute_profiled()
     assert again.runs == 12
     raw = plan.execute_profiled_raw()

@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from support import plan_kernels
+from support.patience import PATIENCE
 from support.plan_kernels import Chain
 
 import kernelrt as krt
@@ -71,7 +72,7 @@ def test_setting_variables_and_running_is_one_turn():
 
 
 def test_distinct_plans_run_at_once():
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
 
     def make():
         chain = Chain(np.zeros(16))
@@ -83,7 +84,7 @@ def test_distinct_plans_run_at_once():
 
 
 def test_a_replica_runs_beside_its_original():
-    barrier = threading.Barrier(2, timeout=20)
+    barrier = threading.Barrier(2, timeout=PATIENCE)
     chain = Chain(np.zeros(16))
     chain.builder.add_custom(lambda _: barrier.wait(), [0])
     plan = chain.build()

@@ -9,6 +9,7 @@ import textwrap
 from typing import TYPE_CHECKING
 
 import pytest
+from support.patience import PATIENCE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +48,7 @@ def test_kernels_are_compiled_until_the_end(end, warm, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path)},
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     # llvmlite complains when its first import is that late.
     assert "kernelrt" not in done.stderr

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 
 import kernelrt as krt
 from kernelrt import dtype as dt
@@ -74,7 +75,7 @@ def in_another_thread(function):
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
-    thread.join(30)
+    thread.join(PATIENCE)
     assert not thread.is_alive(), "a lock was lost"
     assert not failures, failures
 

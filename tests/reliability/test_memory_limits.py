@@ -7,6 +7,7 @@ import sys
 import textwrap
 
 import pytest
+from support.patience import PATIENCE
 from support.skip_list import needs
 
 PRELUDE = """
@@ -59,7 +60,7 @@ def refused(act):
 def run(body: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PRELUDE + textwrap.dedent(body)],
-        capture_output=True, text=True, timeout=300, check=False,
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -12,6 +12,7 @@ import threading
 
 import numpy as np
 import pytest
+from support.patience import PATIENCE
 
 import kernelrt as krt
 from kernelrt import _locks
@@ -19,7 +20,6 @@ from kernelrt.errors import PlanBusyError
 from kernelrt.runtime import kernel_cache
 
 X = np.arange(6, dtype=np.float32)
-PATIENCE = 30
 
 
 def in_thread(function):
@@ -215,7 +215,7 @@ def test_a_fork_while_another_thread_computes_for_the_first_time(seed):
     path = os.pathsep.join([tests, os.path.dirname(tests)])  # noqa: PTH120
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", textwrap.dedent(FIRST), str(seed)],
-        capture_output=True, text=True, timeout=120, env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=PATIENCE, env={**os.environ, "PYTHONPATH": path},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr, done.stderr

@@ -12,10 +12,11 @@ import traceback
 import warnings
 from typing import TYPE_CHECKING
 
+from support.patience import PATIENCE
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PATIENCE = 20.0
 HANGS = -1
 """The status of a child that did not end."""
 
@@ -38,12 +39,12 @@ def start(function: Callable[[], object]) -> int:
     return pid
 
 
-def wait(pid: int, patience: float = PATIENCE) -> int:
+def wait(pid: int) -> int:
     """Give the exit status; a child that hangs writes its stack to stderr and is killed."""
-    status = _wait_for(pid, patience)
+    status = _wait_for(pid, PATIENCE)
     if status is not None:
         return status
-    os.write(2, f"the child {pid} did not end in {patience:.0f} s:\n".encode())
+    os.write(2, f"the child {pid} did not end in {PATIENCE:.0f} s:\n".encode())
     os.kill(pid, signal.SIGUSR1)
     _wait_for(pid, 2)
     with contextlib.suppress(ProcessLookupError):
