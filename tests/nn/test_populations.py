@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -410,13 +407,6 @@ def test_what_all_members_count_together_is_refused():
     opt = optim.Adafactor(pop.parameters(), lr=np.full(N, 0.1))
     with pytest.raises(krt.ShapeError, match="Adafactor: its state 'row_var'"):
         opt.step()
-
-
-def test_examples_of_the_page():
-    page = Path(__file__).parents[2] / "docs" / "populations.md"
-    failed, tried = doctest.testfile(str(page), module_relative=False, verbose=False)
-    assert tried > 20
-    assert failed == 0
 
 
 def test_rates_that_are_read_are_copies_and_say_so():
