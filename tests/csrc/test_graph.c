@@ -279,7 +279,7 @@ static pthread_t asking;
 static void count_and_wait(void *const *bufs, const int64_t *vals)
 {
     count_start(bufs, vals);
-    int64_t until = krt_clock_ns() + 10000000000;
+    int64_t until = krt_clock_ns() + PATIENCE_NS;
     while (!pthread_equal(pthread_self(), asking) && atomic_load(&started) > MANY / 2 &&
            !atomic_load(&asked) && krt_clock_ns() < until)
         usleep(100);
