@@ -11,7 +11,11 @@ __all__ = ["Between"]
 
 
 class Between:
-    """Calls `act` before the line number `at` that runs below the paths `within`; counts them."""
+    """Calls `act` before the line number `at` that runs below the paths `within`; counts them.
+
+    Where it counts no line, an AssertionError at the end of the block says so: a loop over the
+    lines would test nothing.
+    """
 
     def __init__(self, act, at, within):
         self.act, self.at, self.within = act, at, within
@@ -22,8 +26,9 @@ class Between:
         sys.settrace(self.enter)
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
         sys.settrace(self.before)
+        assert self.lines or kind, f"the tracer counts no line below {self.within}"
 
     def enter(self, frame, *_):
         return self.line if frame.f_code.co_filename.startswith(self.within) else None

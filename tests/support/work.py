@@ -33,4 +33,5 @@ def lines_run(call: Callable[[], object], most: int | None = None) -> int:
         call()
     finally:
         sys.settrace(before)
+    assert count, f"the tracer counts no line of {call}"
     return count
