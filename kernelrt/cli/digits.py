@@ -119,26 +119,32 @@ def batches(
 
 def train(trainer: Trainer, split: DigitsSplit, options: argparse.Namespace) -> Timing:
     """Run all epochs."""
-    timing = Timing()
     progress = Progress(sys.stderr)
-    rng = np.random.default_rng(options.seed)
-    started = perf_counter()
     try:
-        for epoch in range(options.epochs):
-            loss = None
-            for x, y in batches(split, options.batch, rng):
-                before = perf_counter()
-                loss = trainer.step(x, y)
-                after = perf_counter()
-                if timing.first_step:
-                    timing.steps.append(after - before)
-                else:
-                    timing.first_step = after - started
-                    timing.compiling = kernels.seconds
-            if loss is not None:
-                progress.show(f"epoch {epoch + 1}/{options.epochs}  loss {loss.item():.4f}")
+        return _train(trainer, split, options, progress)
     finally:
         progress.clear()
+
+
+def _train(
+    trainer: Trainer, split: DigitsSplit, options: argparse.Namespace, progress: Progress
+) -> Timing:
+    timing = Timing()
+    rng = np.random.default_rng(options.seed)
+    started = perf_counter()
+    for epoch in range(options.epochs):
+        loss = None
+        for x, y in batches(split, options.batch, rng):
+            before = perf_counter()
+            loss = trainer.step(x, y)
+            after = perf_counter()
+            if timing.first_step:
+                timing.steps.append(after - before)
+            else:
+                timing.first_step = after - started
+                timing.compiling = kernels.seconds
+        if loss is not None:
+            progress.show(f"epoch {epoch + 1}/{options.epochs}  loss {loss.item():.4f}")
     return timing
 
 

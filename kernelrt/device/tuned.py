@@ -200,9 +200,10 @@ def _write(path: Path, text: str) -> None:
 
 def _bound(folder: Path) -> None:
     """Let the oldest go where there are very many."""
-    with os.scandir(folder) as entries:
-        files = [e for e in entries if e.name.endswith(_SUFFIX)]
-        if len(files) > _MOST_FILES:
-            files.sort(key=lambda e: e.stat(follow_symlinks=False).st_mtime)
-            for entry in files[: -_MOST_FILES // 2]:
-                Path(entry.path).unlink(missing_ok=True)
+    with os.scandir(folder) as listing:
+        entries = list(listing)
+    files = [e for e in entries if e.name.endswith(_SUFFIX)]
+    if len(files) > _MOST_FILES:
+        files.sort(key=lambda e: e.stat(follow_symlinks=False).st_mtime)
+        for entry in files[: -_MOST_FILES // 2]:
+            Path(entry.path).unlink(missing_ok=True)

@@ -21,9 +21,13 @@ from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
 from kernelrt.tensor.stream import is_counter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from kernelrt.ir import Dim, UOp
+    from kernelrt.tensor.base import TensorBase
+
+    #: A tensor among the arguments, by identity, and the axis of its members.
+    _Key = tuple[int, int]
 
 __all__ = ["vmap"]
 
@@ -142,7 +146,7 @@ class _Mapping:
         randomness: str, chunk: int | None,
     ) -> None:  # fmt: skip
         self._f, self._args, self._axes = f, args, _of_arguments(axes, args)
-        self._given: dict[tuple[int, int], _Mapped] = {}
+        self._given: dict[_Key, _Mapped] = {}
         for i, (arg, axis) in enumerate(zip(args, self._axes, strict=True)):
             for path, leaf, place in _with_axes(arg, axis, f"argument {i}", "in_axes"):
                 if place is not None:
@@ -203,18 +207,8 @@ class _Mapping:
                 [*named, *kwargs.items()],
             )  # fmt: skip
             results = list(_with_axes(out, out_axes, "the result", "out_axes"))
-            for path, leaf, _ in results:
-                if leaf is not None and not isinstance(leaf, Tensor):
-                    raise DTypeError(
-                        f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
-                        "expected Tensors, or dicts, lists and tuples of them"
-                    )
-            roots = [leaf.uop for _, leaf, _ in results if leaf is not None]
-            changed = [
-                (key, m.uop)
-                for key, m in inside.items()
-                if trace.assigned_to(m) is not None or not _is_marked(m._uop, nodes[key])
-            ]
+            roots = _roots(results)
+            changed = _changed(trace, inside, nodes)
             written = trace.written()
         values = self._values([*roots, *(node for _, node in changed), *(n for _, n in written)])
         found = values[: len(roots)]
@@ -297,6 +291,32 @@ class _Mapping:
         order = [*range(1, len(stack.shape))]
         order.insert(place, 0)
         return Tensor._of(build.permute(stack, order) if place else stack)
+
+
+# In the block of a trace loops have no conditions: at the end of one with a condition CPython 3.13
+# lets an interrupt out without the end of the block, so the trace would stay active.
+
+
+def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
+    """The nodes of the results."""
+    for path, leaf, _ in results:
+        if leaf is not None and not isinstance(leaf, Tensor):
+            raise DTypeError(
+                f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
+                "expected Tensors, or dicts, lists and tuples of them"
+            )
+    return [leaf.uop for _, leaf, _ in results if leaf is not None]
+
+
+def _changed(
+    trace: MemberTrace, inside: Mapping[_Key, TensorBase], before: Mapping[_Key, UOp]
+) -> list[tuple[_Key, UOp]]:
+    """The arguments that the function has given other values."""
+    return [
+        (key, member.uop)
+        for key, member in inside.items()
+        if trace.assigned_to(member) is not None or not _is_marked(member._uop, before[key])
+    ]
 
 
 def _is_marked(node: UOp, before: UOp) -> bool:

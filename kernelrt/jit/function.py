@@ -25,7 +25,7 @@ from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
@@ -256,8 +256,8 @@ class JitFunction(Epochs[R]):
             self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
         self._warn_of_widening(traced.widening)
+        homes = [home for home in traced.homes if home is not None]
         with state.lock:
-            homes = [home for home in traced.homes if home is not None]
             plan = execute.prepare_apart(
                 traced.nodes, traced.commits, homes, frozen=self._freeze
             )
@@ -314,7 +314,7 @@ class JitFunction(Epochs[R]):
         """Forget a plan."""
         with state.lock:
             key = (variant.call, variant.specs)
-            left = [v for v in self._variants.get(key, ()) if v is not variant]
+            left = _others(self._variants.get(key, ()), variant)
             if left:
                 self._variants[key] = left
             else:
@@ -396,6 +396,10 @@ class JitFunction(Epochs[R]):
 
 def _jitted(fn: Callable[..., object], options: dict[str, Any]) -> JitFunction[Any]:
     return JitFunction(fn, **options)
+
+
+def _others(variants: Iterable[Variant], one: Variant) -> list[Variant]:
+    return [variant for variant in variants if variant is not one]
 
 
 def _named(module: object, path: str) -> object:

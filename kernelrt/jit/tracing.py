@@ -25,7 +25,7 @@ from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, 
 from kernelrt.tensor.trace import lineage_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
@@ -122,19 +122,14 @@ def trace(
                 _placeholder(i, *both, current.numbers)
                 for i, both in enumerate(zip(specs, leaves, strict=True))
             ]
-            for path, (home, _) in zip(call.leaves, pairs, strict=True):
-                if home is not None:
-                    home.label = f"argument {path!r} of {name}"
             homes = [home for home, _ in pairs]
-            current.name_arguments(
-                {i: value for i, (_, value) in enumerate(pairs) if isinstance(value, Tensor)},
-                leaves,
-            )
+            _label(homes, call.leaves, name)
+            placed = _tensors([value for _, value in pairs])
+            current.name_arguments(placed, leaves)
             args, kwargs = call.arguments([value for _, value in pairs])
-            arguments += (value for _, value in pairs if isinstance(value, Tensor))
+            arguments += placed.values()
             own = {id(t) for t in arguments}
-            given = [(path, value, value._uop) for path, (_, value) in
-                     zip(call.leaves, pairs, strict=True) if isinstance(value, Tensor)]
+            given = [(call.leaves[i], value, value._uop) for i, value in placed.items()]
 
             around = Surroundings(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
@@ -142,8 +137,7 @@ def trace(
             watched = Observed(current, REPLAYS, name, around, lambda value: id(value) in own)
             template, named = watched.call(lambda: _result(name, fn, args, kwargs))
             results = [_check_result(path, value, name) for path, value in named]
-            tensors = [value for value in results if isinstance(value, Tensor)]
-            marked = [tensor._recorded() for tensor in tensors]
+            marked = [tensor._recorded() for tensor in _tensors(results).values()]
             nodes = strip(marked)
             effects, kept = current.effects(name, arguments, keep=keep_grads)
             commits = current.commits() + kept
@@ -151,7 +145,7 @@ def trace(
             lost = _assigned_arguments(given, {tensor._buffer for tensor in assigned})
             values = (value for _, value in commits)
             graph = toposort([*nodes, *values, *current.differentiated])
-            sources = {node.arg for node in graph if node.op is Op.BUFFER}
+            sources = _sources(graph)
             noted = [*modes.noted(asked), *around.noted(sources)]
             roots = [*current.differentiated, *_begun(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
@@ -196,6 +190,26 @@ def trace(
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
     )
+
+
+# Loops with conditions are not in trace() itself: at their ends CPython 3.13 lets an interrupt out
+# of a with block whose end then does not run.
+
+
+def _label(homes: Sequence[Buffer | None], paths: Sequence[str], name: str) -> None:
+    """Let the memory of the arguments of the function `name` say which one it is for."""
+    for path, home in zip(paths, homes, strict=True):
+        if home is not None:
+            home.label = f"argument {path!r} of {name}"
+
+
+def _tensors(values: Sequence[object]) -> dict[int, Tensor]:
+    """Those of `values` that are tensors, by their places."""
+    return {i: value for i, value in enumerate(values) if isinstance(value, Tensor)}
+
+
+def _sources(graph: Iterable[UOp]) -> set[Buffer]:
+    return {node.arg for node in graph if node.op is Op.BUFFER}
 
 
 def _result(

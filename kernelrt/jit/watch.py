@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import _locks
 from kernelrt.ir import Op, toposort
@@ -108,11 +108,7 @@ class Watch:
         if not self._sources:
             return frozenset()
         with state.lock:
-            # A list of the references is made in one step; interrupting code may make leaves.
-            live = [
-                (t._memory, leaf.hooks) for ref in state.leaves.valuerefs()
-                if (t := ref()) is not None and (leaf := t._leaf) is not None
-            ]  # fmt: skip
+            live = _leaves()
         return frozenset(both for both in live if both[0] in self._sources)
 
     def differs(self) -> str:
@@ -164,6 +160,15 @@ class Watch:
             return bool(self._once), _NOTHING, self._settings
         with state.lock:
             return *before_run(self._effects), self._settings
+
+
+def _leaves() -> list[tuple[Any, Hooks]]:
+    """The memory of all tensors that collect gradients, with what sees these."""
+    # A list of the references is made in one step; interrupting code may make leaves.
+    return [
+        (t._memory, leaf.hooks) for ref in state.leaves.valuerefs()
+        if (t := ref()) is not None and (leaf := t._leaf) is not None
+    ]  # fmt: skip
 
 
 _NOTHING: Final[Handover] = ([], [])

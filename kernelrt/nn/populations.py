@@ -153,8 +153,8 @@ class Population(Module):
             The norm of each member before, of shape (members,).
         """
         most = non_negative("max_norm", max_norm)
+        pairs = [(p, g) for p in self.parameters() if (g := p.grad) is not None]
         with no_grad():
-            pairs = [(p, g) for p in self.parameters() if (g := p.grad) is not None]
             flat = [g.reshape(self._count, -1).norm(norm_type, 1) for _, g in pairs]
             if not flat:
                 return zeros(self._count)

@@ -21,7 +21,7 @@ from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.routines import routine_kernel
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from kernelrt.device.program import ProgramSpec, Renderer
     from kernelrt.device.registry import Device
@@ -178,13 +178,19 @@ class KernelCache:
             self._kept.clear()
         gc.collect()  # a plan in a reference cycle is no live plan
         with self._lock:
-            for key in before:
-                kernel = self._alive.get(key)
-                if kernel is not None:
-                    self._kept[key] = kernel
+            self._keep_alive(before)
             gone = sum(key not in self._kept for key in before)
         free_programs()
         return gone
+
+    # In the with blocks here loops have no conditions: at the end of one with a condition CPython
+    # 3.13 lets an interrupt out without the end of the block, so the lock would stay held.
+
+    def _keep_alive(self, keys: Iterable[_Key]) -> None:
+        for key in keys:
+            kernel = self._alive.get(key)
+            if kernel is not None:
+                self._kept[key] = kernel
 
     def _look_up(
         self,
@@ -197,29 +203,41 @@ class KernelCache:
     ) -> None:
         """What is there, what this thread has to compile, and what others are compiling."""
         with self._lock:
-            for key in keys:
-                if key in found or key in mine or key in theirs:
-                    continue
-                kernel = self._alive.get(key)
-                task = self._pending.get(key)
-                if kernel is not None:
-                    found[key] = kernel
-                    self._keep(key, kernel)
-                elif task is not None and task.batch.locked() and not (
-                    task.thread == get_ident() or task in stuck
-                ):
-                    theirs[key] = task
-                else:
-                    mine[key] = _Task(batch)
-                    if task is None or not task.batch.locked():
-                        self._pending[key] = mine[key]
+            for key in dict.fromkeys(keys):
+                self._look_up_one(key, found, mine, theirs, batch, stuck)
+
+    def _look_up_one(
+        self,
+        key: _Key,
+        found: dict[_Key, CachedKernel],
+        mine: dict[_Key, _Task],
+        theirs: dict[_Key, _Task],
+        batch: LockType,
+        stuck: set[_Task],
+    ) -> None:
+        kernel = self._alive.get(key)
+        task = self._pending.get(key)
+        if kernel is not None:
+            found[key] = kernel
+            self._keep(key, kernel)
+        elif task is not None and task.batch.locked() and not (
+            task.thread == get_ident() or task in stuck
+        ):
+            theirs[key] = task
+        else:
+            mine[key] = _Task(batch)
+            if task is None or not task.batch.locked():
+                self._pending[key] = mine[key]
 
     def _forget(self, tasks: dict[_Key, _Task]) -> None:
         """Let nobody find `tasks` any more."""
         with self._lock:
             for key, task in tasks.items():
-                if self._pending.get(key) is task:
-                    self._pending.pop(key, None)
+                self._forget_one(key, task)
+
+    def _forget_one(self, key: _Key, task: _Task) -> None:
+        if self._pending.get(key) is task:
+            self._pending.pop(key, None)
 
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
         touch(self._kept, key, kernel, self.limit)

@@ -98,7 +98,7 @@ def put_all(
         if state.changing is not None:
             from kernelrt.tensor.realize import check_settled
 
-            check_settled([t for t, _ in ready if t._memory is not None])
+            check_settled(_with_memory(ready))
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
         gradients = [(t, hints.own(gradient)) for t, gradient in gradients]
@@ -106,3 +106,7 @@ def put_all(
             ready, gradients, list(found), state.pending, state.births, state.steady,
             state.units, unit, writes,
         )  # fmt: skip
+
+
+def _with_memory(pairs: Iterable[tuple[TensorBase, UOp]]) -> list[TensorBase]:
+    return [tensor for tensor, _ in pairs if tensor._memory is not None]

@@ -67,7 +67,7 @@ def realize(*tensors: TensorBase) -> None:
         tensor._enter()
         _check_static(tensor)
     with state.lock:
-        targets = [t for t in tensors if not t.is_realized and t._uop is not None]
+        targets = _lazy_ones(tensors)
         if len(targets) != 1 or state.pending or not _compute_again(targets[0]):
             _run(targets)
     hints.tell()
@@ -94,13 +94,19 @@ def is_changing(tensor: TensorBase) -> bool:
     if steady is not None and node in steady:
         return False
     with state.lock:
-        known = None
-        while known is None or state.steady[0] is not known:
-            known = state.steady[0]
-            if known is None:
-                state.steady[0] = known = set()
-            pending = list(state.pending.values())
+        pending, known = _pending_now()
         return reads(node, memory_of(pending), known)
+
+
+def _pending_now() -> tuple[list[TensorBase], set[UOp]]:
+    """What is pending, and the nodes that were found to read nothing of it."""
+    while True:
+        known = state.steady[0]
+        if known is None:
+            state.steady[0] = known = set()
+        pending = list(state.pending.values())
+        if state.steady[0] is known:
+            return pending, known
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -120,11 +126,15 @@ def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ())
     """
     written = Written(buffers)
     with state.lock:
-        for _ in range(MOST_PASSES):
-            births = state.births[0]
-            _run([t for t in targets if not t.is_realized], written=written)
-            if births == state.births[0]:
-                break  # no interrupting code has made others
+        return _compute_readers(written, targets)
+
+
+def _compute_readers(written: Written, targets: Sequence[TensorBase]) -> int:
+    for _ in range(MOST_PASSES):
+        births = state.births[0]
+        _run([t for t in targets if not t.is_realized], written=written)
+        if births == state.births[0]:
+            break  # no interrupting code has made others
     return births
 
 
@@ -164,28 +174,37 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     """
     forbid("prepare()")
     _check_tensors(tensors)
-    outcome = CHANGED
     with state.lock:
-        while outcome == CHANGED:
-            apart = _left_to_plan(tensors)
-            assigned = [id(t) in apart for t in tensors]
-            _run([], apart=apart)
-            marked = [t._entered() for t in tensors]
-            nodes = strip(marked)
-            commits = {
-                i: build.write(t._memory, node)
-                for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))
-                if assigned[i]
-            }
-            plan = execute.prepare(
-                nodes, list(commits.values()), {i: c[0] for i, c in commits.items()}
-            )
-            resets = {id(t): (t, marked[i], t._at_rest()) for i in commits for t in [tensors[i]]}
-            outcome = give([], list(resets.values()), state.pending)
+        plan = _prepared(tensors)
         state.steady[0] = None
     if threads is not None:
         plan.set_threads(threads)
     return plan
+
+
+def _prepared(tensors: Sequence[TensorBase]) -> ExecutionPlan:
+    outcome = CHANGED
+    while outcome == CHANGED:
+        apart = _left_to_plan(tensors)
+        assigned = [id(t) in apart for t in tensors]
+        _run([], apart=apart)
+        marked = [t._entered() for t in tensors]
+        nodes = strip(marked)
+        commits = {
+            i: build.write(t._memory, node)
+            for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))
+            if assigned[i]
+        }
+        plan = execute.prepare(
+            nodes, list(commits.values()), {i: c[0] for i, c in commits.items()}
+        )
+        resets = {id(t): (t, marked[i], t._at_rest()) for i in commits for t in [tensors[i]]}
+        outcome = give([], list(resets.values()), state.pending)
+    return plan
+
+
+def _lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
+    return [t for t in tensors if not t.is_realized and t._uop is not None]
 
 
 def _check_tensors(tensors: Iterable[object]) -> None:

@@ -139,7 +139,7 @@ class LLVMLoader:
 
     def _free(self) -> None:
         with _lock:
-            _linked[:] = [entry for entry in _linked if entry[2]() is not None]
+            _linked[:] = _used()
 
     def _next_engine(self, binding: Any) -> Any:
         if self._engine is None or self._libraries >= ENGINE_LIBRARIES:
@@ -147,6 +147,10 @@ class LLVMLoader:
             self._libraries = 0
         self._libraries += 1
         return self._engine
+
+
+def _used() -> list[tuple[Any, Any, weakref.ref[_Library]]]:
+    return [entry for entry in _linked if entry[2]() is not None]
 
 
 def _batches(compiled: Sequence[CompiledSpec]) -> Iterator[list[int]]:

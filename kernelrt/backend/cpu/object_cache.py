@@ -191,15 +191,16 @@ class ObjectCache:
         return False
 
     def _files(self) -> list[tuple[str, os.stat_result]]:
-        found = []
         try:
-            with os.scandir(self.folder) as entries:
-                for entry in entries:
-                    if entry.name.endswith(_SUFFIX) or entry.name.startswith(".new-"):
-                        with contextlib.suppress(OSError):
-                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+            with os.scandir(self.folder) as listing:
+                entries = list(listing)
         except OSError:
             return []
+        found = []
+        for entry in entries:
+            if entry.name.endswith(_SUFFIX) or entry.name.startswith(".new-"):
+                with contextlib.suppress(OSError):
+                    found.append((entry.name, entry.stat(follow_symlinks=False)))
         return found
 
     def _grown(self, path: Path, nbytes: int) -> None:

@@ -51,9 +51,7 @@ def on_threads(
     with _locks.uncollected:
         helpers = Helpers(tasks.run)
         try:
-            for _ in tasks.each(items):
-                if helpers.busy() < limit - 1:
-                    helpers.start()
+            tasks.share(items, helpers, limit - 1)
             for _ in range(min(len(tasks.left), limit - own - helpers.busy())):
                 helpers.start()
             if own:
@@ -79,7 +77,13 @@ class _Tasks(Generic[_Item, _Result]):
         self._failed: dict[int, BaseException] = {}
         self.left: list[tuple[int, int]] = []  # a heap
 
-    def each(self, items: Iterable[_Item]) -> Iterator[None]:
+    def share(self, items: Iterable[_Item], helpers: Helpers, most: int) -> None:
+        """Take `items`, and start helpers for them as long as fewer than `most` are busy."""
+        for _ in self._each(items):
+            if helpers.busy() < most:
+                helpers.start()
+
+    def _each(self, items: Iterable[_Item]) -> Iterator[None]:
         """Take `items`, and stop after each one, until one has failed."""
         try:
             for item in items:

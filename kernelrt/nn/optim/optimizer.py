@@ -219,12 +219,12 @@ class Optimizer(Hyper):
         if closure is not None:
             with enable_grad():
                 loss = closure()
+        active = [
+            (i, param, grad)
+            for i, param in enumerate(self.params)
+            if (grad := param.grad) is not None
+        ]
         with no_grad():
-            active = [
-                (i, param, grad)
-                for i, param in enumerate(self.params)
-                if (grad := param.grad) is not None
-            ]
             trace = local.trace
             if not active:
                 pass

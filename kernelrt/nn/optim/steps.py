@@ -112,7 +112,8 @@ class Steps:
                 [(i, p, place) for (i, p, _), place in zip(active, places, strict=True)]
             )
             commits = trace.commits()
-            targets = [t for t in trace.assigned if t._memory is not None]
+            assigned = trace.assigned
+        targets = [t for t in assigned if t._memory is not None]
         found = survey([u for pair in commits for u in pair])
         assert found is not None
         buffers = found[1]
