@@ -1,5 +1,6 @@
 """Types of the locks of the package, and of what happens to them when the process forks."""
 
+from _thread import LockType
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -85,6 +86,9 @@ def at_fork(
         In the child, even where `before` was not reached; `in_parent`, if that was, where this is
         not given. A bound method does not keep its object alive.
     """
+
+def is_free_within(lock: LockType, seconds: float) -> bool:
+    """Wait so long until `lock` is free, and whether it is; no interrupt leaves it taken."""
 
 def waits_for_me(thread: int) -> bool:
     """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""

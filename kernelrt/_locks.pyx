@@ -178,6 +178,13 @@ def waits_for_me(unsigned long thread):
     return ring_rank(thread, <unsigned long> PyThread_get_thread_ident()) >= 0
 
 
+def is_free_within(lock, double seconds):
+    if not lock.acquire(True, seconds):
+        return False
+    lock.release()
+    return True
+
+
 def at_fork(int rank, before=None, in_parent=None, in_child=None):
     """Call something around each fork: `before` in the order of ranks, the others in reverse.
 

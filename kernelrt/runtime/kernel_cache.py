@@ -58,10 +58,9 @@ class _Task:
 
         That can be when a finalizer or a handler of a signal computes on the thread that makes it.
         """
-        while not self.batch.acquire(timeout=_SLICE_S):
+        while not _locks.is_free_within(self.batch, _SLICE_S):
             if _locks.waits_for_me(self.thread):
                 return False
-        self.batch.release()
         return True
 
 

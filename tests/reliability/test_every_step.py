@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import _thread
+import gc
 import os
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,6 +17,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt._modes import local
+from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
 from tests.support.interrupts import count_steps, interrupted_at
 
@@ -22,22 +26,29 @@ X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def each_step(work, prepare=lambda: None):
-    """Give interrupts at steps of `work`, `prepare` called before each, with what was prepared."""
-    made = prepare()
-    args = () if made is None else (made,)
-    work(*args)
-    made = prepare()
-    args = () if made is None else (made,)
-    total = count_steps(lambda: work(*args))
+    """Give interrupts at steps of `work`, `prepare` called before each, with what was prepared.
+
+    Fails at the step that leaves a mode set or the collector stopped, and where no
+    interrupt reaches `work`.
+    """
+
+    def given():
+        made = prepare()
+        return () if made is None else (made,)
+
+    work(*given())
+    total = count_steps(work, given)
     steps = range(1, total + 1)
     if total > MOST:
         steps = random.Random(1).sample(steps, MOST)  # noqa: S311 - no secrets here
+    hits = 0
     for step in steps:
-        made = prepare()
-        args = () if made is None else (made,)
-        error = interrupted_at(step, lambda args=args: work(*args))
+        args = given()
+        error = interrupted_at(step, partial(work, *args))
+        hits += error is not None
         check_modes()
-        yield made, error
+        yield args[0] if args else None, error
+    assert hits, f"none of {len(steps)} interrupts reached {work}"
 
 
 def check_modes():
@@ -45,6 +56,14 @@ def check_modes():
     assert local.trace is None
     assert local.scope is None
     assert local.observed is None
+    assert gc.isenabled()
+
+
+def test_waiting_for_the_kernel_of_another_thread():
+    batch = _thread.allocate_lock()
+    task = kernel_cache._Task(batch)
+    for _, _ in each_step(task.wait):
+        assert not batch.locked()
 
 
 def test_modes_are_left_as_they_were():
