@@ -90,6 +90,9 @@ def at_fork(
 def is_free_within(lock: LockType, seconds: float) -> bool:
     """Wait so long until `lock` is free, and whether it is; no interrupt leaves it taken."""
 
+def existing() -> list[Lock]:
+    """All Locks that there are."""
+
 def waits_for_me(thread: int) -> bool:
     """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
 

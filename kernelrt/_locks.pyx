@@ -185,6 +185,10 @@ def is_free_within(lock, double seconds):
     return True
 
 
+def existing():
+    return [lock for ref in list(locks) if (lock := ref()) is not None]
+
+
 def at_fork(int rank, before=None, in_parent=None, in_child=None):
     """Call something around each fork: `before` in the order of ranks, the others in reverse.
 
@@ -346,7 +350,7 @@ def _before():
     if forks > 1:
         return  # a signal handler forks while this thread prepares to
     patience = Patience()
-    entries = hooks + [lock for ref in list(locks) if (lock := ref()) is not None]
+    entries = hooks + existing()
     for entry in sorted(entries, key=_rank_of):
         try:
             begin(entry)
@@ -389,7 +393,7 @@ def _in_child():
     taken.clear()
     for entry in entries:
         attempt(end, entry, True)
-    for entry in hooks + [lock for ref in list(locks) if (lock := ref()) is not None]:
+    for entry in hooks + existing():
         attempt(renew, entry, True)
 
 

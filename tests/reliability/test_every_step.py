@@ -9,26 +9,29 @@ import _thread
 import gc
 import os
 import random
+import threading
 from functools import partial
 
 import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt import nn
+from kernelrt import _locks, nn
 from kernelrt._modes import local
 from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
 from tests.support.interrupts import count_steps, interrupted_at
 
 MOST = int(os.environ.get("KERNELRT_INTERRUPTS", "150"))
+PATIENCE_S = 60.0
+"""How long another thread may take to take all locks, on a machine with much to do."""
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
 def each_step(work, prepare=lambda: None):
     """Give interrupts at steps of `work`, `prepare` called before each, with what was prepared.
 
-    Fails at the step that leaves a mode set or the collector stopped, and where no
+    Fails at the step that leaves a mode set, the collector stopped or a lock held, and where no
     interrupt reaches `work`.
     """
 
@@ -47,6 +50,7 @@ def each_step(work, prepare=lambda: None):
         error = interrupted_at(step, partial(work, *args))
         hits += error is not None
         check_modes()
+        check_locks(f"after an interrupt at step {step} of {total}: {error!r}")
         yield args[0] if args else None, error
     assert hits, f"none of {len(steps)} interrupts reached {work}"
 
@@ -57,6 +61,41 @@ def check_modes():
     assert local.scope is None
     assert local.observed is None
     assert gc.isenabled()
+
+
+def check_locks(when):
+    """Fail where this thread holds a lock of the package, or another thread cannot take one."""
+    locks = _locks.existing()
+    for lock in locks:
+        if lock.is_mine():
+            while lock.is_mine():  # so that later tests do not wait for it
+                lock.__exit__()
+            pytest.fail(f"{when}: the lock of rank {lock.rank} is held")
+
+    def take():
+        while locks:
+            with locks[-1]:
+                locks.pop()
+
+    thread = threading.Thread(target=take, daemon=True)
+    thread.start()
+    thread.join(PATIENCE_S)
+    if locks:
+        pytest.fail(f"{when}: another thread cannot take the lock of rank {locks[-1].rank}")
+
+
+def test_a_lock_left_held_fails_at_its_step():
+    lock = _locks.Lock(_locks.CALL)
+
+    def work():
+        lock.__enter__()
+        len("")
+        lock.__exit__()
+
+    with pytest.raises(pytest.fail.Exception, match=r"step \d+ of \d+.* rank 0 is held"):
+        for _ in each_step(work):
+            pass
+    assert not lock.is_mine()
 
 
 def test_waiting_for_the_kernel_of_another_thread():
