@@ -7,7 +7,6 @@ outer differentiation sees through, and results of plain tensors are plain.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -21,20 +20,21 @@ from kernelrt.tensor.marks import Leaf, mark
 from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from kernelrt.ir import UOp
 
 __all__ = ["Level", "called", "check_like", "floats_of"]
 
 
-@contextlib.contextmanager
-def _differentiating() -> Iterator[None]:
+def _differentiated(
+    function: Callable[..., Any], args: Sequence[object], kwargs: dict[str, Any]
+) -> Any:
     thread, depths = threading.get_ident(), state.differentiating
     depths[thread] = depths.get(thread, 0) + 1
     try:
         with state.enable_grad():
-            yield
+            return function(*args, **kwargs)
     finally:
         depths[thread] -= 1
         if not depths[thread]:
@@ -49,8 +49,7 @@ def called(
     has_aux: bool,
 ) -> tuple[Any, Any]:
     """What a function gives, and what it gives beside that."""
-    with _differentiating():
-        out = function(*args, **kwargs)
+    out = _differentiated(function, args, kwargs)
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:

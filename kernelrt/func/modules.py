@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import setitem
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
     from kernelrt.nn.module import Module
 
-__all__ = ["exchanged", "functional_call", "stack_module_state"]
+_T = TypeVar("_T")
+
+__all__ = ["call_with", "functional_call", "stack_module_state"]
 
 
 def functional_call(
@@ -71,8 +74,9 @@ def functional_call(
                 f"not {type(part).__name__}"
             )
         given.update(part)
-    with exchanged(module, _by_tensor(module, given)):
-        return module(*(args if isinstance(args, tuple) else (args,)), **(kwargs or {}))
+    inputs = args if isinstance(args, tuple) else (args,)
+    named = kwargs or {}
+    return call_with(module, _by_tensor(module, given), lambda: module(*inputs, **named))
 
 
 def stack_module_state(
@@ -105,17 +109,17 @@ def stack_module_state(
     return parameters, {name: t for name, t in found.items() if name not in parameters}
 
 
-@contextlib.contextmanager
-def exchanged(module: object, new: Mapping[int, Tensor]) -> Iterator[None]:
-    """Have other tensors in the place of those of a module, by the identities of these."""
-    slots = [(put, t, new[id(t)]) for put, t in _slots(module) if id(t) in new]
+def call_with(module: object, new: Mapping[int, Tensor], work: Callable[[], _T]) -> _T:
+    """Call `work` with other tensors in the place of those of `module`, by identities of these."""
+    slots = [(*_place(holder, name), t) for holder, name, t in _slots(module) if id(t) in new]
+    holders, keys = [holder for holder, _, _ in slots], [key for _, key, _ in slots]
+    exchange = map(setitem, holders, keys, [new[id(t)] for _, _, t in slots])
+    restore = map(setitem, holders, keys, [t for _, _, t in slots])
     try:
-        for put, _, other in slots:
-            put(other)
-        yield
+        deque(exchange, 0)
+        return work()
     finally:
-        for put, own, _ in slots:
-            put(own)
+        deque(restore, 0)  # one step, which no interrupt divides
 
 
 def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]:
@@ -139,8 +143,8 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
     return found
 
 
-def _slots(root: object) -> Iterator[tuple[Callable[[Tensor], None], Tensor]]:
-    """Where tensors are held: how to put another one there, and the one that is there."""
+def _slots(root: object) -> Iterator[tuple[Any, str, Tensor]]:
+    """Where tensors are held, by which name, and the tensors."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -154,22 +158,18 @@ def _slots(root: object) -> Iterator[tuple[Callable[[Tensor], None], Tensor]]:
                 if name in getattr(holder, "__dict__", {}):
                     # A trace that reads it meanwhile depends on the module's own.
                     modes.note(holder, name, child)
-                yield _setter(holder, name), child
+                yield holder, name, child
 
 
-def _setter(holder: Any, name: str) -> Callable[[Tensor], None]:
-    def put(tensor: Tensor) -> None:
-        if isinstance(holder, dict):
-            key = next(k for k in holder if str(k) == name)
-            holder[key] = tensor
-        elif isinstance(holder, list):
-            holder[int(name)] = tensor
-        elif hasattr(holder, "__dict__") and name in vars(holder):
-            vars(holder)[name] = tensor  # not an assignment by the user: no plan is made anew
-        else:
-            raise StateError(
-                f"{name}: a tensor in a {type(holder).__name__} cannot be exchanged; keep it in an "
-                "attribute, a list or a dict"
-            )
-
-    return put
+def _place(holder: Any, name: str) -> tuple[Any, Any]:
+    """The dict or list that what `holder` has under `name` is an item of, and which one."""
+    if isinstance(holder, dict):
+        return holder, next(k for k in holder if str(k) == name)
+    if isinstance(holder, list):
+        return holder, int(name)
+    if hasattr(holder, "__dict__") and name in vars(holder):
+        return vars(holder), name  # not an assignment by the user: no plan is made anew
+    raise StateError(
+        f"{name}: a tensor in a {type(holder).__name__} cannot be exchanged; keep it in an "
+        "attribute, a list or a dict"
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -25,7 +24,7 @@ from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, 
 from kernelrt.tensor.trace import lineage_kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
@@ -215,22 +214,16 @@ def _sources(graph: Iterable[UOp]) -> set[Buffer]:
 def _result(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Template, list[tuple[str, Any]]]:
-    """What the function `name` returns, taken apart."""
-    with _same_mode(name):
-        return flatten(fn(*args, **kwargs), "result")
-
-
-@contextlib.contextmanager
-def _same_mode(name: str) -> Iterator[None]:
-    """Have the function `name` leave the mode of gradients as it finds it."""
+    """What the function `name` returns, taken apart. It must leave the mode of gradients alone."""
     before = state.local.grad
     try:
-        yield
+        found = flatten(fn(*args, **kwargs), "result")
         if state.local.grad is not before:
             raise JitError(
                 f"set_grad_enabled() in {name} outlives it, which replays would not repeat; enter "
                 "it with 'with', or call it outside"
             )
+        return found
     finally:
         if state.local.grad is not before:
             Setting(GRAD, before)

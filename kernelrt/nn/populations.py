@@ -77,8 +77,9 @@ class Population(Module):
         def one(*given: Any) -> Any:
             *inputs, own = given
             new = {id(t): o for t, o in zip(tensors, own, strict=True)}
-            with func.modules.exchanged(self.members, new):
-                return self.members(*inputs, **kwargs)
+            return func.modules.call_with(
+                self.members, new, lambda: self.members(*inputs, **kwargs)
+            )
 
         axes = self.in_axes
         if not isinstance(axes, tuple | list):

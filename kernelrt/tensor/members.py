@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.grads import Spent
 
 __all__ = ["DIFFERENT", "ERROR", "SAME", "MemberTrace"]
+
+_T = TypeVar("_T")
 
 DIFFERENT, SAME, ERROR = "different", "same", "error"
 
@@ -101,12 +103,11 @@ class MemberTrace(Trace):
         outer.asked_values += self.stacked(self.asked_values)
         outer.differentiated_within(self.stacked(self._roots))
 
-    @contextlib.contextmanager
-    def _outside(self) -> Iterator[None]:
-        """Do something as it is done around the function."""
+    def _outside(self, work: Callable[[], _T]) -> _T:
+        """Call `work` as it is done around the function."""
         state.local.trace = self.around
         try:
-            yield
+            return work()
         finally:
             state.local.trace = self
 
@@ -129,12 +130,9 @@ class MemberTrace(Trace):
         if self._bodies:
             return draw(size, share=self._share())
         self._check_draws()
-        with self._outside():
-            found = draw(size if self._randomness == SAME else (self.count, *size))
-            if self._randomness == SAME:
-                return found
-            node = found.uop
-        return self.member(node)
+        if self._randomness == SAME:
+            return self._outside(lambda: draw(size))
+        return self.member(self._outside(lambda: draw((self.count, *size)).uop))
 
     def _share(self) -> tuple[UOp, UOp]:
         """The number of a member, with those of the traces around, and how many there are."""
@@ -179,8 +177,7 @@ class MemberTrace(Trace):
         """Let a lazy tensor from outside in. It is no state of a plan, so its graph is read."""
         outer = self.around
         if outer is not None and tensor._born is not outer:
-            with self._outside():
-                outer.admit(tensor)
+            self._outside(lambda: outer.admit(tensor))
 
     def assigned_to(self, tensor: TensorBase) -> UOp | None:
         """What was assigned to `tensor` last, here or around; None if nothing was."""
@@ -216,11 +213,11 @@ class MemberTrace(Trace):
     def requires_grad(self, tensor: TensorBase) -> bool:
         """Whether `tensor` requires a gradient."""
         answer = tensor._lineage is True
-        if self.around is None:
+        outer = self.around
+        if outer is None:
             return answer
         if tensor._born is not self:
-            with self._outside():
-                return self.around.requires_grad(tensor)
+            return self._outside(lambda: outer.requires_grad(tensor))
         if not tensor.dtype.is_float or tensor._plain:
             return False
         return self.asks(tensor.uop) or answer
@@ -253,8 +250,7 @@ class MemberTrace(Trace):
         """The ``grad`` of `tensor` as the function finds it here."""
         if tensor._born is self:
             return super().grad_of(tensor)
-        with self._outside():
-            return grads.find(tensor)
+        return self._outside(lambda: grads.find(tensor))
 
     def set_grad(self, tensor: TensorBase, value: TensorBase | None) -> None:
         """Set the ``grad`` of a tensor that was made here."""
