@@ -1,0 +1,391 @@
+"""The faults."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+__all__ = ["FAULTS", "PARTS", "Fault"]
+
+#: Parts of the package, each with as many faults.
+PARTS: Final = ("schedule", "codegen", "tensor", "jit", "csrc")
+
+
+class Fault(NamedTuple):
+    """A mistake in one line.
+
+    Attributes
+    ----------
+    name : str
+        What it is called on the command line.
+    part : str
+        One of :data:`PARTS`.
+    file : str
+        Where it is.
+    line, becomes : str
+        The line, without the white space at its ends, and what it becomes.
+    harm : str
+        What a user sees of it.
+    near : str
+        The line directly above, where others are like it.
+    """
+
+    name: str
+    part: str
+    file: str
+    line: str
+    becomes: str
+    harm: str
+    near: str = ""
+
+
+FAULTS: Final = (
+    Fault(
+        "flip-twice", "schedule", "kernelrt/schedule/simplify.py",
+        "axes ^= set(x.arg)",
+        "axes |= set(x.arg)",
+        "A tensor that is flipped twice along an axis comes out flipped once.",
+    ),
+    Fault(
+        "write-after-read", "schedule", "kernelrt/schedule/hazards.py",
+        "out.update(self.readers(region))",
+        "out.update(self.writers(region))",
+        "A plan overwrites state, or memory that it uses again, before all have read it.",
+    ),
+    Fault(
+        "steady-slice", "schedule", "kernelrt/schedule/steady.py",
+        "fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)",
+        "fits = node.op in _KNOWN and is_static(node.shape)",
+        "A part of a table that begins where a dynamic size says is computed for one size only.",
+    ),
+    Fault(
+        "saturating-cast", "schedule", "kernelrt/schedule/simplify.py",
+        "return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)",
+        "return UOp(Op.CAST, u.dtype, x.src)",
+        "An integer cast to a float and on to a narrower integer wraps where it saturates.",
+    ),
+    Fault(
+        "check-beside-commit", "schedule", "kernelrt/schedule/fusion.py",
+        "and not (b.checks and a.targets)",
+        "and not (b.checks and b.targets)",
+        "A call that ends in IndexBoundsError has changed state by then.",
+    ),
+    Fault(
+        "stored-diagonal", "schedule", "kernelrt/schedule/groups.py",
+        "if len({index[a] for a in real}) < len(real):",
+        "if len({index[a] for a in real}) < 1 < len(real):",
+        "Of a matrix that a kernel reads the diagonal of, only the diagonal is stored.",
+    ),
+    Fault(
+        "narrow-gate", "schedule", "kernelrt/schedule/gates.py",
+        "high = _wider(a.high(at), b.high(at), least=False)",
+        "high = _wider(a.high(at), b.high(at), least=True)",
+        "The sum of two padded parts of one value misses elements of the part further back.",
+    ),
+    Fault(
+        "update-in-place", "schedule", "kernelrt/schedule/inplace.py",
+        "if any(load.src[1] is not at for load in loads):",
+        "if all(load.src[1] is not at for load in loads):",
+        "State assigned a sum of itself and itself reversed is half overwritten when it is read.",
+    ),
+    Fault(
+        "cropped-windows", "schedule", "kernelrt/schedule/crop.py",
+        "start = total((lo * stride, first * dilation))",
+        "start = total((lo, first * dilation))",
+        "Looking at a part of a convolution with a stride raises SpecError.",
+    ),
+    Fault(
+        "joined-gaps", "schedule", "kernelrt/schedule/arena.py",
+        "if out and out[-1][1] == start and out[-1][2] == rest:",
+        "if out and out[-1][1] == start:",
+        "In plans of more than 64 intermediates two that are alive at once share bytes.",
+    ),
+    Fault(
+        "spaced-loads", "codegen", "kernelrt/codegen/loads.py",
+        "picks = [w if w < width else w - (span - width) + width for w in wanted]",
+        "picks = [w if w <= width else w - (span - width) + width for w in wanted]",
+        "Every second element of a row comes with one of them exchanged for another.",
+    ),
+    Fault(
+        "maximum-of-nan", "codegen", "kernelrt/codegen/alu.py",
+        'return _select(b, b.emit(f"fcmp {unordered} {ty} {y.text}, {x.text}"), y, x)',
+        'return _select(b, b.emit(f"fcmp {ordered} {ty} {y.text}, {x.text}"), y, x)',
+        "The maximum of the constant 0 and NaN is 0.",
+    ),
+    Fault(
+        "double-rounding", "codegen", "kernelrt/codegen/alu.py",
+        'step = b.emit(f"sext {mask} {away} to {bits}")',
+        'step = b.emit(f"zext {mask} {away} to {bits}")',
+        "Some float64 numbers next to the middle of two of float16 are rounded to the wrong one.",
+    ),
+    Fault(
+        "nan-to-unsigned", "codegen", "kernelrt/codegen/alu.py",
+        'enters, leaves = "oge", "uge" if dst.of_nan == high else "oge"',
+        'enters, leaves = "oge", "uge" if dst.of_nan == low else "oge"',
+        "NaN becomes the least number of an unsigned type, and the greatest of a signed one.",
+    ),
+    Fault(
+        "trapping-division", "codegen", "kernelrt/codegen/alu.py",
+        'trapping = b.emit(f"or {mask} {bad}, {overflow}")',
+        'trapping = b.emit(f"or {mask} {bad}, {bad}")',
+        "The least int32 divided by -1 ends the process.",
+    ),
+    Fault(
+        "masked-products", "codegen", "kernelrt/codegen/accumulate.py",
+        "fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)",
+        "fused = is_fused(u.arg, x.op, is_float=x.dtype.is_float)",
+        "A sum of products of exponentials over a dynamic size counts elements past its end.",
+    ),
+    Fault(
+        "causal-blocks", "codegen", "kernelrt/codegen/masking.py",
+        "strict = (mask.op is Op.LT) is holds",
+        "strict = mask.op is Op.LT",
+        "Causal attention over long rows leaves out weights at the edge of its mask.",
+    ),
+    Fault(
+        "tiny-powers", "codegen", "kernelrt/codegen/math_exp.py",
+        "lowest=-1076.0,",
+        "lowest=-1022.0,",
+        "In float64, 2 to a power below -1022 is the least normal number.",
+    ),
+    Fault(
+        "last-block", "codegen", "kernelrt/codegen/emitter.py",
+        "trips = None if segment.trips is None else -(-segment.trips * factor // span)",
+        "trips = None if segment.trips is None else segment.trips * factor // span",
+        "Sums of many thousand floats leave out their ends, unless the length is a round number.",
+    ),
+    Fault(
+        "added-twice", "codegen", "kernelrt/codegen/packing.py",
+        "if columns < lanes or reads_what_it_writes(info):",
+        "if columns < lanes:",
+        "State to which a matrix product is added in place gets it twice in some odd columns.",
+    ),
+    Fault(
+        "shared-updates", "codegen", "kernelrt/codegen/chunking.py",
+        "if any(s.arg is not None for s in info.sink.src) or not tiling.order:",
+        "if not tiling.order:",
+        "Large scatters that add lose updates where several threads run.",
+    ),
+    Fault(
+        "signed-bytes", "codegen", "kernelrt/codegen/words.py",
+        "if self.signed and number < self.parts - 1:",
+        "if self.signed and number:",
+        "Products of int8 matrices with negative numbers are wrong.",
+    ),
+    Fault(
+        "slope-at-ties", "tensor", "kernelrt/tensor/rules.py",
+        "behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LT, x)",
+        "behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LE, x)",
+        "The gradient of a minimum of two equal elements is 0 for both.",
+    ),
+    Fault(
+        "running-start", "tensor", "kernelrt/tensor/scans.py",
+        "before = build.reshape(_padded(before, 1, 0, nothing), (*lead, count, 1))",
+        "before = build.reshape(_padded(before, 1, 0, 0), (*lead, count, 1))",
+        "Running products of more than 16 elements begin with zeros.",
+    ),
+    Fault(
+        "slice-from-afar", "tensor", "kernelrt/tensor/positions.py",
+        "return max(0, number + size) if number < 0 else min(number, size)",
+        "return number + size if number < 0 else min(number, size)",
+        "A slice from further back than an axis is long raises, or gives other elements.",
+    ),
+    Fault(
+        "promoted-by-scalar", "tensor", "kernelrt/tensor/promotion.py",
+        "elif _category(point) > _category(result):",
+        "elif _category(point) >= _category(result):",
+        "A float32 tensor times a float64 tensor without axes is float64.",
+    ),
+    Fault(
+        "last-window", "tensor", "kernelrt/tensor/pooling.py",
+        "if (count - 1) * s >= size + p:",
+        "if (count - 1) * s > size + p:",
+        "With ceil_mode, pooling has a last window that begins behind the input.",
+    ),
+    Fault(
+        "padding-by-stride", "tensor", "kernelrt/tensor/convolve.py",
+        "ahead = (first * dilation - remainder) // stride - shift",
+        "ahead = (first * dilation - remainder) // stride + shift",
+        "Transposed convolutions whose padding is at least the stride are shifted.",
+    ),
+    Fault(
+        "reversed-scan-slope", "tensor", "kernelrt/tensor/adjoints.py",
+        "reverse=not loop.reverse,",
+        "reverse=True,",
+        "The gradient of a scan in reverse goes over the turns in the wrong order.",
+    ),
+    Fault(
+        "greatest-square", "tensor", "kernelrt/nn/optim/adam.py",
+        "new.append((most, square))",
+        "new.append((most, most))",
+        "Adam with amsgrad forgets the greatest square of gradients so far.",
+    ),
+    Fault(
+        "ignored-samples", "tensor", "kernelrt/tensor/loss.py",
+        "return losses.sum() / (~ignored).sum()",
+        "return losses.mean()",
+        "The mean cross entropy counts samples that are to be ignored.",
+    ),
+    Fault(
+        "second-slope", "tensor", "kernelrt/tensor/slopes.py",
+        "for _ in range(power - 1):",
+        "for _ in range(power):",
+        "Second derivatives of inverse trigonometric functions are wrong.",
+    ),
+    Fault(
+        "unit-diagonal", "tensor", "kernelrt/tensor/linalg.py",
+        "return upper(whole, int(unit)) if is_upper else lower(whole, -int(unit))",
+        "return upper(whole, int(unit)) if is_upper else lower(whole)",
+        "The gradient by a lower triangle that counts as having ones has a diagonal.",
+    ),
+    Fault(
+        "flipped-members", "tensor", "kernelrt/tensor/batching.py",
+        "return build.flip(src[0], [a + 1 for a in u.arg])",
+        "return build.flip(src[0], u.arg)",
+        "vmap of a flip exchanges the members.",
+    ),
+    Fault(
+        "one-size", "jit", "kernelrt/jit/dynamic.py",
+        "if known != size:",
+        "if known < size:",
+        "Arguments of different sizes pass for one Variable, and the result is wrong.",
+    ),
+    Fault(
+        "unrolled-reverse", "jit", "kernelrt/func/loops.py",
+        "if reverse:",
+        "if not reverse:",
+        "What a scan over arrays of a dynamic size stacks comes in the wrong order.",
+        "found.append(y)",
+    ),
+    Fault(
+        "while-late", "jit", "kernelrt/func/loops.py",
+        "before, after = rewritten(test.nodes, now)[0], rewritten(test.nodes, then)[0]",
+        "before, after = rewritten([*test.nodes, *test.nodes], now)",
+        "A while_loop never ends, or goes on after its condition is false.",
+    ),
+    Fault(
+        "new-hooks", "jit", "kernelrt/jit/watch.py",
+        "(t._memory, leaf.hooks) for ref in state.leaves.valuerefs()",
+        "(t._memory, None) for ref in state.leaves.valuerefs()",
+        "A hook of a parameter that is added after the first call of a step is not called.",
+    ),
+    Fault(
+        "greatest-value", "jit", "kernelrt/runtime/variables.py",
+        "if not variable.min_val <= number <= variable.max_val:",
+        "if not variable.min_val <= number < variable.max_val:",
+        "A NumPy integer that is the upper bound of a Variable is refused.",
+    ),
+    Fault(
+        "argument-of-state", "jit", "kernelrt/jit/binding.py",
+        "writes=writes,",
+        "writes=(),",
+        "A step that is given memory of the state that it changes reads what it has written.",
+    ),
+    Fault(
+        "old-state", "jit", "kernelrt/jit/tracing.py",
+        "nodes=[_apart(node, changed) for node in nodes],",
+        "nodes=nodes,",
+        "A step that returns the value that state had before returns the new one.",
+    ),
+    Fault(
+        "left-out-rows", "jit", "kernelrt/jit/course.py",
+        "return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])",
+        "return np.concatenate([order_of(rows, seed, epoch) for epoch in epochs])",
+        "Later epochs of over() with shuffle and drop_last take other rows than the loop does.",
+    ),
+    Fault(
+        "copied-instance", "jit", "kernelrt/jit/function.py",
+        "if bound is None or bound.instance is not instance or bound._method is not self:",
+        "if bound is None or bound._method is not self:",
+        "A jitted method of a copied object computes with the original's attributes.",
+    ),
+    Fault(
+        "uneven-shares", "csrc", "csrc/routines.h",
+        "const int64_t first = chunk * size + (chunk < rest ? chunk : rest);",
+        "const int64_t first = chunk * size;",
+        "Of many matrices some are left unsolved, where threads share them unevenly.",
+    ),
+    Fault(
+        "lasting-failure", "csrc", "csrc/plan.c",
+        "if (plan->marked)",
+        "if (plan->stale)",
+        "After a call that ended in IndexBoundsError all later ones do, too.",
+    ),
+    Fault(
+        "first-of-stage", "csrc", "csrc/graph.c",
+        "task->n_pending += dep >= at->begin; /* others are done before the stage begins */",
+        "task->n_pending += dep > at->begin; /* others are done before the stage begins */",
+        "On several threads a kernel runs before the first of its stage, whose result it reads.",
+    ),
+    Fault(
+        "last-claim", "csrc", "csrc/graph.c",
+        ".end = begin + (n < task->grain ? n : task->grain),",
+        ".end = begin + task->grain,",
+        "Plans on several threads hang where chunks are not a multiple of what a thread claims.",
+    ),
+    Fault(
+        "turns-back", "csrc", "csrc/region.c",
+        "loop->turn += loop->reverse ? -1 : 1;",
+        "loop->turn += 1;",
+        "The gradient of a loop that reads the number of its turn is wrong.",
+    ),
+    Fault(
+        "branch-below", "csrc", "csrc/region.c",
+        "return number < 0 ? 0 : number > most ? most : number;",
+        "return number < 0 || number > most ? most : number;",
+        "switch with a number below 0 takes the last branch in the place of the first.",
+    ),
+    Fault(
+        "zero-pivot", "csrc", "csrc/linalg_factors.h",
+        "good &= i != j || rest > 0;",
+        "good &= i != j || rest >= 0;",
+        "The factors of a small singular matrix are infinite where LinAlgError is due.",
+    ),
+    Fault(
+        "sizes-in-turn", "csrc", "kernelrt/_replay.pyx",
+        "if self.bindings is not None and self.plan.bound_by is not self:",
+        "if self.bindings is not None and self.plan.bound_by is None:",
+        "A function of a dynamic size computes for the size of the first call.",
+    ),
+    Fault(
+        "padded-rows", "csrc", "kernelrt/_feed.pxd",
+        "and (source.stride == source.nbytes or feed.rows == 1))",
+        "and (source.stride >= source.nbytes or feed.rows == 1))",
+        "over() takes the wrong rows of an array whose rows do not follow each other.",
+    ),
+    Fault(
+        "stale-preparation", "csrc", "kernelrt/_dispatch.pyx",
+        "if self.lasting:",
+        "if self.lasting and self.preparation is not None:",
+        "A function that keeps what it made of state does not see that another one changed it.",
+    ),
+    Fault(
+        "released-views", "csrc", "kernelrt/_memory.pyx",
+        "if memory is not None and memory.n_exports:",
+        "if memory is not None and memory.n_exports > 1:",
+        "Memory is freed while an array still shows it.",
+    ),
+    Fault(
+        "unwatched-global", "csrc", "kernelrt/_names.pyx",
+        "for i in range(self.spaces[space - 1].end if space else 0, self.spaces[space].end):",
+        "for i in range(self.spaces[space - 1].end if space else 1, self.spaces[space].end):",
+        "A jitted function does not see that a global number has changed.",
+    ),
+    Fault(
+        "any-processor", "csrc", "kernelrt/backend/cpu/compiler.py",
+        "target = (spec.triple, spec.cpu, spec.features)",
+        "target = (spec.triple, spec.cpu)",
+        "Code for other features of a processor is taken from the cache on disk, and may crash.",
+    ),
+    Fault(
+        "equal-flags", "csrc", "kernelrt/_specs.pyx",
+        "if type(arg) is not type(value):",
+        "if value is None and arg is not None:",
+        "A jitted function called with 1 runs the plan that was made for True.",
+    ),
+    Fault(
+        "smaller-blocks", "csrc", "csrc/blocks.c",
+        "return width * QUARTERS + (width > 2 ? (size >> (width - 3)) & (QUARTERS - 1) : 0);",
+        "return width * QUARTERS + (width > 2 ? (size >> (width - 2)) & (QUARTERS - 1) : 0);",
+        "Memory is used again for what is larger than it.",
+    ),
+)
