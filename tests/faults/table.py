@@ -72,7 +72,7 @@ FAULTS: Final = (
     Fault(
         "stored-diagonal", "schedule", "kernelrt/schedule/groups.py",
         "if len({index[a] for a in real}) < len(real):",
-        "if len({index[a] for a in real}) < 1 < len(real):",
+        "if len({index[a] for a in real}) > len(real):",
         "Of a matrix that a kernel reads the diagonal of, only the diagonal is stored.",
     ),
     Fault(
@@ -80,18 +80,6 @@ FAULTS: Final = (
         "high = _wider(a.high(at), b.high(at), least=False)",
         "high = _wider(a.high(at), b.high(at), least=True)",
         "The sum of two padded parts of one value misses elements of the part further back.",
-    ),
-    Fault(
-        "update-in-place", "schedule", "kernelrt/schedule/inplace.py",
-        "if any(load.src[1] is not at for load in loads):",
-        "if all(load.src[1] is not at for load in loads):",
-        "State assigned a sum of itself and itself reversed is half overwritten when it is read.",
-    ),
-    Fault(
-        "cropped-windows", "schedule", "kernelrt/schedule/crop.py",
-        "start = total((lo * stride, first * dilation))",
-        "start = total((lo, first * dilation))",
-        "Looking at a part of a convolution with a stride raises SpecError.",
     ),
     Fault(
         "joined-gaps", "schedule", "kernelrt/schedule/arena.py",
@@ -120,8 +108,8 @@ FAULTS: Final = (
     Fault(
         "nan-to-unsigned", "codegen", "kernelrt/codegen/alu.py",
         'enters, leaves = "oge", "uge" if dst.of_nan == high else "oge"',
-        'enters, leaves = "oge", "uge" if dst.of_nan == low else "oge"',
-        "NaN becomes the least number of an unsigned type, and the greatest of a signed one.",
+        'enters, leaves = "oge", "oge"',
+        "NaN becomes 0 in an unsigned type, where it is to be the greatest number.",
     ),
     Fault(
         "trapping-division", "codegen", "kernelrt/codegen/alu.py",
@@ -139,19 +127,7 @@ FAULTS: Final = (
         "causal-blocks", "codegen", "kernelrt/codegen/masking.py",
         "strict = (mask.op is Op.LT) is holds",
         "strict = mask.op is Op.LT",
-        "Causal attention over long rows leaves out weights at the edge of its mask.",
-    ),
-    Fault(
-        "tiny-powers", "codegen", "kernelrt/codegen/math_exp.py",
-        "lowest=-1076.0,",
-        "lowest=-1022.0,",
-        "In float64, 2 to a power below -1022 is the least normal number.",
-    ),
-    Fault(
-        "last-block", "codegen", "kernelrt/codegen/emitter.py",
-        "trips = None if segment.trips is None else -(-segment.trips * factor // span)",
-        "trips = None if segment.trips is None else segment.trips * factor // span",
-        "Sums of many thousand floats leave out their ends, unless the length is a round number.",
+        "Attention over long rows that look one position ahead leaves out the last weight of some.",
     ),
     Fault(
         "added-twice", "codegen", "kernelrt/codegen/packing.py",
@@ -160,34 +136,10 @@ FAULTS: Final = (
         "State to which a matrix product is added in place gets it twice in some odd columns.",
     ),
     Fault(
-        "shared-updates", "codegen", "kernelrt/codegen/chunking.py",
-        "if any(s.arg is not None for s in info.sink.src) or not tiling.order:",
-        "if not tiling.order:",
-        "Large scatters that add lose updates where several threads run.",
-    ),
-    Fault(
-        "signed-bytes", "codegen", "kernelrt/codegen/words.py",
-        "if self.signed and number < self.parts - 1:",
-        "if self.signed and number:",
-        "Products of int8 matrices with negative numbers are wrong.",
-    ),
-    Fault(
         "slope-at-ties", "tensor", "kernelrt/tensor/rules.py",
         "behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LT, x)",
         "behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LE, x)",
         "The gradient of a minimum of two equal elements is 0 for both.",
-    ),
-    Fault(
-        "running-start", "tensor", "kernelrt/tensor/scans.py",
-        "before = build.reshape(_padded(before, 1, 0, nothing), (*lead, count, 1))",
-        "before = build.reshape(_padded(before, 1, 0, 0), (*lead, count, 1))",
-        "Running products of more than 16 elements begin with zeros.",
-    ),
-    Fault(
-        "slice-from-afar", "tensor", "kernelrt/tensor/positions.py",
-        "return max(0, number + size) if number < 0 else min(number, size)",
-        "return number + size if number < 0 else min(number, size)",
-        "A slice from further back than an axis is long raises, or gives other elements.",
     ),
     Fault(
         "promoted-by-scalar", "tensor", "kernelrt/tensor/promotion.py",
@@ -226,22 +178,10 @@ FAULTS: Final = (
         "The mean cross entropy counts samples that are to be ignored.",
     ),
     Fault(
-        "second-slope", "tensor", "kernelrt/tensor/slopes.py",
-        "for _ in range(power - 1):",
-        "for _ in range(power):",
-        "Second derivatives of inverse trigonometric functions are wrong.",
-    ),
-    Fault(
         "unit-diagonal", "tensor", "kernelrt/tensor/linalg.py",
         "return upper(whole, int(unit)) if is_upper else lower(whole, -int(unit))",
         "return upper(whole, int(unit)) if is_upper else lower(whole)",
         "The gradient by a lower triangle that counts as having ones has a diagonal.",
-    ),
-    Fault(
-        "flipped-members", "tensor", "kernelrt/tensor/batching.py",
-        "return build.flip(src[0], [a + 1 for a in u.arg])",
-        "return build.flip(src[0], u.arg)",
-        "vmap of a flip exchanges the members.",
     ),
     Fault(
         "one-size", "jit", "kernelrt/jit/dynamic.py",
@@ -281,12 +221,6 @@ FAULTS: Final = (
         "A step that is given memory of the state that it changes reads what it has written.",
     ),
     Fault(
-        "old-state", "jit", "kernelrt/jit/tracing.py",
-        "nodes=[_apart(node, changed) for node in nodes],",
-        "nodes=nodes,",
-        "A step that returns the value that state had before returns the new one.",
-    ),
-    Fault(
         "left-out-rows", "jit", "kernelrt/jit/course.py",
         "return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])",
         "return np.concatenate([order_of(rows, seed, epoch) for epoch in epochs])",
@@ -317,34 +251,10 @@ FAULTS: Final = (
         "On several threads a kernel runs before the first of its stage, whose result it reads.",
     ),
     Fault(
-        "last-claim", "csrc", "csrc/graph.c",
-        ".end = begin + (n < task->grain ? n : task->grain),",
-        ".end = begin + task->grain,",
-        "Plans on several threads hang where chunks are not a multiple of what a thread claims.",
-    ),
-    Fault(
         "turns-back", "csrc", "csrc/region.c",
         "loop->turn += loop->reverse ? -1 : 1;",
         "loop->turn += 1;",
         "The gradient of a loop that reads the number of its turn is wrong.",
-    ),
-    Fault(
-        "branch-below", "csrc", "csrc/region.c",
-        "return number < 0 ? 0 : number > most ? most : number;",
-        "return number < 0 || number > most ? most : number;",
-        "switch with a number below 0 takes the last branch in the place of the first.",
-    ),
-    Fault(
-        "zero-pivot", "csrc", "csrc/linalg_factors.h",
-        "good &= i != j || rest > 0;",
-        "good &= i != j || rest >= 0;",
-        "The factors of a small singular matrix are infinite where LinAlgError is due.",
-    ),
-    Fault(
-        "sizes-in-turn", "csrc", "kernelrt/_replay.pyx",
-        "if self.bindings is not None and self.plan.bound_by is not self:",
-        "if self.bindings is not None and self.plan.bound_by is None:",
-        "A function of a dynamic size computes for the size of the first call.",
     ),
     Fault(
         "padded-rows", "csrc", "kernelrt/_feed.pxd",
@@ -365,27 +275,9 @@ FAULTS: Final = (
         "Memory is freed while an array still shows it.",
     ),
     Fault(
-        "unwatched-global", "csrc", "kernelrt/_names.pyx",
-        "for i in range(self.spaces[space - 1].end if space else 0, self.spaces[space].end):",
-        "for i in range(self.spaces[space - 1].end if space else 1, self.spaces[space].end):",
-        "A jitted function does not see that a global number has changed.",
-    ),
-    Fault(
         "any-processor", "csrc", "kernelrt/backend/cpu/compiler.py",
         "target = (spec.triple, spec.cpu, spec.features)",
         "target = (spec.triple, spec.cpu)",
         "Code for other features of a processor is taken from the cache on disk, and may crash.",
-    ),
-    Fault(
-        "equal-flags", "csrc", "kernelrt/_specs.pyx",
-        "if type(arg) is not type(value):",
-        "if value is None and arg is not None:",
-        "A jitted function called with 1 runs the plan that was made for True.",
-    ),
-    Fault(
-        "smaller-blocks", "csrc", "csrc/blocks.c",
-        "return width * QUARTERS + (width > 2 ? (size >> (width - 3)) & (QUARTERS - 1) : 0);",
-        "return width * QUARTERS + (width > 2 ? (size >> (width - 2)) & (QUARTERS - 1) : 0);",
-        "Memory is used again for what is larger than it.",
     ),
 )
