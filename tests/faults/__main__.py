@@ -118,8 +118,10 @@ class Runs:
 
     def _run(self, tree: Path) -> tuple[int | None, str, float]:
         """Run pytest in `tree`: its status, None past the limit of time, and what it said."""
+        own = {"KERNELRT_CACHE_DIR": tree.parent / "kernels", "TMPDIR": tree.parent / "tmp"}
+        own["TMPDIR"].mkdir()
         # A cache that is shared would have kernels that were made without the fault.
-        environment = {**os.environ, "KERNELRT_CACHE_DIR": str(tree.parent / "kernels")}
+        environment = os.environ | {name: str(folder) for name, folder in own.items()}
         # What looks for the lines themselves would find every fault.
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-ra", "--ignore=tests/faults",
                    *shlex.split(self._arguments)]  # fmt: skip
@@ -203,7 +205,8 @@ def table(results: Results) -> str:
             result = results.get((arguments, fault.name))
             test = f": `{result.test}`" if result is not None and result.test else ""
             cells.append("" if result is None else result.outcome + test)
-        lines.append("| " + " | ".join(cells) + " |")
+        plain = (" ".join(cell.split()).replace("|", "\\|") for cell in cells)
+        lines.append(f"| {' | '.join(plain)} |")
     return "\n".join(lines) + "\n"
 
 
@@ -225,8 +228,10 @@ def measure(runs: Runs, faults: list[Fault], results: Results, options: Any) -> 
         raise SystemExit(f"{alone.test} fails without any fault; nothing that follows would count")
     runs.limit = max(options.least, 2 * options.jobs * (alone.seconds if alone else 0))
     with ThreadPoolExecutor(options.jobs) as pool:
-        todo = [fault for fault in faults if (options.pytest, fault.name) not in results]
-        left = {pool.submit(runs.run, fault) for fault in todo}
+        left = {
+            pool.submit(runs.run, fault) for fault in faults
+            if (options.pytest, fault.name) not in results
+        }  # fmt: skip
         try:
             while left:
                 done, left = wait(left, return_when=FIRST_COMPLETED)
