@@ -30,6 +30,8 @@ NO_TESTS = 5
 """The exit status of pytest where there is nothing to run."""
 #: A test that failed, in the summary that ``-ra`` writes.
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
+#: The test that was run when the process ended, in what ``faulthandler`` says of its stack.
+ENDED = re.compile(r'File ".*?/(tests/\S+\.py)", line \d+ in (test_\w+)')
 
 
 class Result(NamedTuple):
@@ -157,9 +159,9 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _first(output: str) -> str:
-    """The first test that failed, as pytest tells it."""
-    found = FAILED.search(output)
-    return found[1] if found else ""
+    """The first test that failed, or that ended the process."""
+    found = FAILED.search(output) or ENDED.search(output)
+    return "::".join(found.groups()) if found else ""
 
 
 def check(runs: Runs, folder: Path, faults: list[Fault]) -> int:

@@ -38,6 +38,31 @@ def eager_and_jit(f):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+def test_scan_over_arrays_of_a_dynamic_size(reverse):
+    """Where a size is known at run time only, each turn is written out."""
+    n = krt.Variable("n", 1, 16)
+
+    @krt.jit(dynamic={"x": {1: n}, "h": {0: n}})
+    def run(x, h):
+        def turn(h, x):
+            new = (h * 0.5 + x).sin()
+            return new, (new * 2, new + x)
+
+        return krt.scan(turn, h, x, reverse=reverse)
+
+    for size in (3, 16, 1):
+        x, h = array(7, size), array(size)
+        last, rows = torch.tensor(h), {}
+        for t in reversed(range(7)) if reverse else range(7):
+            last = (last * 0.5 + torch.tensor(x[t])).sin()
+            rows[t] = last
+        found, (doubled, more) = run(x, h)
+        close(found, last)
+        close(doubled, torch.stack([rows[t] * 2 for t in range(7)]))
+        close(more, torch.stack([rows[t] for t in range(7)]) + torch.tensor(x))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_scan_gives_what_the_loop_gives(reverse, jitted):
     def run(h, x, w, b):

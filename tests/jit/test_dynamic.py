@@ -41,6 +41,37 @@ def test_inference_at_every_size():
     assert forward.retraces == 0
 
 
+#: Folds of what is not 0 behind the end of an array, where vectors reach beyond it.
+FOLDS = {
+    "exponentials": (lambda x, y: x.exp().sum(), lambda x, y: np.exp(x).sum()),
+    "products of functions": (
+        lambda x, y: (x.exp() * y.cos()).sum(), lambda x, y: (np.exp(x) * np.cos(y)).sum(),
+    ),
+    "a function and an array": (
+        lambda x, y: (x.exp() * y).sum(), lambda x, y: (np.exp(x) * y).sum(),
+    ),
+    "products of sums": (
+        lambda x, y: ((x + 2) * (y + 3)).sum(), lambda x, y: ((x + 2) * (y + 3)).sum(),
+    ),
+    "the greatest": (lambda x, y: (-x.exp()).amax(), lambda x, y: (-np.exp(x)).max()),
+    "the least": (lambda x, y: y.exp().amin(), lambda x, y: np.exp(y).min()),
+    "a product": (lambda x, y: (x * 0.1 + 1.1).prod(), lambda x, y: (x * 0.1 + 1.1).prod()),
+    "a count": (lambda x, y: (x < 5).sum(), lambda x, y: len(x)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("fold", FOLDS)
+def test_folds_end_with_the_last_element(fold, dtype):
+    ours, theirs = FOLDS[fold]
+    run = krt.jit(ours, dynamic={"x": {0: BATCH}, "y": {0: BATCH}})
+    rng = np.random.default_rng(0)
+    for size in SIZES:
+        x, y = rng.standard_normal((2, size)).astype(dtype)
+        np.testing.assert_allclose(run(x, y).numpy(), theirs(x, y), rtol=1e-4, atol=1e-5)
+    assert run.retraces == 0
+
+
 @pytest.mark.parametrize("rows", SIZES)
 def test_a_training_step_matches_one_compiled_for_its_size(rows):
     dynamic = {"x": {0: BATCH}, "y": {0: BATCH}}

@@ -40,3 +40,37 @@ def test_data_that_is_an_index_and_a_value_is_read_once():
     np.testing.assert_array_equal(
         got.numpy(), np.take_along_axis(data, expected % 4, 1) + expected
     )
+
+
+#: Rows and columns, made of positions, at which a square matrix is read.
+PLACES = {
+    "diagonal": lambda k, n: (k, k),
+    "other diagonal": lambda k, n: (k, n - 1 - k),
+    "wrapped diagonal": lambda k, n: (k, (k + 3) % n),
+    "one column": lambda k, n: (k, k * 0 + 2),
+    "one row": lambda k, n: (k * 0 + 1, k),
+    "every other row": lambda k, n: (k // 2 * 2, k),
+    "turned": lambda k, n: (k.reshape(1, n), k.reshape(n, 1)),
+    "all": lambda k, n: (k.reshape(n, 1), k.reshape(1, n)),
+}
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("places", PLACES)
+def test_a_value_that_is_read_at_places_is_stored_whole(places, jitted):
+    n = 40
+    data = np.random.default_rng(0).standard_normal((n, n)).astype(np.float32)
+
+    def both(x):
+        whole = x.exp()
+        return whole, whole[PLACES[places](krt.arange(n), n)] * 2
+
+    if jitted:
+        both = krt.jit(both)
+    whole, part = both(krt.tensor(data))
+    krt.realize(whole, part)
+    expected = np.exp(data)
+    np.testing.assert_allclose(whole.numpy(), expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        part.numpy(), expected[PLACES[places](np.arange(n), n)] * 2, rtol=1e-5
+    )
