@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import sample
+from support import sample, skip_list
 
 CASES = """
 import pytest
@@ -109,7 +109,7 @@ def suite(tmp_path):
     return run
 
 
-MODULES = [Path(sample.__file__)]
+MODULES = [Path(sample.__file__), Path(skip_list.__file__)]
 
 
 def of(name, found):
