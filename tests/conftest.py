@@ -78,6 +78,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
+        config.option.draw = config.workerinput["draw"]
         return  # the environment below is inherited
     if config.option.draw is None:
         config.option.draw = sample.commit()
@@ -89,6 +90,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.setdefault("KERNELRT_CACHE_SIZE", "4G")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.add_cleanup(lambda: os.environ.pop("KERNELRT_CACHE_DIR"))
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["draw"] = node.config.option.draw
 
 
 def pytest_report_header(config: pytest.Config) -> str:

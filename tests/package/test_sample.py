@@ -136,6 +136,7 @@ def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
 def test_a_draw_is_the_same_in_every_worker_and_another_one_differs(suite):
     found, _ = suite("tests", "--draw", "first", "-n", "2")
     assert found == suite("tests", "--draw", "first", "-n", "0")[0]
+    assert suite("tests", "-n", "2")[0] == suite("tests", "-n", "0")[0]
     assert found != suite("tests", "--draw", "second")[0]
     assert len(of("test_usual", suite("tests", "--draw", "first", "--times", "3")[0])) in (7, 8)
 

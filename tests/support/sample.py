@@ -46,8 +46,8 @@ TOUCHES = {
     "kernelrt/": "data distributions func jit nn ops plan surface unit",
     "examples/": "examples",
 }
-#: Cheap, and about everything: documentation, wheels, examples.
-ALWAYS = ("cli", "data", "examples", "package")
+#: Cheap, and about everything: documentation, wheels, examples, planted faults.
+ALWAYS = ("cli", "data", "examples", "faults", "package")
 #: Cases that a run takes of a function without a `cases` marker.
 USUAL = 3
 
@@ -74,7 +74,7 @@ def part(cases: Sequence[T], size: int, draw: int, name: str) -> list[T]:
     parts = max(1, -(-len(cases) // max(1, size)))
     order = list(range(len(cases)))
     if parts > 1:
-        random.Random(name).shuffle(order)
+        random.Random(name).shuffle(order)  # noqa: S311
     return [cases[i] for i in sorted(order[draw % parts :: parts])]
 
 
