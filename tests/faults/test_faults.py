@@ -10,6 +10,7 @@ import pytest
 from .planting import ROOT, PlantingError, planted
 from .table import FAULTS, PARTS, Fault
 
+pytestmark = pytest.mark.cases(len(FAULTS))  # each change of a line is told at once
 CASES = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 
 
