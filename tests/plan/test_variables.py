@@ -42,6 +42,28 @@ def test_variables_come_as_a_mapping_keywords_or_pairs(chain, args, keywords):
     np.testing.assert_array_equal(chain.arrays[2], np.arange(16) + 2)
 
 
+class Numbered:
+    """An integer, as others say it."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+@pytest.mark.parametrize("kind", [int, np.int8, np.int32, np.int64, Numbered])
+def test_bounds_belong_to_what_may_be_set(chain, kind):
+    plan = chain.build(1)
+    for n, m in ((1, -5), (16, 5)):
+        plan.execute_with_vars(n=kind(n), m=kind(m))
+        assert plan.values == {"n": n, "m": m}
+        np.testing.assert_array_equal(chain.arrays[2], np.arange(16) + m)
+    for name, beyond in (("n", 0), ("n", 17), ("m", -6), ("m", 6)):
+        with pytest.raises(VariableError, match="outside its bounds"):
+            plan.execute_with_vars({name: kind(beyond)})
+
+
 def test_variables_not_named_keep_their_last_value(chain):
     plan = chain.build(1)
     plan.execute_with_vars(n=3, m=1)
