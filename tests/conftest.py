@@ -27,6 +27,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from support import sample, skip_list  # noqa: E402
+from support.once import Once  # noqa: E402
 
 #: Libraries that results are compared with start a thread a core otherwise, in every worker.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
@@ -55,10 +56,10 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def named_files(config: pytest.Config) -> set[Path]:
-    """The files that the command line names, itself or a test in it."""
+def named(config: pytest.Config) -> set[Path]:
+    """The folders and files that the command line names, itself or a test in it."""
     paths = (Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args)
-    return {path.resolve() for path in paths if path.is_file()}
+    return {path.resolve() for path in paths}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,7 +70,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if option.numprocesses is not None:
         return
-    folders = len(config.args) > len(named_files(config))
+    folders = any(path.is_dir() for path in named(config))
     if folders and not (option.usepdb or option.collectonly or option.capture == "no"):
         option.numprocesses = cores()
         if option.dist == "no":
@@ -108,21 +109,21 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the cases outside the usual part `exhaustive`, and drop those that this run omits."""
     if config.option.all:
         return
-    named = named_files(config)
+    files = named(config)
     draw = sample.number(config.option.draw)
-    usual = sample.chosen(items, draw, whole=lambda item: item.path in named)
+    usual = sample.chosen(items, draw, whole=lambda item: item.path in files)
     taken = usual
     if config.option.since is not None:
         folders = sample.touched(config.option.since)
         taken = usual | sample.chosen(
             items, draw, config.option.times,
-            whole=lambda item: item.path in named or folder(item) in folders,
+            whole=lambda item: item.path in files or folder(item) in folders,
         )  # fmt: skip
     elif "exhaustive" in config.option.markexpr:
         taken = set(items)
     elif config.option.times > 1:
         taken = sample.chosen(
-            items, draw, config.option.times, whole=lambda item: item.path in named
+            items, draw, config.option.times, whole=lambda item: item.path in files
         )
     for item in items:
         if item not in usual:
@@ -132,6 +133,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = {name: (n, every[name]) for name, n in omitted.items()}
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item in taken]
+
+
+@pytest.fixture(scope="session")
+def once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Once:
+    """Make folders that all worker processes share."""
+    root = tmp_path_factory.getbasetemp()
+    # Each worker has a base folder of its own in that of the session.
+    return Once(root.parent if hasattr(request.config, "workerinput") else root)
 
 
 def pytest_collection_finish() -> None:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
-from support.once import make_once
+from support.skip_list import lack, require_command
 
 from .conftest import CSRC, HERE, compile_c
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.once import Once
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
 BUILDS = {
@@ -51,18 +52,18 @@ def sanitizer_works(flags: list[str], folder: Path) -> bool:
 
 
 @pytest.fixture
-def core(build: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], list[Path]]:
+def core(build: str, once: Once) -> tuple[list[str], list[Path]]:
     """The flags of a build, and the core's objects compiled with them once a session."""
     flags = [*BUILDS[build], "-g", "-pthread", *WARNINGS, "-DKRT_TEST_HOOKS"]
 
     def compile_core(folder: Path) -> None:
         if "-fsanitize" in " ".join(flags) and not sanitizer_works(flags, folder):
-            pytest.skip(f"this compiler or machine cannot do {build}")
+            lack("gcc's sanitizers")
         for source in sorted(CSRC.glob("*.c")):
             if source.name not in ROUTINES:
                 compile_c([source], folder / f"{source.stem}.o", [*flags, "-c"])
 
-    return flags, sorted(make_once(tmp_path_factory, f"core-{build}", compile_core).glob("*.o"))
+    return flags, sorted(once(f"core-{build}", compile_core).glob("*.o"))
 
 
 @pytest.mark.parametrize(("program", "build"), CASES)
@@ -81,8 +82,7 @@ def test_core(program: str, build: str, core: tuple[list[str], list[Path]], tmp_
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("define", ["-DNDEBUG", "-DKRT_NO_THREADS", "-DKRT_TEST_HOOKS"])
 def test_no_warnings(compiler: str, define: str, tmp_path: Path) -> None:
-    if shutil.which(compiler) is None:
-        pytest.skip(f"no {compiler}")
+    require_command(compiler)
     for source in sorted(CSRC.glob("*.c")):
         if source.name in ROUTINES and define != "-DNDEBUG":
             continue  # they know none of the others, and linalg.c takes seconds

@@ -73,12 +73,16 @@ def build(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def reports(tmp_path_factory):
+def reports(once):
     """What ThreadSanitizer reports of all tests of test_overlap.py."""
     pytest.importorskip("Cython")
     for name in ("two threads", "gcc's sanitizers", "the source tree"):
         require(name)
-    folder = tmp_path_factory.mktemp("raced")
+    folder = once("raced", run)
+    return (folder / "reports").read_text(encoding="utf-8").split("WARNING: ThreadSanitizer: ")[1:]
+
+
+def run(folder):
     build(folder)
     tests = [f"tests/csrc/test_overlap.py::{name}" for name in SHARED]
     arguments = ["-m", "pytest", "-q", "-p", "no:cacheprovider", "--capture=sys",
@@ -86,7 +90,7 @@ def reports(tmp_path_factory):
     done = run_sanitized(folder, "thread", arguments, go_on=True)
     assert f"{len(tests)} passed" in done.stdout, done.stdout + done.stderr
     assert done.returncode != 0, "ThreadSanitizer reported nothing"
-    return done.stderr.split("WARNING: ThreadSanitizer: ")[1:]
+    (folder / "reports").write_text(done.stderr, encoding="utf-8")
 
 
 @pytest.mark.parametrize("function", [name for names in SHARED.values() for name in names])

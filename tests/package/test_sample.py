@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import sample, skip_list
+from support import once, sample, skip_list
 
 CASES = """
 import pytest
@@ -109,7 +109,7 @@ def suite(tmp_path):
     return run
 
 
-MODULES = [Path(sample.__file__), Path(skip_list.__file__)]
+MODULES = [Path(module.__file__) for module in (once, sample, skip_list)]
 
 
 def of(name, found):
@@ -145,5 +145,7 @@ def test_what_is_named_runs_whole_and_in_one_process(suite):
     found, text = suite("tests/test_few.py")
     assert len(found) == 62
     assert "workers" not in text
-    found, _ = suite("tests/test_few.py::test_usual[4]")
-    assert of("test_usual[4]", found) == [*found]
+    names = [f"tests/test_few.py::test_usual[{n}]" for n in (4, 5)]
+    found, text = suite(*names)
+    assert found == {*names}
+    assert "workers" not in text

@@ -70,12 +70,12 @@ def checkout(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def dist(checkout, tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("dist") / "out"
-    out.mkdir()
-    done = build(checkout, out)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    return out
+def dist(checkout, once) -> Path:
+    def make(folder: Path) -> None:
+        done = build(checkout, folder)
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+
+    return once("dist", make)
 
 
 @pytest.fixture(scope="module")

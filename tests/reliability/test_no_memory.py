@@ -18,10 +18,11 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.tensor import state
+from tests.support.skip_list import has, needs
 
-testcapi = pytest.importorskip("_testcapi", reason="this Python has no failing allocator")
-if not hasattr(testcapi, "set_nomemory"):
-    pytest.skip("this Python has no failing allocator", allow_module_level=True)
+pytestmark = needs("an allocator that can fail")
+if has("an allocator that can fail"):
+    import _testcapi as testcapi
 
 ROOT = Path(__file__).parents[2]
 MOST = 2000

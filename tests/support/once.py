@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -11,29 +10,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
-
-__all__ = ["make_once"]
+__all__ = ["Once"]
 
 
-def make_once(
-    factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]
-) -> Path:
-    """Return the session's folder `name`, which the first caller fills with ``make(folder)``.
+class Once:
+    """Folders that the tests of a session share, whichever worker process runs them.
 
-    Other worker processes of pytest-xdist wait for the first one. If `make` raises, nothing is
-    kept, and the next caller tries again.
+    Parameters
+    ----------
+    root : Path
+        The session's folder.
     """
-    root = factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent  # each worker has a base folder of its own in that of the session
-    folder = root / name
-    with (root / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            unfinished = root / f"{name}.unfinished"
-            shutil.rmtree(unfinished, ignore_errors=True)
-            unfinished.mkdir()
-            make(unfinished)
-            unfinished.rename(folder)
-    return folder
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
+        """Return the folder `name`, which the first caller fills with ``make(folder)``.
+
+        Other processes wait for the first one. If `make` raises, nothing is kept, and the next
+        caller tries again.
+        """
+        folder = self._root / name
+        with (self._root / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                unfinished = self._root / f"{name}.unfinished"
+                shutil.rmtree(unfinished, ignore_errors=True)
+                unfinished.mkdir()
+                make(unfinished)
+                unfinished.rename(folder)
+        return folder
