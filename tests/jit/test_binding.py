@@ -122,6 +122,36 @@ def test_state_seen_through_dlpack_as_argument_is_copied(n: int) -> None:
     assert np.array_equal(view, before[::-1])
 
 
+#: New values of state of which an element is made of others of the argument.
+NEW = {
+    "reversed": lambda x: x.flip(0) * 2,
+    "moved": lambda x: x.roll(1, 0) + 1,
+    "running sums": lambda x: x.cumsum(0),
+    "distances": lambda x: x - x.amax(),
+    "both ends": lambda x: x.flip(0) * x,
+    "places": lambda x: x[(x.argmax() + krt.arange(x.shape[0])) % x.shape[0]] + 1,
+}
+
+
+@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize("seen", [lambda state: state, np.from_dlpack], ids=["itself", "dlpack"])
+@pytest.mark.parametrize("new", NEW)
+def test_state_that_is_made_of_itself_as_argument_is_copied(new, seen, n: int) -> None:
+    state = krt.tensor(rand(n))
+
+    @krt.jit
+    def f(x):
+        state.assign(NEW[new](x))
+
+    f(rand(n, seed=1))
+    for seed in range(3):
+        before = rand(n, seed=seed)
+        state.assign(krt.tensor(before)).realize()
+        f(seen(state))
+        expected = NEW[new](krt.tensor(before)).numpy()
+        np.testing.assert_allclose(state.numpy(), expected, rtol=1e-5, atol=1e-5)
+
+
 def test_plans_do_not_hold_on_to_arguments() -> None:
     f = krt.jit(lambda x: x * 2)
     x = rand(5000)
