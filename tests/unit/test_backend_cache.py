@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 import tracemalloc
@@ -231,14 +232,18 @@ def test_the_compiler_looks_there_first(cache):
 
 
 def test_keys_tell_targets_and_effort_apart():
+    avx2 = DeviceSpec.avx2()
     compilers = [
-        LLVMCompiler(DeviceSpec.avx2()),
+        LLVMCompiler(avx2),
         LLVMCompiler(DeviceSpec.avx512()),
+        LLVMCompiler(dataclasses.replace(avx2, triple="x86_64-apple-darwin")),
+        LLVMCompiler(dataclasses.replace(avx2, cpu="znver4")),
+        LLVMCompiler(dataclasses.replace(avx2, features=f"{avx2.features},+avxvnni")),
         LLVMCompiler(DeviceSpec.avx2(), codegen_level=1),
         LLVMCompiler(DeviceSpec.avx2(), optimize=2),
     ]
     keys = {c.key(SRC) for c in compilers} | {compilers[0].key(SRC + " ")}
-    assert len(keys) == 5
+    assert len(keys) == 8
     assert LLVMCompiler(DeviceSpec.avx2(cores=64)).key(SRC) == compilers[0].key(SRC)
 
 

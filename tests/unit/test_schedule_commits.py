@@ -198,6 +198,25 @@ def test_a_failing_run_changes_nothing(mem: Memory, bad: int) -> None:
     check_faults(mem, [loss], commits)
 
 
+@pytest.mark.parametrize("check_first", [True, False])
+@pytest.mark.parametrize("commit_first", [True, False])
+def test_a_value_of_a_check_and_of_a_commit_keeps_them_apart(
+    mem: Memory, check_first: bool, commit_first: bool
+) -> None:
+    """Both want one value at the same elements, so one kernel could do both."""
+    state, table = mem.random(20, 60), mem.random(50)
+    x, rows = mem.random(20, 60), mem.indices(50, 20, 60)
+    shared = exp(exp(exp(x)))
+    found = gather(table, bound(rows, 50))
+    looked = mul(found, shared) if check_first else mul(shared, found)
+    new = add(mul(shared, 0.5), 1.0)
+    wanted = [reduce(new, Op.ADD, 0), looked] if commit_first else [looked]
+    commits = [(base(state), flat(new))]
+    check(mem, wanted, commits)
+    mem.data[base(rows)][-1] = 50
+    check_faults(mem, wanted, commits)
+
+
 def test_commits_behind_a_failing_kernel_that_needs_them(mem: Memory) -> None:
     counter, x = mem.of(np.int64([3])), mem.random(8)
     new = alu(Op.ADD, counter, 1)

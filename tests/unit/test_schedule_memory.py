@@ -184,6 +184,23 @@ def programs(draw: st.DrawFn) -> list[CopyItem]:
 @given(programs())
 @settings(max_examples=200, deadline=None)
 def test_shared_bytes_are_ordered_by_the_edges_alone(items: list[CopyItem]) -> None:
+    check_shared_bytes(items)
+
+
+@pytest.mark.parametrize("recent", [3, 10, 40])
+def test_shared_bytes_of_many_intermediates(recent: int) -> None:
+    """Copies among the latest of 300 intermediates: gaps between those in use are joined."""
+    rng = np.random.default_rng(recent)
+    for _ in range(10):
+        pool = [intermediate(int(n)) for n in rng.integers(1, 200, 300)]
+        items = [copy(pool[1], pool[0])]
+        for k in range(2, len(pool)):
+            sources = rng.integers(max(0, k - recent), k, 2)
+            items += [copy(pool[k], pool[source]) for source in sources]
+        check_shared_bytes(items)
+
+
+def check_shared_bytes(items: list[CopyItem]) -> None:
     deps = edges_of(items)
     offsets, size = plan_arena(touched(items), deps, ())
     before = closure(deps)

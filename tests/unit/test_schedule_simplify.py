@@ -23,6 +23,7 @@ from support.graphs import (
     sub,
     windows,
 )  # fmt: skip
+from support.tensor_reference import TensorReference
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const, constants, toposort
@@ -85,6 +86,34 @@ def ops(u: UOp) -> set[Op]:
 )
 def test_rewrites(graph: UOp, expected: UOp) -> None:
     assert simple(graph) is simple(expected)
+
+
+#: Ways to move the elements of a matrix.
+MOVES = {
+    "rows flipped": lambda x: flip(x, 0),
+    "columns flipped": lambda x: flip(x, 1),
+    "both flipped": lambda x: flip(x, 0, 1),
+    "transposed": lambda x: permute(x, 1, 0),
+    "reshaped": lambda x: reshape(x, (x.shape[1], x.shape[0])),
+    "one row": lambda x: reshape(x, (1, x.shape[0] * x.shape[1])),
+    "padded before": lambda x: pad(x, (1, 0), (2, 0)),
+    "padded behind": lambda x: pad(x, (0, 2), (0, 1)),
+    "first rows": lambda x: shrink(x, (0, (x.shape[0] + 1) // 2), (0, x.shape[1])),
+    "last columns": lambda x: shrink(x, (0, x.shape[0]), (x.shape[1] // 2, x.shape[1])),
+    "beside itself": lambda x: cat(1, x, x),
+    "widened": lambda x: reshape(
+        expand(reshape(x, (*x.shape, 1)), (*x.shape, 2)), (x.shape[0], 2 * x.shape[1])
+    ),
+}
+
+
+@pytest.mark.parametrize("first", MOVES)
+def test_moved_again_and_again(first: str) -> None:
+    for second in MOVES.values():
+        for third in MOVES.values():
+            graph = third(second(MOVES[first](X)))
+            expected, found = TensorReference(MEM.data, {}).evaluate([graph, simple(graph)])
+            np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize(
