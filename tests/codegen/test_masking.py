@@ -48,3 +48,38 @@ TRIANGLE = PLACE.alu(Op.LE, ROW + 8)  # Its last element is at 10, in the third 
 )
 def test_a_number_that_is_not_zero_leaves_the_question_open(element, blocks):
     assert computed(element) == blocks
+
+
+#: Masks that begin or end at some distance from the diagonal.
+MASKS = {
+    "at most": lambda edge: PLACE.alu(Op.LE, edge),
+    "below": lambda edge: PLACE.alu(Op.LT, edge),
+    "at least": lambda edge: edge.alu(Op.LE, PLACE),
+    "above": lambda edge: edge.alu(Op.LT, PLACE),
+    "not at most": lambda edge: ~PLACE.alu(Op.LE, edge),
+    "not above": lambda edge: ~edge.alu(Op.LT, PLACE),
+    "within": lambda edge: PLACE.alu(Op.LT, edge + 5) & edge.alu(Op.LE, PLACE),
+    "outside": lambda edge: PLACE.alu(Op.LT, edge) | (edge + 5).alu(Op.LE, PLACE),
+}
+
+
+def element_of(mask: UOp, block: int, column: int, row: int) -> bool:
+    at = {BLOCK: block, COLUMN: column, ROW: row}
+    numbers = {r: const(number, dt.int64) for r, number in at.items()}
+    return bool(simplify(substitute([mask], numbers)[0]).arg)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["zero inside", "zero outside"])
+@pytest.mark.parametrize("name", MASKS)
+def test_blocks_with_an_element_are_computed_at_any_distance(name, inside):
+    """Also where the mask ends with the first or the last element of a block."""
+    left_out = 0
+    for distance in range(-COLUMNS, BLOCKS * COLUMNS + 1):
+        mask = MASKS[name](ROW + distance)
+        blocks = computed(where(mask, 0.0, 1.0) if inside else where(mask, 1.0, 0.0))
+        for block in range(BLOCKS) if blocks is not None else ():
+            places = itertools.product(range(COLUMNS), range(ROWS))
+            nonzero = any(element_of(mask, block, *at) is not inside for at in places)
+            assert blocks[block] or not nonzero, (distance, block)
+            left_out += not blocks[block]
+    assert left_out or name in ("within", "outside")

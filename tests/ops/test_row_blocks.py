@@ -106,6 +106,23 @@ def test_values(rng, size, shift):
     assert any("float32" in text and " of 0" in text for text in texts(function))
 
 
+@pytest.mark.parametrize("shift", [-1, 0, 1, 2, 15, 16])
+def test_masks_of_what_is_seen(rng, shift):
+    """The other way round, with ends at and beside those of blocks."""
+    size = 2, 448, 448, 64
+    arrays = given(rng, *size)
+
+    @krt.jit
+    def one(q, k, v):
+        query, key = krt.arange(448).reshape(448, 1), krt.arange(448)
+        scores = q @ k.transpose(-1, -2) * (1 / math.sqrt(q.shape[-1]))
+        return scores.where(key <= query + shift, -math.inf).softmax(-1) @ v
+
+    [found] = run(one, arrays[:3])
+    np.testing.assert_allclose(found, by_torch(arrays, shift)[0], rtol=2e-5, atol=3e-6)
+    assert "if not(" in texts(one)[-1]
+
+
 @pytest.mark.parametrize("shift", [None, 0, 37])
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_gradients(rng, crowded, size, shift):
