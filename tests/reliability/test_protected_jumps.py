@@ -22,10 +22,6 @@ import pytest
 import kernelrt
 from tests.support.interrupts import count_steps, interrupted_at
 
-pytestmark = pytest.mark.skipif(
-    sys.implementation.name != "cpython", reason="reads the bytecode of CPython"
-)
-
 PACKAGE = Path(kernelrt.__file__).parent
 ENTERED = ("LOAD_GLOBAL", "LOAD_ATTR", "LOAD_NAME", "BUILD_TUPLE", "CACHE", "NOP")
 
