@@ -22,6 +22,7 @@ from kernelrt import _core
 
 from .conftest import CSRC, HERE, compile_c, run_sanitized, sanitize
 
+pytestmark = pytest.mark.exhaustive  # builds the core with ThreadSanitizer
 #: Functions of the core in which two threads of these tests meet.
 SHARED = {
     "test_two_workers_of_a_region": [

@@ -16,6 +16,7 @@ from .conftest import HERE, run_sanitized, sanitize
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.exhaustive  # builds a module with each sanitizer
 REPORTS = {
     ("address", "c_overflow"): "heap-buffer-overflow",
     ("address", "overflow"): "heap-buffer-overflow",

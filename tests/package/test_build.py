@@ -155,6 +155,7 @@ def test_what_changed_is_built_again_and_nothing_else(project, monkeypatch):
     assert project.value() == -66
 
 
+@pytest.mark.exhaustive
 def test_switches_are_heeded_and_the_usual_build_is_kept(project, monkeypatch):
     with monkeypatch.context() as changed:
         changed.setenv("CFLAGS", "-DGIVEN=5")
@@ -165,6 +166,7 @@ def test_switches_are_heeded_and_the_usual_build_is_kept(project, monkeypatch):
     assert project.value() == 22
 
 
+@pytest.mark.exhaustive
 def test_sanitizers_are_not_taken_for_the_usual_build(project, monkeypatch):
     (module,) = project.modules = ["two"]
     built = f"tiny/{module}{sysconfig.get_config_var('EXT_SUFFIX')}"

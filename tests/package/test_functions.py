@@ -107,6 +107,7 @@ def test_padding_gets_no_gradient() -> None:
         F.embedding(index, weight, padding_idx=4)
 
 
+@pytest.mark.exhaustive
 def test_a_users_program_type_checks(tmp_path) -> None:
     pytest.importorskip("mypy")
     program = tmp_path / "program.py"
