@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -100,8 +101,11 @@ def suite(tmp_path):
     (tests / "test_few.py").write_text(CASES, encoding="utf-8")
 
     def run(*arguments):
-        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", *arguments]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "xdist"]
+        done = subprocess.run(
+            [*command, *arguments], cwd=tmp_path, capture_output=True, text=True,
+            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        )  # fmt: skip
         assert done.returncode == 0, done.stdout + done.stderr
         lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
         return {part for line in lines for part in line.split() if "::" in part}, done.stdout
@@ -113,39 +117,38 @@ MODULES = [Path(module.__file__) for module in (once, sample, skip_list)]
 
 
 def of(name, found):
-    return [test for test in found if f"::{name}" in test]
+    return {test for test in found if f"::{name}" in test}
 
 
 def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
-    found, text = suite("tests", "--draw", "first")
-    assert {name: len(of(name, found)) for name in ("test_usual", "test_more")} == {
-        "test_usual": 3, "test_more": 6,
-    }  # fmt: skip
+    found, text = suite("tests", "-n0", "--draw", "first")
+    assert (len(of("test_usual", found)), len(of("test_more", found))) == (3, 6)
     assert of("test_single", found)
     assert not of("test_long", found)
     assert "--draw 'first'" in text
     assert re.search(r"test_few.py +52 of +62", text)
-    rest, _ = suite("tests", "--draw", "first", "-m", "exhaustive")
-    everything, text = suite("tests", "--all")
+    rest, _ = suite("tests", "-n0", "--draw", "first", "-m", "exhaustive")
+    everything, text = suite("tests", "-n0", "--all")
     assert len(everything) == 62
     assert "cases: all" in text
     assert found | rest == everything
     assert not found & rest
+    more, _ = suite("tests", "-n0", "--draw", "second", "--times", "3")
+    assert len(of("test_usual", more)) in (7, 8)
+    assert not of("test_usual", more) >= of("test_usual", found)
 
 
-def test_a_draw_is_the_same_in_every_worker_and_another_one_differs(suite):
-    found, _ = suite("tests", "--draw", "first", "-n", "2")
-    assert found == suite("tests", "--draw", "first", "-n", "0")[0]
-    assert suite("tests", "-n", "2")[0] == suite("tests", "-n", "0")[0]
-    assert found != suite("tests", "--draw", "second")[0]
-    assert len(of("test_usual", suite("tests", "--draw", "first", "--times", "3")[0])) in (7, 8)
+def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):
+    found, text = suite("tests")
+    assert re.search(r"\d+ workers? \[10 items\]", text)
+    assert found == suite("tests", "-n0")[0]
 
 
 def test_what_is_named_runs_whole_and_in_one_process(suite):
     found, text = suite("tests/test_few.py")
     assert len(found) == 62
-    assert "workers" not in text
+    assert "worker" not in text
     names = [f"tests/test_few.py::test_usual[{n}]" for n in (4, 5)]
     found, text = suite(*names)
     assert found == {*names}
-    assert "workers" not in text
+    assert "worker" not in text
