@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """What is linked to the C core, and calls it: the table of a plan, and the threads of the process.
 
 The core's state is that of the extension it is linked to, so other extensions call it through the

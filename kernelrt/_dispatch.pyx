@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """Runs plans: takes the turn, calls once, maps the status."""
 
 from cpython.exc cimport PyErr_CheckSignals

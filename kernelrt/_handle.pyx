@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """What Tensor extends: data with an address, a dtype and a shape, as C fields."""
 
 cimport numpy as cnp

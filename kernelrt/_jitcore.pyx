@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """The way of a call of a jitted function: to the replay that takes its arguments."""
 
 from cpython.object cimport PyObject

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """The locks of the package, and what becomes of them and of what they guard when it forks.
 
 A fork copies one thread and every lock. So before it this thread takes all of them, each rank

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """Memory that kernels read and write: who owns it, who uses it, and when it goes.
 
 Bookkeeping happens in C with the GIL held, where neither a signal handler nor a finalizer comes

@@ -269,6 +269,7 @@ cdef int _let_call(Operation one) except -1:
 _let_call(Operation(Local))
 
 
+@cython.auto_pickle(True)
 cdef class Mode:
     cdef int field
     cdef object value
@@ -295,6 +296,7 @@ cdef class Mode:
         return _decorated(function, self.field, self.value)
 
 
+@cython.auto_pickle(True)
 cdef class Setting(Mode):
     def __init__(self, int field, value):
         Mode.__init__(self, field, value)
@@ -333,6 +335,7 @@ def _decorated(function, int field, value):
     return within
 
 
+@cython.auto_pickle(True)
 cdef class Limit:
     cdef object most
     cdef object read
@@ -479,7 +482,6 @@ cdef class Apart:
 MISSING = object()
 
 
-@cython.auto_pickle(False)
 cdef class Observed:
     def __getattribute__(self, name):
         cdef PyObject *observed = krt_modes[<int> KRT_OBSERVED]

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
 
 cimport cython

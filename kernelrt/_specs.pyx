@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """What arguments a replay takes: specs of them, compared in C, and how they are nested."""
 
 cimport numpy as cnp

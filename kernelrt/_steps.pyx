@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, binding=False, auto_pickle=False
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """Courses of steps: one replay after the other over rows that stay where they are."""
 
 cimport cython

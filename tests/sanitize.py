@@ -4,8 +4,8 @@
     python -m tests.sanitize thread             ThreadSanitizer
     python -m tests.sanitize address tests/jit  these tests instead, with any options of pytest
 
-The build happens in a copy of the sources, so that the modules in the checkout stay as they are.
-Exits with pytest's status.
+The build happens in a copy of the sources, so that the modules in the checkout stay as they are;
+build/sanitize keeps the objects for the next one. Exits with pytest's status.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def build(folder: Path, kind: str) -> None:
     """Compile and link every module with the sanitizers of `kind`."""
     environment = {**os.environ, "KERNELRT_BUILD_SANITIZE": FLAGS[kind]}
     command = [sys.executable, "setup.py", "build_ext", "--inplace"]
-    command += ["--parallel", str(os.cpu_count() or 1)]
+    command += ["--build-temp", str(ROOT / "build" / "sanitize")]
     done = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )

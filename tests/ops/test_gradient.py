@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 
 import numpy as np
 import pytest
@@ -55,6 +57,18 @@ def test_a_tensor_used_twice():
     y = x * x
     (y * y + y).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), 4 * np.array([8.0, 27.0]) + [4, 6])
+
+
+def pickled(value):
+    return pickle.loads(pickle.dumps(value))  # noqa: S301 - our own
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+def test_modes_can_be_copied(copied):
+    for mode, grad in ((krt.no_grad(), False), (krt.enable_grad(), True)):
+        with copied(mode):
+            assert krt.is_grad_enabled() is grad
+        assert krt.is_grad_enabled()
 
 
 def test_detach_and_no_grad_stop_gradients():
