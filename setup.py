@@ -186,7 +186,7 @@ class BuildExt(build_ext):
         self.require("a C compiler was not found or does not work", "int unused;")
         self.require("Python.h was not found", "#include <Python.h>")
         self.tools = self.find_tools()
-        folder = Path(self.build_temp, digest([self.tools])[:16])
+        folder = self.kept() / digest([self.tools])[:16]
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # of two builds at once, the second finds all made
@@ -220,6 +220,14 @@ class BuildExt(build_ext):
             *(f"-I{folder}" for folder in folders),
             *("-c", str(source), "-o", str(output)),
         ]
+
+    def kept(self) -> Path:
+        """Where one build leaves for the next what it made."""
+        if not self.editable_mode:
+            return Path(self.build_temp)
+        usual = build(self.distribution)  # setuptools has set a folder that it deletes in the end
+        usual.ensure_finalized()
+        return Path(usual.build_temp)
 
     def find_tools(self) -> str:
         """All that decides, beside sources and settings, how objects come out.

@@ -75,7 +75,7 @@ class Project:
         assert old in text
         self.write(name, text.replace(old, new))
 
-    def build(self) -> set[str]:
+    def build(self, editable: bool = False) -> set[str]:
         """What the build says it has translated and compiled."""
         sources = {"one": ["csrc/part.c"], "two": []}
         modules = [script.extension(f"tiny.{name}", *sources[name]) for name in self.modules]
@@ -84,7 +84,11 @@ class Project:
         output = io.StringIO()
         with contextlib.redirect_stdout(output):
             build = Distribution({**known, "ext_modules": modules, "cmdclass": commands})
-            build.run_command("build")
+            if editable:  # as setuptools sets it
+                command = build.get_command_obj("build_ext")
+                command.editable_mode = True
+                command.build_lib, command.build_temp = "lib-for-now", "temp-for-now"
+            build.run_command("build_ext" if editable else "build")
         text = output.getvalue()
         assert f"{len(self.modules)} modules are built" in text
         lines = re.findall(r"^(Cython|C): (.*) \([\d.]+ s\)$", text, re.MULTILINE)
@@ -95,10 +99,10 @@ class Project:
         (found,) = (self.folder / "build").glob("lib*")
         return found
 
-    def value(self) -> int:
-        program = "import tiny.one; print(tiny.one.VALUE)"
+    def value(self, folder: Path | None = None) -> int:
+        command = [sys.executable, "-c", "import tiny.one; print(tiny.one.VALUE)"]
         done = subprocess.run(
-            [sys.executable, "-c", program], cwd=self.library, capture_output=True, text=True
+            command, cwd=folder or self.library, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
         return int(done.stdout)
@@ -153,6 +157,13 @@ def test_what_changed_is_built_again_and_nothing_else(project, monkeypatch):
     project.edit("tiny/one.pyx", "twice(", "-twice(")
     assert project.build() == {"Cython: one.pyx", "C: tiny/one.pyx"}
     assert project.value() == -66
+
+
+def test_an_editable_install_builds_in_place_what_changed(project):
+    project.edit("csrc/part.c", "GIVEN 1", "GIVEN 3")
+    assert project.build(editable=True) == {"C: csrc/part.c"}
+    assert project.value(project.folder) == 26
+    assert project.build(editable=True) == project.build() == set()
 
 
 @pytest.mark.exhaustive
