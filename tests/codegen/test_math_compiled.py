@@ -11,8 +11,8 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.kernel_interpreter import evaluate
 from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.scalars import evaluate
 from support.skip_list import needs
 
 from kernelrt import dtype as dt

@@ -7,76 +7,19 @@ and on an in-place kernel that reads its target anywhere but where it writes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from support.math_truth import NUMPY
 from support.routines import called
+from support.scalars import UPDATES, Array, compute, numpy_type, reduce
 
-from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.terms import ranges_of
 from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-Array = np.ndarray[Any, Any]
-
-
-def numpy_type(dtype: dt.DType) -> np.dtype[Any]:
-    """The NumPy type that values of `dtype` are computed in here."""
-    return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
-
-
-def _floor_divide(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.floor_divide(a, np.where(b == 0, 1, b)))
-
-
-def _remainder(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, np.mod(a, np.where(b == 0, 1, b)))
-
-
-ELEMENTWISE: dict[Op, Callable[..., Any]] = {
-    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, **NUMPY,
-    Op.FLOOR: np.floor, Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add,
-    Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floor_divide,
-    Op.MOD: _remainder, Op.MAX: np.maximum, Op.MIN: np.minimum,
-    Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift, Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal,
-    Op.NE: np.not_equal, Op.WHERE: np.where, Op.FMA: lambda a, b, c: a * b + c,
-}  # fmt: skip
-
-REDUCE: dict[Op, Callable[..., Any]] = {
-    Op.ADD: np.sum, Op.MUL: np.prod, Op.MAX: np.max, Op.MIN: np.min,
-}  # fmt: skip
-
-_UPDATES: dict[Op, np.ufunc] = {
-    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
-}  # fmt: skip
-
-
-def elementwise(node: UOp, values: Sequence[Array]) -> Array:
-    """One elementwise op, in the type of its result."""
-    kind = numpy_type(node.dtype)
-    with np.errstate(all="ignore"):
-        if node.op is Op.CAST:
-            return values[0].astype(kind)
-        if node.op is Op.BITCAST:
-            return np.ascontiguousarray(values[0]).view(kind)
-        return np.asarray(ELEMENTWISE[node.op](*values)).astype(kind)
-
-
-def reduce_axes(node: UOp, value: Array, axes: tuple[int, ...], reducer: Op, keep: bool) -> Array:
-    """A reduction, accumulated in float64 for floats."""
-    wide = value.astype(np.float64) if node.dtype.is_float else value
-    first = {Op.MAX: node.dtype.min, Op.MIN: node.dtype.max}.get(reducer)
-    kind = numpy_type(node.dtype)
-    extra = {} if first is None else {"initial": first}
-    with np.errstate(all="ignore"):
-        return np.asarray(REDUCE[reducer](wide, axis=axes, keepdims=keep, **extra)).astype(kind)
-
+    from collections.abc import Mapping, Sequence
 
 class KernelRun:
     """One run of one kernel AST.
@@ -152,10 +95,10 @@ class KernelRun:
         if node.op is Op.REDUCE:
             axes = tuple(self.axis[r] for r in node.src[1:])
             whole = self._over(values[0], node.src[1:])
-            return reduce_axes(node, whole, axes, node.arg, True)
+            return reduce(node, whole, axes, node.arg, keepdims=True)
         if node.op is Op.LOCAL:
             return self._over(values[0], node.src[1:])
-        return elementwise(node, values)
+        return compute(node, values)
 
     def _over(self, value: Array, loops: Sequence[UOp]) -> Array:
         """`value` for every iteration of `loops`."""
@@ -209,7 +152,7 @@ class KernelRun:
         assert index.min() >= 0, "index below the buffer"
         assert index.max() < len(memory), "index beyond the buffer"
         if store.arg is not None:
-            _UPDATES[store.arg].at(memory, index, value)
+            UPDATES[store.arg].at(memory, index, value)
         else:
             assert len(np.unique(index)) == len(index), "two iterations store to one element"
             memory[index] = value

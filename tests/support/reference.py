@@ -1,22 +1,21 @@
-"""Tensor-stage graphs evaluated with NumPy, node by node: what the pipeline has to agree with."""
+"""Tensor-stage graphs evaluated with NumPy, node by node: the truth for schedules and kernels."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from support.math_truth import NUMPY
 from support.routines import called
+from support.scalars import UPDATES, Array, compute, numpy_type, reduce
 
 from kernelrt import dtype as dt
 from kernelrt.errors import IndexBoundsError
 from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.ops import ALU
 from kernelrt.ir.region import Choice
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-Array = np.ndarray[Any, Any]
 
 
 class Evaluator:
@@ -26,12 +25,26 @@ class Evaluator:
     ----------
     variables : mapping of str to int, optional
         Values of the Variables.
+    memory : mapping of UOp to array, optional
+        Flat content of each BUFFER, if it is not that of the buffer itself.
     wide : bool
         Whether to compute all floats in float64.
+
+    Raises
+    ------
+    IndexBoundsError
+        If an index is out of range.
     """
 
-    def __init__(self, variables: Mapping[str, int] | None = None, *, wide: bool = False) -> None:
+    def __init__(
+        self,
+        variables: Mapping[str, int] | None = None,
+        memory: Mapping[UOp, Array] | None = None,
+        *,
+        wide: bool = False,
+    ) -> None:
         self.variables = dict(variables or {})
+        self.memory = memory
         self.wide = wide
         self.values: dict[UOp, Array] = {}
 
@@ -45,10 +58,8 @@ class Evaluator:
                     self.values[node] = value.astype(self.type(node.dtype), copy=False)
         return [self.values[r] for r in roots]
 
-    def type(self, dtype: dt.DType) -> Any:
-        if self.wide and dtype.is_float:
-            return np.float64
-        return np.float32 if dtype is dt.bfloat16 else dt.to_numpy(dtype)
+    def type(self, dtype: dt.DType) -> np.dtype[Any]:
+        return numpy_type(dtype, wide=self.wide)
 
     def dim(self, dim: Dim) -> int:
         if isinstance(dim, int):
@@ -60,33 +71,27 @@ class Evaluator:
 
     def _value(self, u: UOp) -> Any:
         src = [self.values[s] for s in u.src]
-        rule = _RULES.get(u.op)
-        if rule is not None:
-            return rule(self, u, *src)
-        return _ALU[u.op](*src)
+        return compute(u, src, wide=self.wide) if u.op in ALU else _RULES[u.op](self, u, *src)
 
 
 def evaluate(
-    roots: Sequence[UOp], variables: Mapping[str, int] | None = None, *, wide: bool = False
+    roots: Sequence[UOp],
+    variables: Mapping[str, int] | None = None,
+    memory: Mapping[UOp, Array] | None = None,
+    *,
+    wide: bool = False,
 ) -> list[Array]:
-    """The values of `roots`."""
-    return Evaluator(variables, wide=wide)(roots)
+    """The values of `roots`; the parameters are those of :class:`Evaluator`."""
+    return Evaluator(variables, memory, wide=wide)(roots)
 
 
 def _buffer(e: Evaluator, u: UOp) -> Array:
+    if e.memory is not None:
+        return e.memory[u].copy()
     raw = u.arg.raw()
     if u.dtype is dt.bfloat16:
         return (raw.astype(np.uint32) << 16).view(np.float32)
     return raw.copy()
-
-
-def _cast(e: Evaluator, u: UOp, x: Array) -> Array:
-    if u.dtype is dt.bfloat16 and not e.wide:
-        bits = x.astype(np.float32).view(np.uint32)
-        bits = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-        rounded = (bits.astype(np.uint32) << 16).view(np.float32)
-        return np.where(np.isnan(x), np.float32(np.nan), rounded)
-    return x.astype(e.type(u.dtype))
 
 
 def _bound(e: Evaluator, u: UOp, index: Array, size: Array) -> Array:
@@ -130,23 +135,13 @@ def _unwindow(e: Evaluator, u: UOp, y: Array) -> Array:
     return out
 
 
-def _reduce(e: Evaluator, u: UOp, x: Array) -> Array:
-    op, axes = u.arg
-    wide = np.float32 if x.dtype == np.float16 else x.dtype
-    if op is Op.ADD:
-        return np.logical_or.reduce(x, axis=axes) if x.dtype == bool else x.sum(axes, dtype=wide)
-    if op is Op.MUL:
-        return x.prod(axes, dtype=wide)
-    return x.max(axes) if op is Op.MAX else x.min(axes)
+def _reduce(_: Evaluator, u: UOp, x: Array) -> Array:
+    reducer, axes = u.arg
+    return reduce(u, x, axes, reducer)
 
 
 def _gather(e: Evaluator, u: UOp, x: Array, *indices: Array) -> Array:
     return x[tuple(indices)]
-
-
-_UPDATES: dict[Op, np.ufunc] = {
-    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
-}  # fmt: skip
 
 
 def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Array:
@@ -154,13 +149,13 @@ def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Ar
     if u.arg is None:
         out[tuple(indices)] = v
         return out
-    _UPDATES[u.arg].at(out, tuple(indices), v)
+    UPDATES[u.arg].at(out, tuple(indices), v)
     return out
 
 
 def _inner(e: Evaluator, given: Mapping[UOp, Array], roots: Sequence[UOp]) -> list[Array]:
     """Values of the graphs of a region."""
-    inside = Evaluator(e.variables, wide=e.wide)
+    inside = Evaluator(e.variables, e.memory, wide=e.wide)
     inside.values.update({p: np.asarray(v).reshape(p.shape) for p, v in given.items()})
     return inside(roots)
 
@@ -201,8 +196,6 @@ _RULES: dict[Op, Any] = {
     Op.VAR: lambda e, u: np.int64(e.variables[u.arg[0]]),
     Op.BUFFER: _buffer,
     Op.IOTA: lambda _e, _u, n: np.arange(int(n)),
-    Op.CAST: _cast,
-    Op.BITCAST: lambda e, u, x: x.view(e.type(u.dtype)),
     Op.BOUND: _bound,
     Op.CALL: lambda _e, u, *operands: called(u.arg, list(operands)),
     Op.REGION: _region,
@@ -220,46 +213,4 @@ _RULES: dict[Op, Any] = {
     Op.CAT: lambda _e, u, *parts: np.concatenate(parts, u.arg),
     Op.CONTIGUOUS: lambda _e, _u, x: x,
     Op.DETACH: lambda _e, _u, x: x,
-}
-
-
-def _floor_div(a: Array, b: Array) -> Array:
-    return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
-
-
-def _mod(a: Array, b: Array) -> Array:
-    if a.dtype.kind == "f":
-        return np.mod(a, b)
-    return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
-
-
-_ALU: dict[Op, Any] = {
-    Op.NEG: lambda x: -x,
-    Op.ABS: np.abs,
-    Op.NOT: np.invert,
-    Op.SQRT: np.sqrt,
-    **NUMPY,
-    Op.FLOOR: np.floor,
-    Op.CEIL: np.ceil,
-    Op.TRUNC: np.trunc,
-    Op.ROUND: np.rint,
-    Op.ADD: np.add,
-    Op.SUB: np.subtract,
-    Op.MUL: np.multiply,
-    Op.DIV: np.divide,
-    Op.IDIV: _floor_div,
-    Op.MOD: _mod,
-    Op.MAX: np.maximum,
-    Op.MIN: np.minimum,
-    Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor,
-    Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift,
-    Op.LT: np.less,
-    Op.LE: np.less_equal,
-    Op.EQ: np.equal,
-    Op.NE: np.not_equal,
-    Op.WHERE: np.where,
-    Op.FMA: lambda a, b, c: a * b + c,
 }

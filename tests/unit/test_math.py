@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.kernel_interpreter import evaluate, fused_multiply_add
 from support.math_truth import BINARY, NUMPY, TRUTH, UNARY, promised, same_special, ulps
+from support.scalars import evaluate, fused_multiply_add
 from support.skip_list import needs
 
 from kernelrt import dtype as dt

@@ -19,7 +19,7 @@ from support.graphs import (
     shrink,
     transpose,
 )  # fmt: skip
-from support.tensor_reference import TensorReference
+from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.device.spec import DeviceSpec
@@ -28,10 +28,6 @@ from kernelrt.schedule.concatenate import concatenate_products, side_by_side
 from kernelrt.schedule.cost import strip
 
 SPEC = DeviceSpec.avx512()
-
-
-def evaluate(memory, *roots):
-    return TensorReference(memory.data, {}).evaluate(roots)
 
 
 def sums(roots):
@@ -47,8 +43,8 @@ def outer(a, b):
 
 
 def agree(memory, before, after):
-    pairs = zip(evaluate(memory, *before), evaluate(memory, *after), strict=True)
-    for expected, got in pairs:
+    values = evaluate([*before, *after], memory=memory.data)
+    for expected, got in zip(values[: len(before)], values[len(before) :], strict=True):
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -117,8 +113,8 @@ def test_parts_moved_alike_come_together(seed):
     for _ in range(int(rng.integers(0, 6))):
         parts = moved(rng, parts)
     axis = int(rng.integers(0, len(parts[0].shape)))
-    wanted = np.concatenate(evaluate(memory, *parts), axis)
-    [got] = evaluate(memory, side_by_side(parts, axis))
+    wanted = np.concatenate(evaluate(parts, memory=memory.data), axis)
+    [got] = evaluate([side_by_side(parts, axis)], memory=memory.data)
     np.testing.assert_array_equal(got, wanted)
 
 

@@ -1,7 +1,6 @@
-"""Evaluates scalar expressions of the kernel stage in NumPy, lane by lane, bit for bit.
+"""The meaning in NumPy of every scalar op, reduction and update: one table for all evaluators.
 
-What compiled kernels must give, without a compiler: every op rounds once, FMA included. It knows
-plain arithmetic only, so it fails on anything that a decomposition should have replaced.
+bfloat16 values are held in float32. Every op rounds once, FMA included.
 """
 
 from __future__ import annotations
@@ -11,27 +10,69 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support.math_truth import NUMPY
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["evaluate", "fused_multiply_add"]
+__all__ = ["UPDATES", "Array", "compute", "evaluate", "fused_multiply_add", "numpy_type", "reduce"]
 
 Array = np.ndarray[Any, Any]
 
 
+def numpy_type(dtype: dt.DType, *, wide: bool = False) -> np.dtype[Any]:
+    """The NumPy type that holds values of `dtype`: float64 for every float if `wide`."""
+    if wide and dtype.is_float:
+        return np.dtype(np.float64)
+    return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
+
+
+def compute(node: UOp, operands: Sequence[Array], *, wide: bool = False) -> Array:
+    """One scalar op on the elements of arrays, in the type of its result.
+
+    A cast to bfloat16 rounds; the other ops leave the digits that float32 has. If `wide`, floats
+    are float64, and a cast from one float to another changes nothing.
+    """
+    kind = numpy_type(node.dtype, wide=wide)
+    with np.errstate(all="ignore"):
+        if node.op is Op.CAST:
+            return _cast(operands[0], node.dtype, kind)
+        if node.op is Op.BITCAST:
+            return np.ascontiguousarray(operands[0]).view(kind).reshape(operands[0].shape)
+        # A mistyped graph must not pass because NumPy promotes.
+        assert node.op is Op.WHERE or len({s.dtype for s in node.src}) == 1, node
+        return np.asarray(_OPS[node.op](*operands)).astype(kind, copy=False)
+
+
+def reduce(node: UOp, x: Array, axes: tuple[int, ...], reducer: Op, **options: Any) -> Array:
+    """A reduction in the type of `x`, which accumulates floats in float64.
+
+    `options` are those of :meth:`numpy.ufunc.reduce`.
+    """
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+    first = {Op.MAX: node.dtype.min, Op.MIN: node.dtype.max}.get(reducer)
+    if first is not None:
+        options["initial"] = first
+    elif x.dtype.kind != "f":
+        options["dtype"] = x.dtype
+    with np.errstate(all="ignore"):
+        return np.asarray(UPDATES[reducer].reduce(wide, axis=axes, **options)).astype(x.dtype)
+
+
 def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
-    """The value of `node` where the nodes of `env` have the given values.
+    """The value of an expression of the kernel stage, bit for bit, without a compiler.
+
+    It takes plain arithmetic only: it fails on functions, which decompositions replace.
 
     Parameters
     ----------
     node : UOp
-        An expression of elementwise ops over constants and the nodes of `env`.
+        An expression of scalar ops over constants and the nodes of `env`.
     env : mapping of UOp to array
-        Arrays of one shape, of the NumPy type of their node; bfloat16 values are held in float32.
+        Arrays of one shape, of the NumPy type of their node.
 
     Returns
     -------
@@ -39,40 +80,25 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
         Of the shape of the arrays in `env`, or () where `node` depends on none.
     """
     values: dict[UOp, Array] = dict(env)
-    with np.errstate(all="ignore"):
-        for u in toposort([node], stop=values.__contains__):
-            if u in values:
-                continue
-            out = _apply(u, [values[s] for s in u.src]) if u.op is not Op.RARE else _rare(u, values)
-            if u.dtype is dt.bfloat16:
-                out = _to_bfloat16(out)
-            values[u] = out
+    for u in toposort([node], stop=values.__contains__):
+        if u in values:
+            continue
+        assert u.op not in NUMPY, f"no decomposition replaced {u.op}"
+        operands = [values[s] for s in u.src]
+        if u.op is Op.CONST:
+            out = np.array(u.arg, numpy_type(u.dtype))
+        elif u.op is Op.RARE:
+            out = _rare(u, *operands)
+        else:
+            out = compute(u, operands)
+        values[u] = _to_bfloat16(out) if u.dtype is dt.bfloat16 else out
     return values[node]
 
 
-def _rare(u: UOp, values: Mapping[UOp, Array]) -> Array:
+def _rare(u: UOp, condition: Array, usual: Array, *inputs: Array) -> Array:
     """The rare value of all lanes, kept where it is wanted."""
-    condition, usual, *inputs = (values[s] for s in u.src)
     leaves = [n for n in toposort([u.arg]) if n.op is Op.VAR]
     return np.where(condition, evaluate(u.arg, {n: inputs[n.arg[0]] for n in leaves}), usual)
-
-
-def _apply(u: UOp, operands: list[Array]) -> Array:
-    kind = _numpy_type(u.dtype)
-    if u.op is Op.CONST:
-        return np.array(u.arg, kind)
-    if u.op is Op.CAST:
-        return _cast(operands[0], u.dtype)
-    if u.op is Op.BITCAST:
-        return operands[0].view(kind)
-    out = np.asarray(_OPS[u.op](*operands))
-    # A mistyped graph must not pass because NumPy promotes.
-    assert u.op is Op.WHERE or len({s.dtype for s in u.src}) == 1, u
-    return out.astype(kind)
-
-
-def _numpy_type(dtype: dt.DType) -> np.dtype[Any]:
-    return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
 
 
 def _to_bfloat16(x: Array) -> Array:
@@ -81,8 +107,9 @@ def _to_bfloat16(x: Array) -> Array:
     return np.where(np.isnan(x), np.float32(np.nan), rounded.view(np.float32))
 
 
-def _cast(x: Array, to: dt.DType) -> Array:
-    kind = _numpy_type(to)
+def _cast(x: Array, to: dt.DType, kind: np.dtype[Any]) -> Array:
+    if to is dt.bfloat16 and kind == np.float32:
+        return _to_bfloat16(x)
     if x.dtype.kind != "f" or not to.is_int:
         return x.astype(kind)
     # Powers of two are exact in every float, the greatest integer is not.
@@ -114,9 +141,6 @@ def _floored(quotient: bool) -> Callable[[Array, Array], Array]:
         return np.where(y == 0, 0, out)
 
     return divide
-
-
-# Fused multiply-add -------------------------------------------------------------------------------
 
 
 def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
@@ -186,11 +210,16 @@ def _fma_double(a: Array, b: Array, c: Array) -> Array:
 
 
 _OPS: dict[Op, Callable[..., Any]] = {
-    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, Op.FLOOR: np.floor,
-    Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add, Op.SUB: np.subtract,
-    Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floored(True), Op.MOD: _floored(False),
-    Op.MAX: np.maximum, Op.MIN: np.minimum, Op.AND: np.bitwise_and, Op.OR: np.bitwise_or,
-    Op.XOR: np.bitwise_xor, Op.SHL: _shift(True), Op.SHR: _shift(False), Op.LT: np.less,
-    Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal, Op.WHERE: np.where,
-    Op.FMA: fused_multiply_add,
+    Op.NEG: np.negative, Op.ABS: np.abs, Op.NOT: np.invert, Op.SQRT: np.sqrt, **NUMPY,
+    Op.FLOOR: np.floor, Op.CEIL: np.ceil, Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add,
+    Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.IDIV: _floored(True),
+    Op.MOD: _floored(False), Op.MAX: np.maximum, Op.MIN: np.minimum, Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: _shift(True), Op.SHR: _shift(False),
+    Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal,
+    Op.WHERE: np.where, Op.FMA: fused_multiply_add,
+}  # fmt: skip
+
+#: Of reductions, of SCATTER and of stores that update.
+UPDATES: dict[Op, np.ufunc] = {
+    Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
 }  # fmt: skip
