@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support.cases import CASES
 from support.reference import evaluate
+from surface import compare, rows
 
 import kernelrt as krt
 from kernelrt.tensor.marks import strip
@@ -13,11 +13,15 @@ from kernelrt.tensor.marks import strip
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
 NAMES = (
-    "neg", "exp", "log", "sqrt", "tanh", "sigmoid", "relu", "gelu", "add", "mul", "div", "maximum",
-    "broadcast_mul", "sum_last", "mean", "amax", "softmax", "logsumexp", "permute", "pad",
-    "matmul", "linear", "conv2d", "max_pool2d", "layer_norm", "cross_entropy", "index_tensor",
+    "unary-operator_neg", "unary-exp", "unary-log", "unary-sqrt", "unary-tanh", "unary-sigmoid",
+    "activation-relu", "activation-gelu", "binary-add_same", "binary-mul_same",
+    "binary-truediv_same", "binary-maximum", "binary-mul_spread", "reduction-sum_last",
+    "reduction-mean_all", "reduction-amax_pair", "reduction-softmax_-1",
+    "reduction-logsumexp_last", "movement-permute", "movement-pad", "products-operator",
+    "products-linear_bias", "convolution-conv2d_plain", "convolution-max_pool2d",
+    "loss-layer_norm_affine", "loss-cross_entropy_plane_mean", "indexing-tensor",
 )  # fmt: skip
-BY_NAME = {c.name: c for c in CASES}
+BY_NAME = {f"{table}-{row.name}": row for table, row in rows.tables()}
 # Units in the last place of each type: 2**-10 and 2**-7; a value may be rounded several times.
 STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 
@@ -25,12 +29,12 @@ STEP = {"float16": 2.0**-10, "bfloat16": 2.0**-7}
 @pytest.mark.parametrize("dtype", STEP)
 @pytest.mark.parametrize("name", NAMES)
 def test_values_and_gradients(name, dtype):
-    case = BY_NAME[name]
-    tensors = [krt.tensor(a, dtype=dtype).requires_grad_() for a in case.inputs(3)]
-    out = case.op(*tensors)
+    row = BY_NAME[name]
+    tensors, _ = compare.given(row, rows.draw(row, rows.sizes(row), seed=3), dtype, grad=True)
+    out = row.call(krt, *tensors)
     weights = np.random.default_rng(1).standard_normal(out.shape)
     (out * krt.tensor(weights, dtype=dtype)).mean().backward()
-    results = [out, *(t.grad for t in tensors)]
+    results = [out, *(t.grad for t in tensors if t.requires_grad)]
     expected = evaluate(strip(t.uop for t in results), wide=True)
     krt.realize(*results)
     for got, value in zip(results, expected, strict=True):

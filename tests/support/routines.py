@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from kernelrt.ir.routine import Routine
 
-__all__ = ["REST", "called"]
+__all__ = ["REST", "called", "known"]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +27,11 @@ def called(routine: Routine, operands: list[Array]) -> Array:
     out = np.full(routine.shape, REST, dt.to_numpy(routine.signature.gives))
     _RULES[routine.name](routine, out, *operands)
     return out
+
+
+def known(roots: Iterable[UOp]) -> bool:
+    """Whether NumPy has all routines that a graph calls."""
+    return all(node.arg.name in _RULES for node in toposort(roots) if node.op is Op.CALL)
 
 
 def _argsort(routine: Routine, out: Array, keys: Array) -> None:

@@ -41,7 +41,10 @@ def compute(node: UOp, operands: Sequence[Array], *, wide: bool = False) -> Arra
         if node.op is Op.CAST:
             return _cast(operands[0], node.dtype, kind)
         if node.op is Op.BITCAST:
-            return np.ascontiguousarray(operands[0]).view(kind).reshape(operands[0].shape)
+            # Bits are those of the type itself, whatever holds its values.
+            narrow = operands[0].astype(numpy_type(node.src[0].dtype), copy=False)
+            found = np.ascontiguousarray(narrow).view(numpy_type(node.dtype))
+            return found.reshape(narrow.shape).astype(kind, copy=False)
         # A mistyped graph must not pass because NumPy promotes.
         assert node.op is Op.WHERE or len({s.dtype for s in node.src}) == 1, node
         return np.asarray(_OPS[node.op](*operands)).astype(kind, copy=False)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from surface.rows import leaves
 
 import kernelrt as krt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from surface.rows import Row
 
@@ -37,18 +38,6 @@ class Raised:
     """That a library refused."""
 
     error: Exception
-
-
-def leaves(out: Any) -> Iterator[Any]:
-    """The tensors and numbers of what a row gives."""
-    if isinstance(out, dict):
-        for key in sorted(out):
-            yield from leaves(out[key])
-    elif isinstance(out, tuple | list):
-        for item in out:
-            yield from leaves(item)
-    else:
-        yield out
 
 
 def weights(shape: Sequence[int], i: int) -> Array:

@@ -1,22 +1,42 @@
-"""Rows: one line for each way of calling an operation, from which every check draws its inputs.
+"""Rows: the one table of ops. Every test that runs all ops takes them from here.
 
-A table is a module of `tables/` with a list ``ROWS``; what is there is found and tested:
+A row is one way of calling an op. A table is a module of `tables/` with a list ``ROWS``. A new op
+needs one row:
 
-    from surface.rows import Index, Row
+    from surface.rows import Index, Row, each
 
     ROWS = [
-        Row("logaddexp", lambda k, x, y: k.logaddexp(x, y), ("a b", "a b")),
-        Row("index_select", lambda k, x, i: k.index_select(x, 0, i), ("n c", Index("m", "n"))),
+        Row("logaddexp", "x.logaddexp(y)", ("...", "...")),
+        Row("index_select", "x.index_select(0, i)", ("n c", Index("m", "n")), ints=True),
+        *each("x.sum({d}, {k}); x.prod({d}, {k})", "...", ints=True),
     ]
+
+The call is text which means the same to kernelrt and to torch: `T` is the library, ``F.f(x)`` the
+activation, loss or layer called f, and single letters are the operands in the order in which they
+appear. Letters of shapes are sizes. ``...`` stands for any number of axes; those of several
+operands broadcast. :data:`WORDS` lists the words in braces, which stand for drawn arguments.
+
+The rows serve
+
+- the grid of `tests/surface`: each row in every type, at the edges, in a jit, against torch;
+- `tests/ops/test_cases.py` and its neighbours: rows of ops that `tests/support/numpy_truth.py`
+  has, without torch;
+- `tests/support/op_cases.py`: random calls, which draw sizes, layouts, types, values and words;
+- `tests/soak/grammar.py`: lines of random programs, whose operands are what the program has.
 """
 
 from __future__ import annotations
 
+import ast
+import functools
 import importlib
 import math
 import pkgutil
+import re
+import warnings
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,15 +53,26 @@ __all__ = [
     "Pos",
     "Row",
     "draw",
+    "each",
+    "function",
     "functions",
+    "leaves",
     "letters",
     "method",
+    "settled",
     "sizes",
     "tables",
+    "templates",
+    "true_rows",
 ]
 
 #: Sizes that letters are drawn from, without repetition as long as it lasts.
 SIZES = (2, 3, 4, 5)
+#: Axes that ``...`` stands for in the grid, and the letters of these axes.
+RANK, AXES = 2, "ABCDE"
+WORD = re.compile(r"\{([a-z]+)\}")
+NUMBERS = ("2", "-1", "0.1", "3", "0.5", "-2.5", "1e4", "7", "0", "1", "float('inf')", "1e-6",
+           "100", "np.float32(1.5)", "np.int64(3)", "np.float64(0.3)", "-0.0")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -112,9 +143,9 @@ class Row:
     ----------
     name : str
         Test id, unique in its table.
-    call : callable
-        ``call(k, *tensors)`` where `k` is the module kernelrt or torch. Gives a tensor, a number,
-        or tuples, lists and dicts of such.
+    op : str or callable
+        The call as text; or ``op(k, *tensors)`` where `k` is kernelrt or torch. Gives a tensor, a
+        number, or tuples, lists and dicts of such.
     shapes : tuple of str, In, Index or Bool
         The operands. The same letter is the same size in all of them.
     grad : bool
@@ -139,14 +170,24 @@ class Row:
         By how much tolerances are wider than those of a well-conditioned function.
     tol64 : float
         By how much more those of float64 are wider, where torch has few digits.
-    torch : callable, optional
-        ``torch(t, *tensors)``, where torch is called otherwise.
+    torch : str or callable, optional
+        The call of torch where it is another.
     sizes : mapping of str to int
         Sizes of letters that are not drawn.
+    grid : bool
+        Whether the grid takes it; not if other rows say what its words stand for.
+    kinds : str
+        The types of random calls: f(loats), i(ntegers), b(ools); "f", or "fi" if `ints`, if empty.
+    values : str
+        What random calls draw numbers from: "unit" (of size one, and within the intervals), "ties"
+        (few, many of them equal), "any" (of any size, infinities and NaN among them), "nonzero",
+        or "shift" (integers less than the width of their type).
+    most : int
+        The greatest size that random calls draw.
     """
 
     name: str
-    call: Callable[..., Any]
+    op: str | Callable[..., Any]
     shapes: tuple[Spec, ...]
     grad: bool = True
     second: bool = True
@@ -159,16 +200,27 @@ class Row:
     why: str = ""
     tol: float = 1.0
     tol64: float = 1.0
-    torch: Callable[..., Any] | None = None
+    torch: str | Callable[..., Any] | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
+    grid: bool = True
+    kinds: str = ""
+    values: str = "unit"
+    most: int = 65
 
     def __post_init__(self) -> None:
         whole = (self.zero is True, self.special is True)
         ways = (*whole, self.half, self.transposed, self.jit)
-        left_out = not all(ways) or (self.grad and not self.second)
+        left_out = self.grid and (not all(ways) or (self.grad and not self.second))
         assert not left_out or self.why, f"{self.name}: say why a check is left out"
         assert isinstance(self.shapes, tuple), f"{self.name}: shapes is a tuple"
         assert not self.grad or any(spec.grad for spec in self.specs), f"{self.name}: no floats"
+        if isinstance(self.op, str):
+            names = self.operands
+            rest = ", ".join(names[1:])
+            line = self.op.replace("*others", rest)
+            line = line.replace("(, ", "(").replace(", , ", ", ").replace(", )", ")")
+            object.__setattr__(self, "op", line)
+            assert len(names) == len(self.shapes), f"{self.name}: operands {names}"
 
     @property
     def specs(self) -> tuple[In | Index | Bool, ...]:
@@ -180,14 +232,83 @@ class Row:
         """Whether any operand is of floats."""
         return any(spec.floats for spec in self.specs)
 
+    @cached_property
+    def operands(self) -> list[str]:
+        """The letters of the operands, in the order of `shapes`."""
+        assert isinstance(self.op, str)
+        if "*others" in self.op:
+            return list("xyzwuvst"[: len(self.shapes)])
+        tree = ast.parse(WORD.sub("0", self.op), mode="eval")
+        found = [n for n in ast.walk(tree) if isinstance(n, ast.Name) and len(n.id) == 1]
+        found.sort(key=lambda n: n.col_offset)
+        bound = {n.id for n in found if isinstance(n.ctx, ast.Store)}
+        return list(dict.fromkeys(n.id for n in found if n.id.islower() and n.id not in bound))
+
+    def call(self, k: Any, *tensors: Any) -> Any:
+        """What the library `k` computes."""
+        return self._run(self.op, k, tensors)
+
     def peer(self, torch: Any, *tensors: Any) -> Any:
         """What torch computes."""
-        return (self.torch or self.call)(torch, *tensors)
+        return self._run(self.torch or self.op, torch, tensors)
+
+    def truth(self, *arrays: Array) -> list[Any] | None:
+        """The tensors and numbers that NumPy computes in float64, None where it has no such op."""
+        from support.numpy_truth import NUMPY, Peer, peer
+
+        try:
+            with np.errstate(all="ignore"), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of no degrees of freedom, of empty means
+                found = list(leaves(self.call(NUMPY, *map(peer, arrays))))
+        except (AttributeError, TypeError):  # no such op, or not with these arguments
+            return None
+        return [x.array if isinstance(x, Peer) else x for x in found]
+
+    def _run(self, op: str | Callable[..., Any], k: Any, tensors: Sequence[Any]) -> Any:
+        if not isinstance(op, str):
+            return op(k, *tensors)
+        return _compiled(op, ("T", "F", *self.operands))(k, functions(k), *tensors)
 
 
-def method(name: str, *args: Any, **options: Any) -> Callable[..., Any]:
-    """A call of a method: ``x.name(y, ..., *args, **options)``."""
-    return lambda k, x, *others: getattr(x, name)(*others, *args, **options)
+@functools.cache
+def _compiled(text: str, names: tuple[str, ...]) -> Callable[..., Any]:
+    """A function of `names`."""
+    found: Callable[..., Any] = eval(f"lambda {', '.join(names)}: {text}", {"np": np})  # noqa: S307
+    return found
+
+
+def leaves(out: Any) -> Iterator[Any]:
+    """The tensors and numbers of what a row gives."""
+    if isinstance(out, dict):
+        for key in sorted(out):
+            yield from leaves(out[key])
+    elif isinstance(out, tuple | list):
+        for item in out:
+            yield from leaves(item)
+    else:
+        yield out
+
+
+def method(name: str, *args: Any, **options: Any) -> str:
+    """The text of a call of a method: ``x.name(y, ..., *args, **options)``."""
+    return f"x.{name}({_arguments('*others', args, options)})"
+
+
+def function(name: str, *args: Any, **options: Any) -> str:
+    """The text of a call of a function: ``name(x, y, ..., *args, **options)``."""
+    return f"{name}({_arguments('x, *others', args, options)})"
+
+
+def each(lines: str, *shapes: Spec, label: str = "", **options: Any) -> list[Row]:
+    """Rows that are named as their calls, which semicolons part."""
+    calls = [line.strip() for line in lines.split(";")]
+    return [Row(call + label, call, shapes, **options) for call in calls]
+
+
+def _arguments(first: str, args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """Arguments as text; infinity is no literal of Python's."""
+    texts = [repr(a) for a in args] + [f"{k}={v!r}" for k, v in options.items()]
+    return ", ".join([first, *(re.sub(r"\binf\b", "float('inf')", t) for t in texts)])
 
 
 class _Methods:
@@ -200,6 +321,66 @@ class _Methods:
 def functions(k: Any) -> Any:
     """The functions of torch that are methods of Tensor here: those of torch.nn.functional."""
     return k.nn.functional if k.__name__ == "torch" else _Methods()
+
+
+def _axis(rng: np.random.Generator, rank: int) -> int:
+    return int(rng.integers(-rank, rank)) if rank else 0
+
+
+def _axes(rng: np.random.Generator, rank: int) -> int | tuple[int, ...] | None:
+    one, other = _axis(rng, rank), _axis(rng, rank)
+    some = tuple(sorted({one % rank, other % rank})) if rank else ()
+    choices = (one, some, None)
+    return choices[rng.integers(len(choices))]
+
+
+#: Words in braces, and what is drawn for them: a function of a generator and of the number of axes
+#: of the first operand.
+WORDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
+    "d": _axis,  # an axis
+    "e": _axis,
+    "u": lambda rng, rank: rng.integers(-rank - 1, rank + 1),  # where an axis can be put in
+    "ds": _axes,  # an axis, some, or all by None
+    "k": lambda rng, _: bool(rng.integers(2)),
+    "o": lambda rng, _: rng.integers(0, 2),  # a correction
+    "s": lambda rng, _: rng.integers(-2, 3),  # a shift
+    "c": lambda rng, _: NUMBERS[rng.integers(len(NUMBERS))],
+    "r": lambda rng, _: repr(str(rng.choice(["mean", "sum", "none"]))),
+    "n": lambda rng, _: rng.integers(1, 4),  # a window, its step, its padding, its dilation
+    "t": lambda rng, _: rng.integers(1, 4),
+    "p": lambda rng, _: rng.integers(0, 3),
+    "q": lambda rng, _: rng.integers(1, 3),
+}
+
+
+def settled(row: Row, rng: np.random.Generator, rank: int = RANK, spread: bool = False) -> Row:
+    """A row without words and without ``...``, which stands for `rank` axes.
+
+    If `spread`, some of these axes are 1, or are not there, in some of several operands.
+    """
+    if isinstance(row.op, str) and (WORD.search(row.op) or "..." in repr(row.shapes)):
+        shapes = tuple(_with_axes(spec, rng, rank, spread) for spec in row.shapes)
+        first = Row("", row.op, shapes, grad=False).specs[0].shape.split()
+        words = {word: draw(rng, len(first)) for word, draw in WORDS.items()}
+        texts = {
+            name: WORD.sub(lambda m: str(words[m[1]]), text)
+            for name in ("op", "torch")
+            if isinstance(text := getattr(row, name), str)
+        }
+        return replace(row, shapes=shapes, **texts)
+    return row
+
+
+def _with_axes(spec: Spec, rng: np.random.Generator, rank: int, spread: bool) -> Spec:
+    shape = spec if isinstance(spec, str) else spec.shape
+    if "..." not in shape:
+        return spec
+    axes = list(AXES[:rank])
+    if spread and rng.integers(2):
+        axes = ["1" if rng.integers(4) == 0 else axis for axis in axes]
+        axes = axes[rng.integers(rank + 1) :] if rng.integers(3) == 0 else axes
+    shape = shape.replace("...", " ".join(axes)).strip()
+    return shape if isinstance(spec, str) else replace(spec, shape=shape)
 
 
 def letters(row: Row) -> list[str]:
@@ -277,13 +458,31 @@ def sprinkled(row: Row, arrays: Sequence[Array], values: Sequence[float], seed: 
     return out
 
 
-def tables() -> Iterator[tuple[str, Row]]:
-    """Every row with the name of its table."""
+@functools.cache
+def templates() -> tuple[tuple[str, Row], ...]:
+    """Every row as it is written, with the name of its table."""
     from surface import tables as package
 
+    found = []
     for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
         rows = importlib.import_module(f"surface.tables.{module}").ROWS
         names = [row.name for row in rows]
         twice = {name for name in names if names.count(name) > 1}
         assert not twice, f"{module}: rows named alike: {sorted(twice)}"
-        yield from ((module, row) for row in rows)
+        found += [(module, row) for row in rows]
+    return tuple(found)
+
+
+@functools.cache
+def true_rows() -> tuple[tuple[str, Row], ...]:
+    """The rows that NumPy has a truth of, with the names of their tables."""
+    return tuple((t, r) for t, r in tables() if r.truth(*draw(r, sizes(r))) is not None)
+
+
+def tables() -> Iterator[tuple[str, Row]]:
+    """Every row with the name of its table, with words and axes that are always the same."""
+    for module, row in templates():
+        if not row.grid:
+            continue
+        rng = np.random.default_rng(zlib.crc32(row.name.encode()))
+        yield module, settled(row, rng)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surface.rows import In, Row, functions
+from surface.rows import In, Row, each, function
 
 #: The name, ways of calling it, and how far out to look.
 CALLS = {
@@ -29,24 +29,23 @@ def _special(name, options):
     return {"special": False, "why": GELU} if exact else {}
 
 
-def _call(name, options):
-    return lambda k, x: getattr(functions(k), name)(x, **options)
-
-
 ROWS = [
-    *(Row(name + f"_{n}" * bool(n), _call(name, options), ("a b",), ints=name in INTS,
+    *(Row(name + f"_{n}" * bool(n), function(f"F.{name}", **options), ("...",), ints=name in INTS,
+          values="any",
           tol=2, tol64=TOL64.get(name, 1), **_special(name, options))
       for name, ways in CALLS.items() for n, options in enumerate(ways)),
-    *(Row(f"{name}_scalar", _call(name, {}), ("",), tol=2, tol64=TOL64.get(name, 1))
+    *(Row(f"{name}_scalar", function(f"F.{name}"), ("",), tol=2, tol64=TOL64.get(name, 1))
       for name in CALLS),
-    *(Row(name + f"_far_{n}", _call(name, options), (In("a b", -30, 30),), tol=8,
+    *(Row(name + f"_far_{n}", function(f"F.{name}", **options), (In("a b", -30, 30),), tol=8,
           tol64=TOL64.get(name, 1), **_special(name, options))
       for name, ways in CALLS.items() for n, options in enumerate(ways)),
-    *(Row(name + f"_near_{n}", _call(name, options), (In("a b", -1e-3, 1e-3),), tol=8,
+    *(Row(name + f"_near_{n}", function(f"F.{name}", **options), (In("a b", -1e-3, 1e-3),), tol=8,
           tol64=TOL64.get(name, 1), **_special(name, options))
       for name, ways in CALLS.items() for n, options in enumerate(ways)),
-    Row("dropout_not_training", lambda k, x: functions(k).dropout(x, 0.5, False), ("a b",)),
-    Row("dropout_0", lambda k, x: functions(k).dropout(x, 0.0, True), ("a b",)),
-    Row("dropout_1", lambda k, x: functions(k).dropout(x, 1.0, True), ("a b",), special=False,
+    Row("dropout_not_training", "F.dropout(x, 0.5, False)", ("a b",)),
+    Row("dropout_0", "F.dropout(x, 0.0, True)", ("a b",)),
+    Row("dropout_1", "F.dropout(x, 1.0, True)", ("a b",), special=False,
         why="torch multiplies by 0"),
+    *each("F.hardtanh(x, -0.5, 2); F.leaky_relu(x, 0.3); F.elu(x, 0.5); F.softplus(x, 2.0, 5.0)",
+          "...", values="any", grid=False),
 ]  # fmt: skip

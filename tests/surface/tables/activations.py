@@ -1,16 +1,10 @@
 """Activation functions."""
 
-from surface.rows import In, Pos, Row
+from surface.rows import In, Pos, Row, function
 
 
 def row(name, *arguments, spec="a b", label="", **options):
-    def call(_k, x):
-        return getattr(x, name)(*arguments)
-
-    def peer(t, x):
-        return getattr(t.nn.functional, name)(x, *arguments)
-
-    return Row(f"{name}{label}", call, (spec,), torch=peer, **options)
+    return Row(f"{name}{label}", function(f"F.{name}", *arguments), (spec,), **options)
 
 
 #: torch computes some from constants of float32.
@@ -47,7 +41,7 @@ ROWS = [
     row("softmin", 1),
     row("rrelu"),
     row("rrelu", 0.1, 0.2, label="_slopes"),
-    Row("prelu", lambda k, x, w: x.prelu(w), ("a b c", "b"), tol=2),
-    Row("prelu_one", lambda k, x, w: x.prelu(w), ("a b", Pos("1"))),
-    Row("prelu_vector", lambda k, x, w: x.prelu(w), ("a", Pos("1"))),
+    Row("prelu", "x.prelu(w)", ("a b c", "b"), tol=2),
+    Row("prelu_one", "x.prelu(w)", ("a b", Pos("1"))),
+    Row("prelu_vector", "x.prelu(w)", ("a", Pos("1"))),
 ]

@@ -1,13 +1,10 @@
 """Scaled dot-product attention."""
 
-from surface.rows import Bool, Row
+from surface.rows import Bool, Row, function
 
 
 def row(name, shapes, **options):
-    def call(k, q, key, value, *mask):
-        attention = k.nn.functional.scaled_dot_product_attention
-        return attention(q, key, value, *mask, **options)
-
+    call = function("T.nn.functional.scaled_dot_product_attention", **options)
     return Row(name, call, shapes, tol=8, special=False,
                why="in torch what becomes of NaN depends on the shapes")
 

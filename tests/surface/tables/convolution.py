@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surface.rows import Row, functions
+from surface.rows import Row, each, function
 
 AXES = {1: "7", 2: "6 5", 3: "4 5 4"}
 TAPS = {1: "3", 2: "3 2", 3: "2 3 2"}
@@ -16,6 +16,9 @@ BACK = {
     "output_padding": {"stride": 2, "output_padding": 1}, "dilation": {"dilation": 2},
 }  # fmt: skip
 
+#: What random calls draw: the sizes of an element and of taps, and the greatest.
+DRAWN = ((1, "l", "k", 16), (2, "h w", "k l", 7), (3, "d h w", "k l e", 5))
+
 #: Where a tap lies on padding, or between elements, an infinite weight gives NaN or nothing.
 PADDED = "what an infinite weight makes of padding depends on the way that torch takes"
 #: With no channels coming in, torch has none going out, either.
@@ -26,11 +29,11 @@ BACK_ALIKE = {"special": (0,), "why": PADDED}
 
 
 def _conv(name, n, options):
-    return lambda k, *xs: getattr(functions(k), f"{name}{n}d")(*xs, **options)
+    return function(f"F.{name}{n}d", **options)
 
 
 def _pool(name, n, *args, **options):
-    return lambda k, x: getattr(functions(k), f"{name}{n}d")(x, *args, **options)
+    return function(f"F.{name}{n}d", *args, **options)
 
 
 def _rows(name, ways, weight):
@@ -76,9 +79,36 @@ ROWS = [
     *(Row(f"avg_pool{n}d_inside", _pool("avg_pool", n, 3, 1, 1, count_include_pad=False),
           (f"b c {AXES[n]}",), tol=2) for n in (1, 2)),
     Row("avg_pool2d_pairs", _pool("avg_pool", 2, (3, 2), (2, 1), (1, 0)), ("b c 6 5",), tol=2),
-    Row("interpolate_scale", lambda k, x: functions(k).interpolate(x, scale_factor=2),
+    Row("interpolate_scale", "F.interpolate(x, scale_factor=2)",
         ("b c h w",)),
-    Row("interpolate_scales", lambda k, x: functions(k).interpolate(x, scale_factor=(2, 3)),
+    Row("interpolate_scales", "F.interpolate(x, scale_factor=(2, 3))",
         ("b c h w",)),
-    Row("interpolate_size", lambda k, x: functions(k).interpolate(x, size=(6, 10)), ("b c 3 5",)),
+    Row("interpolate_size", "F.interpolate(x, size=(6, 10))", ("b c 3 5",)),
+    *(Row(f"F.conv{n}d of words", f"F.conv{n}d(x, y, None, {{t}}, {{p}}, {{q}})",
+          (f"b c {size}", f"m c {taps}"), zero=False, most=most, grid=False)
+      for n, size, taps, most in DRAWN),
+    *(Row(f"F.conv{n}d with a bias", f"F.conv{n}d(x, y, z)", (f"b c {size}", f"m c {taps}", "m"),
+          zero=False, most=most, grid=False) for n, size, taps, most in DRAWN),
+    *each("F.conv1d(x, y, z, padding='same')", "b c l", "m c k", "m", zero=False, most=16,
+          grid=False),
+    *each("F.conv2d(x, y, None, 1, {p})", "b c h w", "m c k l", zero=False, most=7, grid=False),
+    *(Row(f"F.conv_transpose{n}d of words",
+          f"F.conv_transpose{n}d(x, y, None, {{t}}, {{p}}, 0, 1, {{q}})",
+          (f"b c {size}", f"c m {taps}"), zero=False, most=min(most, 8), grid=False)
+      for n, size, taps, most in DRAWN),
+    *(Row(f"F.conv_transpose{n}d with a bias", f"F.conv_transpose{n}d(x, y, z, {how})",
+          (f"b c {size}", f"c m {taps}", "m"), zero=False, most=min(most, 8), grid=False)
+      for n, size, taps, most in DRAWN for how in ("2, 0, 1" if n > 1 else "",)),
+    *each("F.conv_transpose3d(x, y, None, {t}, {p})", "b c d h w", "c m k l e", zero=False, most=4,
+          grid=False),
+    *each("F.max_pool1d(x, {n}, {t}); F.max_pool1d(x, {n}, padding={n} // 2); F.max_pool1d(x, 1); "
+          "F.max_pool1d(x, {n}, {t}, 0, {q}); F.avg_pool1d(x, {n}, {t}); "
+          "F.avg_pool1d(x, {n}, {t}, {n} // 2, count_include_pad={k})", "b c l", values="ties",
+          most=33, grid=False),
+    *each("F.max_pool2d(x, {n}, {t}); F.max_pool2d(x, ({n}, 1)); F.max_pool2d(x, 1); "
+          "F.max_pool2d(x, {n}, {t}, {n} // 2); F.avg_pool2d(x, {n}); "
+          "F.avg_pool2d(x, {n}, {t}, {n} // 2, count_include_pad={k})", "b c h w", values="ties",
+          most=9, grid=False),
+    *each("F.interpolate(x, scale_factor=2); F.interpolate(x, scale_factor={n})", "b c h w",
+          values="any", most=9, grid=False),
 ]  # fmt: skip

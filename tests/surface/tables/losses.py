@@ -6,27 +6,14 @@ UNIT = In("a b", 0.05, 0.95)
 PROBABILITIES = In("a c d", 0.05, 0.95)
 
 
-def row(name, shapes, label="", sign=False, before=None, **options):
+def row(name, shapes, label="", sign=False, **options):
     """A loss in the three reductions; `sign` makes -1 and 1 of the last operand."""
     told = {k: options.pop(k) for k in list(options) if k not in FIELDS}
 
-    def prepared(x, rest):
-        if sign:
-            *rest, last = rest
-            rest = [*rest, last * 2 - 1]
-        return (before(x) if before else x), rest
-
-    def call(_k, x, *rest):
-        x, rest = prepared(x, rest)
-        kinds = ("none", "sum", "mean")
-        return tuple(getattr(x, name)(*rest, reduction=r, **told) for r in kinds)
-
-    def peer(t, x, *rest):
-        x, rest = prepared(x, rest)
-        loss = getattr(t.nn.functional, name)
-        return tuple(loss(x, *rest, reduction=r, **told) for r in ("none", "sum", "mean"))
-
-    return Row(name + label, call, shapes, torch=peer, **options)
+    *first, last = "xyz"[: len(shapes) - ("weight" in told)]
+    given = [*first, f"{last} * 2 - 1" if sign else last, *(f"{k}={v}" for k, v in told.items())]
+    call = f"tuple(F.{name}({', '.join(given)}, reduction=r) for r in ('none', 'sum', 'mean'))"
+    return Row(name + label, call, shapes, **options)
 
 
 FIELDS = {"tol", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
@@ -42,15 +29,7 @@ REFUSED = {"special": False, "why": "torch refuses numbers that are no probabili
 def weighted(name, shapes, label, **options):
     """A loss of scores, class numbers and weights of classes."""
 
-    def call(_k, x, y, w):
-        return tuple(getattr(x, name)(y, weight=w, reduction=r, **options)
-                     for r in ("none", "sum", "mean"))
-
-    def peer(t, x, y, w):
-        return tuple(getattr(t.nn.functional, name)(x, y, weight=w.detach(), reduction=r, **options)
-                     for r in ("none", "sum", "mean"))
-
-    return Row(name + label, call, shapes, torch=peer, tol=4, zero=False, grad=False,
+    return row(name, shapes, label, weight="z.detach()", **options, tol=4, zero=False, grad=False,
                special=False, why="weights of classes have no gradient")
 
 
@@ -78,20 +57,19 @@ ROWS = [
     weighted("nll_loss", ("a c d", Index("a d", "c"), Pos("c")), "_weighted"),
     row("kl_div", ("a b", In("a b", 0, 1)), **UNLIMITED),
     row("kl_div", ("a b", "a b"), "_log_target", log_target=True, **UNLIMITED),
-    Row("kl_div_batchmean", lambda k, x, y: x.kl_div(y, reduction="batchmean"),
+    Row("kl_div_batchmean", "x.kl_div(y, reduction='batchmean')",
         ("a b", In("a b", 0, 1)), **UNLIMITED,
-        torch=lambda t, x, y: t.nn.functional.kl_div(x, y, reduction="batchmean")),
+        torch="T.nn.functional.kl_div(x, y, reduction='batchmean')"),
     row("binary_cross_entropy", (UNIT, UNIT), **REFUSED),
-    Row("binary_cross_entropy_weight", lambda k, x, y, w: x.binary_cross_entropy(y, w),
+    Row("binary_cross_entropy_weight", "x.binary_cross_entropy(y, w)",
         (UNIT, UNIT, Pos("b")), second=False, grad=False, **REFUSED,
-        torch=lambda t, x, y, w: t.nn.functional.binary_cross_entropy(x, y, w)),
+        torch="T.nn.functional.binary_cross_entropy(x, y, w)"),
     row("binary_cross_entropy_with_logits", ("a b", UNIT), **UNLIMITED),
     Row("binary_cross_entropy_with_logits_weights",
-        lambda k, x, y, w, p: x.binary_cross_entropy_with_logits(y, w, pos_weight=p),
+        "x.binary_cross_entropy_with_logits(y, w, pos_weight=p)",
         ("a b", UNIT, Pos("a 1", grad=False), Pos("b", grad=False)), special=False,
         why="infinities times weights of 0 are NaN in torch",
-        torch=lambda t, x, y, w, p: t.nn.functional.binary_cross_entropy_with_logits(
-            x, y, w, pos_weight=p)),
+        torch="T.nn.functional.binary_cross_entropy_with_logits(x, y, w, pos_weight=p)"),
     row("soft_margin_loss", ("a b", SIGNS), sign=True, special=False,
         why="torch's exponential overflows"),
     row("hinge_embedding_loss", ("a b", SIGNS), sign=True, margin=0.5),
@@ -103,7 +81,7 @@ ROWS = [
     row("triplet_margin_loss", ("a b", "a b", "a b"), "_swap", swap=True, p=1.0, margin=2.0,
         eps=0.01, tol=4),
     row("triplet_margin_with_distance_loss", ("a b", "a b", "a b"), tol=4,
-        distance_function=lambda x, y: (x - y).abs().amax(-1)),
+        distance_function="lambda x, y: (x - y).abs().amax(-1)"),
     row("multi_margin_loss", CLASSES, zero="c", why=UNSET),
     row("multi_margin_loss", CLASSES, "_squares", p=2, margin=0.5, zero="c", why=UNSET),
     row("multi_margin_loss", ("c", Index("", "c")), "_one"),
@@ -119,18 +97,17 @@ ROWS = [
         why="torch refuses variances below 0"),
     row("gaussian_nll_loss", ("a b", "a b", Pos("a")), "_without_axis", special=False,
         why="torch refuses variances below 0", sizes={"a": 3, "b": 4}),
-    Row("ctc_loss", lambda k, x, y: tuple(
-            x.log_softmax(2).ctc_loss(y + 1, (6, 5), (3, 1), reduction=r)
-            for r in ("none", "sum", "mean")),
+    Row("ctc_loss",
+        "tuple((x.log_softmax(2).ctc_loss(y + 1, (6, 5), (3, 1), reduction=r) for r in ('none', "
+        "'sum', 'mean')))",
         ("6 2 5", Index("2 3", "4")), tol=8, special=False, half=False,
-        torch=lambda t, x, y: tuple(
-            t.nn.functional.ctc_loss(x.log_softmax(2), y + 1, (6, 5), (3, 1), reduction=r)
-            for r in ("none", "sum", "mean")),
+        torch="tuple((T.nn.functional.ctc_loss(x.log_softmax(2), y + 1, (6, 5), (3, 1), "
+              "reduction=r) for r in ('none', 'sum', 'mean')))",
         why="torch takes no half types, and what is never seen is minus infinity there"),
-    Row("ctc_loss_joined", lambda k, x, y: x.log_softmax(2).ctc_loss(
-            y, k.tensor([6, 6]), k.tensor([3, 0]), blank=4),
+    Row("ctc_loss_joined",
+        "x.log_softmax(2).ctc_loss(y, T.tensor([6, 6]), T.tensor([3, 0]), blank=4)",
         ("6 2 5", Index("3", "4")), tol=8, special=False, half=False,
-        torch=lambda t, x, y: t.nn.functional.ctc_loss(
-            x.log_softmax(2), y, t.tensor([6, 6]), t.tensor([3, 0]), blank=4),
+        torch="T.nn.functional.ctc_loss(x.log_softmax(2), y, T.tensor([6, 6]), T.tensor([3, "
+              "0]), blank=4)",
         why="torch takes no half types, and what is never seen is minus infinity there"),
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surface.rows import Row
+from surface.rows import Row, function
 
 INF = float("inf")
 #: Names of orders.
@@ -13,7 +13,7 @@ SINGULAR = {"special": False, "half": False, "tol": 200.0,
 
 
 def _norm(name, *args, **options):
-    return lambda k, x: getattr(k.linalg, name)(x, *args, **options)
+    return function(f"T.linalg.{name}", *args, **options)
 
 
 def _more(order):
@@ -26,7 +26,7 @@ ROWS = [
       {"0": 0, "1": 1, "2": 2, "3": 3, "inf": INF, "minus_inf": -INF}.items()),
     Row("vector_all", _norm("vector_norm"), ("a b",)),
     Row("vector_half", _norm("vector_norm", 0.5, (0, 2), keepdim=True), ("a b c",), tol=8),
-    Row("vector_dtype", lambda k, x: k.linalg.vector_norm(x, dim=0, dtype=k.float64), ("a b",),
+    Row("vector_dtype", "T.linalg.vector_norm(x, dim=0, dtype=T.float64)", ("a b",),
         half=False, why="the result is float64, as exact as the rounded operands"),
     *(Row(f"matrix_{name}", _norm("matrix_norm", order), ("c a b",), **_more(order))
       for name, order in ORDERS.items()),

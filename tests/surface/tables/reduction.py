@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surface.rows import Bool, In, Pos, Row, method
+from surface.rows import Bool, In, Pos, Row, each, method
 
 INF = float("inf")
 
@@ -24,7 +24,7 @@ def _rows(name, ways=DIMS, shape="a b c", label="", extra=None, **options):
 
 
 def _pair(name, **options):
-    return lambda k, x: tuple(getattr(x, name)(**options))
+    return f"tuple({method(name, **options)})"
 
 
 ROWS = [
@@ -35,7 +35,7 @@ ROWS = [
     *_rows("var", label="_0", extra={"correction": 0}, tol=4),
     *_rows("std", label="_2", extra={"correction": 2}, tol=4),
     Row("var_biased", method("var", unbiased=False), ("a b",), tol=4),
-    Row("std_unbiased", lambda k, x: x.std(1, unbiased=True), ("a b",), tol=4),
+    Row("std_unbiased", "x.std(1, unbiased=True)", ("a b",), tol=4),
     *_rows("prod", ONE, ints=True, tol=2),
     *_rows("amax", {w: d for w, d in DIMS.items() if w != "none"}, ints=True),
     *_rows("amin", {w: d for w, d in DIMS.items() if w != "none"}, ints=True),
@@ -48,15 +48,15 @@ ROWS = [
       for name in ("any", "all", "sum", "count_nonzero")),
     *_rows("count_nonzero", {w: d for w, d in DIMS.items() if "keepdim" not in d}, grad=False,
            ints=True),
-    Row("sum_dtype", lambda k, x: x.sum(0, dtype=k.float64), ("a b",), ints=True),
-    Row("mean_dtype", lambda k, x: x.mean(dtype=k.float64), ("a b",), ints=True),
-    Row("prod_dtype", lambda k, x: x.prod(1, dtype=k.float64), ("a b",), ints=True),
-    Row("sum_scalar", lambda k, x: (x.sum(), x.sum(0), x.sum(-1)), ("",), ints=True),
-    Row("extrema_scalar", lambda k, x: (x.max(), x.min(0)[0], x.amax(), x.argmax()), ("",),
+    Row("sum_dtype", "x.sum(0, dtype=T.float64)", ("a b",), ints=True),
+    Row("mean_dtype", "x.mean(dtype=T.float64)", ("a b",), ints=True),
+    Row("prod_dtype", "x.prod(1, dtype=T.float64)", ("a b",), ints=True),
+    Row("sum_scalar", "(x.sum(), x.sum(0), x.sum(-1))", ("",), ints=True),
+    Row("extrema_scalar", "(x.max(), x.min(0)[0], x.amax(), x.argmax())", ("",),
         ints=True),
-    Row("amax_ties", lambda k, x: (x * 0).amax(1), ("a b",), second=False, why=TIES),
-    Row("max_ties", lambda k, x: (x * 0).max(), ("a b",), second=False, why=TIES),
-    Row("max_dim_ties", lambda k, x: (x * 0).max(1)[0], ("a b",), second=False, why=TIES),
+    Row("amax_ties", "(x * 0).amax(1)", ("a b",), second=False, why=TIES),
+    Row("max_ties", "(x * 0).max()", ("a b",), second=False, why=TIES),
+    Row("max_dim_ties", "(x * 0).max(1)[0]", ("a b",), second=False, why=TIES),
     *(Row(f"norm_{p}".replace("-", "minus_"), method("norm", p), (Pos("a b"),), tol=4)
       for p in (2, 1, 3, 0.5, -1, INF, -INF)),
     *(Row(f"norm_{p}_dim", method("norm", p, -1), ("a b",), tol=8) for p in (2, 1, 3, INF)),
@@ -69,11 +69,28 @@ ROWS = [
       for name in ("softmax", "log_softmax") for d in (0, 1, -1)),
     *(Row(f"{name}_far", method(name, -1), (In("a b", -60, 60),), tol=8)
       for name in ("softmax", "log_softmax")),
-    *(Row(f"{name}_dtype", lambda k, x, name=name: getattr(x, name)(1, dtype=k.float64), ("a b",),
+    *(Row(f"{name}_dtype", f"x.{name}(1, dtype=T.float64)", ("a b",),
           ints=True) for name in ("softmax", "log_softmax")),
     *(Row(f"{name}_scalar", method(name, 0), ("",)) for name in ("softmax", "log_softmax")),
     *(Row(f"cumsum_{d}", method("cumsum", d), ("a b c",), ints=True) for d in (0, 1, -1)),
-    Row("cumsum_dtype", lambda k, x: x.cumsum(0, dtype=k.float64), ("a b",), ints=True),
+    Row("cumsum_dtype", "x.cumsum(0, dtype=T.float64)", ("a b",), ints=True),
     Row("cumsum_scalar", method("cumsum", 0), ("",)),
     Row("cumsum_long", method("cumsum", 0), ("n 2",), sizes={"n": 300}, tol=4),
+    *each("x.sum(); x.sum({d}); x.sum({ds}, keepdim={k}); x.mean(); x.mean({d}); "
+          "x.mean({ds}, keepdim={k}); x.prod(); x.prod({d}); x.var(); x.var({d}, unbiased={k}); "
+          "x.var({ds}, correction={o}, keepdim={k}); x.std(); x.std({d}, correction={o}); "
+          "x.norm(); x.norm(1, {ds}); x.norm(2, {d}, {k}); x.norm(3, {d}); x.norm(0.5, {d}); "
+          "x.norm(float('inf'), {d}); x.norm(-2, {d}); x.norm(0, {ds}); x.logsumexp({d}); "
+          "x.logsumexp({ds}, {k}); x.softmax({d}); x.log_softmax({d}); x.cumsum({d})", "...",
+          grid=False),
+    *each("x.sum({ds}, {k}); x.prod({d}, {k}); x.cumsum({d}); x.count_nonzero(); "
+          "x.count_nonzero({d}); x.sum(dtype=T.float32); x.sum({d}, dtype=T.int64)", "...",
+          label=" of integers", kinds="ib", values="any", grid=False),
+    *each("x.amax({ds}, {k}); x.amin({ds}, {k}); x.amax(); x.max(); x.min(); x.max({d})[0]; "
+          "x.min({d}, {k})[0]; x.max({d})[1]; x.min({d})[1]; x.argmax(); x.argmin(); "
+          "x.argmax({d}, {k}); x.argmin({d}, {k})", "...", ints=True, values="ties", grid=False),
+    *each("x.any().bool(); x.all().bool(); x.any({d}, {k}).bool(); x.all({d}, {k}).bool()", "...",
+          grad=False, kinds="fib", values="ties", grid=False),
+    *each("x.sum({d}); x.amax({d}).detach(); x.mean({d}); x.softmax({d}); x.norm(2, {d}).detach()",
+          "...", label=" of any size", values="any", grid=False),
 ]  # fmt: skip

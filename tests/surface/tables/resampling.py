@@ -1,14 +1,10 @@
 """Pooling, interpolation and sampling."""
 
-from surface.rows import In, Row
+from surface.rows import In, Row, function
 
 EDGES = "windows do not fit in so few elements"
 SMALL = {"h": 7, "w": 6, "b": 2, "c": 3}
 IMAGE, LINE, VOLUME = ("b c h w",), ("b c w",), ("b c 4 5 3",)
-
-
-def f(k):
-    return k.nn.functional
 
 
 def image(name, call, why=EDGES, **options):
@@ -24,49 +20,49 @@ def volume(name, call, why=EDGES, **options):
 
 
 ROWS = [
-    image("max_pool2d", lambda k, x: f(k).max_pool2d(x, 2)),
-    image("max_pool2d_ceil", lambda k, x: f(k).max_pool2d(x, 3, 2, 1, ceil_mode=True)),
-    image("max_pool2d_indices", lambda k, x: f(k).max_pool2d(x, 3, 2, 1, return_indices=True),
+    image("max_pool2d", "T.nn.functional.max_pool2d(x, 2)"),
+    image("max_pool2d_ceil", "T.nn.functional.max_pool2d(x, 3, 2, 1, ceil_mode=True)"),
+    image("max_pool2d_indices", "T.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)",
           special=False, why="which of equal elements it is"),
-    image("max_pool2d_dilated", lambda k, x: f(k).max_pool2d(x, 2, 1, 0, 2, ceil_mode=True)),
-    line("max_pool1d_ceil", lambda k, x: f(k).max_pool1d(x, 4, 3, ceil_mode=True)),
-    line("max_pool1d_indices", lambda k, x: f(k).max_pool1d(x, 3, 2, return_indices=True),
+    image("max_pool2d_dilated", "T.nn.functional.max_pool2d(x, 2, 1, 0, 2, ceil_mode=True)"),
+    line("max_pool1d_ceil", "T.nn.functional.max_pool1d(x, 4, 3, ceil_mode=True)"),
+    line("max_pool1d_indices", "T.nn.functional.max_pool1d(x, 3, 2, return_indices=True)",
          special=False, why="which of equal elements it is"),
-    volume("max_pool3d", lambda k, x: f(k).max_pool3d(x, 2, ceil_mode=True)),
+    volume("max_pool3d", "T.nn.functional.max_pool3d(x, 2, ceil_mode=True)"),
     volume("max_pool3d_indices",
-           lambda k, x: f(k).max_pool3d(x, 2, 1, 1, return_indices=True), special=False,
+           "T.nn.functional.max_pool3d(x, 2, 1, 1, return_indices=True)", special=False,
            why="which of equal elements it is"),
-    image("avg_pool2d", lambda k, x: f(k).avg_pool2d(x, 3, 2, 1)),
-    image("avg_pool2d_ceil", lambda k, x: f(k).avg_pool2d(x, 3, 2, 1, ceil_mode=True)),
+    image("avg_pool2d", "T.nn.functional.avg_pool2d(x, 3, 2, 1)"),
+    image("avg_pool2d_ceil", "T.nn.functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True)"),
     image("avg_pool2d_ceil_inside",
-          lambda k, x: f(k).avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)),
-    image("avg_pool2d_divisor", lambda k, x: f(k).avg_pool2d(x, (2, 3), divisor_override=5)),
-    line("avg_pool1d_ceil", lambda k, x: f(k).avg_pool1d(x, 4, 3, 1, True)),
-    volume("avg_pool3d", lambda k, x: f(k).avg_pool3d(x, 2, 1, 1, True, False)),
-    image("lp_pool2d", lambda k, x: f(k).lp_pool2d(x.abs() + 0.5, 3, 2), special=False,
+          "T.nn.functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)"),
+    image("avg_pool2d_divisor", "T.nn.functional.avg_pool2d(x, (2, 3), divisor_override=5)"),
+    line("avg_pool1d_ceil", "T.nn.functional.avg_pool1d(x, 4, 3, 1, True)"),
+    volume("avg_pool3d", "T.nn.functional.avg_pool3d(x, 2, 1, 1, True, False)"),
+    image("lp_pool2d", "T.nn.functional.lp_pool2d(x.abs() + 0.5, 3, 2)", special=False,
           why="of the absolute value", tol=4.0),
-    line("lp_pool1d", lambda k, x: f(k).lp_pool1d(x.abs() + 0.5, 2, 3, ceil_mode=True),
+    line("lp_pool1d", "T.nn.functional.lp_pool1d(x.abs() + 0.5, 2, 3, ceil_mode=True)",
          special=False, why="of the absolute value", tol=4.0),
-    volume("lp_pool3d", lambda k, x: f(k).lp_pool3d(x.abs() + 0.5, 2, 2), special=False,
+    volume("lp_pool3d", "T.nn.functional.lp_pool3d(x.abs() + 0.5, 2, 2)", special=False,
            why="of the absolute value", tol=4.0),
-    image("adaptive_avg_pool2d", lambda k, x: f(k).adaptive_avg_pool2d(x, (3, 4))),
-    image("adaptive_avg_pool2d_one", lambda k, x: f(k).adaptive_avg_pool2d(x, 1)),
-    image("adaptive_avg_pool2d_none", lambda k, x: f(k).adaptive_avg_pool2d(x, (None, 3))),
-    line("adaptive_avg_pool1d", lambda k, x: f(k).adaptive_avg_pool1d(x, 4)),
-    line("adaptive_avg_pool1d_more", lambda k, x: f(k).adaptive_avg_pool1d(x, 9)),
-    volume("adaptive_avg_pool3d", lambda k, x: f(k).adaptive_avg_pool3d(x, (2, 3, 2))),
-    image("adaptive_max_pool2d", lambda k, x: f(k).adaptive_max_pool2d(x, (3, 4))),
+    image("adaptive_avg_pool2d", "T.nn.functional.adaptive_avg_pool2d(x, (3, 4))"),
+    image("adaptive_avg_pool2d_one", "T.nn.functional.adaptive_avg_pool2d(x, 1)"),
+    image("adaptive_avg_pool2d_none", "T.nn.functional.adaptive_avg_pool2d(x, (None, 3))"),
+    line("adaptive_avg_pool1d", "T.nn.functional.adaptive_avg_pool1d(x, 4)"),
+    line("adaptive_avg_pool1d_more", "T.nn.functional.adaptive_avg_pool1d(x, 9)"),
+    volume("adaptive_avg_pool3d", "T.nn.functional.adaptive_avg_pool3d(x, (2, 3, 2))"),
+    image("adaptive_max_pool2d", "T.nn.functional.adaptive_max_pool2d(x, (3, 4))"),
     image("adaptive_max_pool2d_indices",
-          lambda k, x: f(k).adaptive_max_pool2d(x, (3, 2), return_indices=True), special=False,
+          "T.nn.functional.adaptive_max_pool2d(x, (3, 2), return_indices=True)", special=False,
            why="which of equal elements it is"),
     line("adaptive_max_pool1d_indices",
-         lambda k, x: f(k).adaptive_max_pool1d(x, 4, return_indices=True), special=False,
+         "T.nn.functional.adaptive_max_pool1d(x, 4, return_indices=True)", special=False,
            why="which of equal elements it is"),
-    volume("adaptive_max_pool3d", lambda k, x: f(k).adaptive_max_pool3d(x, (2, 3, 2))),
+    volume("adaptive_max_pool3d", "T.nn.functional.adaptive_max_pool3d(x, (2, 3, 2))"),
     *(
         Row(f"fractional_max_pool{n}d_{name}",
-            lambda k, x, s, n=n, options=options: getattr(f(k), f"fractional_max_pool{n}d")(
-                x, _random_samples=s.detach(), **options),
+            function(f"T.nn.functional.fractional_max_pool{n}d", **options).replace(
+                "*others", "_random_samples=s.detach()"),
             (shape, In(f"b c {n}", 0.01, 0.99)), sizes=SMALL, zero=False, special=False, half=False,
             why="which of equal elements, or of NaN, is the greatest")
         for n, shape in ((2, *IMAGE), (3, *VOLUME))
@@ -77,33 +73,33 @@ ROWS = [
                          "return_indices": True}),
         )
     ),
-    image("interpolate_nearest", lambda k, x: f(k).interpolate(x, size=(5, 9))),
+    image("interpolate_nearest", "T.nn.functional.interpolate(x, size=(5, 9))"),
     image("interpolate_nearest_exact",
-          lambda k, x: f(k).interpolate(x, size=(5, 9), mode="nearest-exact")),
+          "T.nn.functional.interpolate(x, size=(5, 9), mode='nearest-exact')"),
     image("interpolate_bilinear",
-          lambda k, x: f(k).interpolate(x, size=(5, 9), mode="bilinear"), tol=8.0),
+          "T.nn.functional.interpolate(x, size=(5, 9), mode='bilinear')", tol=8.0),
     image("interpolate_bilinear_aligned",
-          lambda k, x: f(k).interpolate(x, size=(5, 9), mode="bilinear", align_corners=True),
+          "T.nn.functional.interpolate(x, size=(5, 9), mode='bilinear', align_corners=True)",
           tol=8.0),
     image("interpolate_bilinear_factor",
-          lambda k, x: f(k).interpolate(x, scale_factor=1.7, mode="bilinear"), tol=8.0),
+          "T.nn.functional.interpolate(x, scale_factor=1.7, mode='bilinear')", tol=8.0),
     image("interpolate_bilinear_recomputed",
-          lambda k, x: f(k).interpolate(
-              x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True), tol=8.0),
+          "T.nn.functional.interpolate(x, scale_factor=1.7, mode='bilinear', "
+          "recompute_scale_factor=True)", tol=8.0),
     image("interpolate_bicubic",
-          lambda k, x: f(k).interpolate(x, size=(5, 9), mode="bicubic"), tol=20.0,
+          "T.nn.functional.interpolate(x, size=(5, 9), mode='bicubic')", tol=20.0,
           special=False, why="torch adds the taps in another order, of infinities, too"),
     image("interpolate_bicubic_aligned",
-          lambda k, x: f(k).interpolate(x, size=(11, 4), mode="bicubic", align_corners=True),
+          "T.nn.functional.interpolate(x, size=(11, 4), mode='bicubic', align_corners=True)",
           tol=20.0, special=False, why="as above"),
-    image("interpolate_area", lambda k, x: f(k).interpolate(x, size=(3, 4), mode="area")),
-    line("interpolate_linear", lambda k, x: f(k).interpolate(x, size=9, mode="linear"), tol=8.0),
+    image("interpolate_area", "T.nn.functional.interpolate(x, size=(3, 4), mode='area')"),
+    line("interpolate_linear", "T.nn.functional.interpolate(x, size=9, mode='linear')", tol=8.0),
     volume("interpolate_trilinear",
-           lambda k, x: f(k).interpolate(x, scale_factor=2, mode="trilinear"), tol=8.0),
+           "T.nn.functional.interpolate(x, scale_factor=2, mode='trilinear')", tol=8.0),
     *(
         Row(f"grid_sample_{mode}_{padding}_{align}",
-            lambda k, x, g, mode=mode, padding=padding, align=align: f(k).grid_sample(
-                x, g, mode=mode, padding_mode=padding, align_corners=align),
+            function("T.nn.functional.grid_sample", mode=mode, padding_mode=padding,
+                     align_corners=align),
             ("b c h w", In("b 4 3 2", -1.3, 1.3)), sizes=SMALL, zero=False, special=False,
             half=False, second=False, tol=20.0,
             why="its gradient has steps; torch's float16 and NaN are its kernel's")
