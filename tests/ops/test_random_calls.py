@@ -1,4 +1,4 @@
-"""Random calls of every operation: values, types, shapes and gradients against torch."""
+"""Random calls of every row: values, types, shapes and gradients against torch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_random_calls(number):
 def test_a_wrong_result_is_found(monkeypatch):
     monkeypatch.setattr(krt.Tensor, "exp", lambda x: x.tanh() + 1)
     data = {"dtype": "float32", "shape": [3], "way": "", "data": [0.5, 1.0, 2.0]}
-    case = {"line": "x.exp()", "inputs": {"x": data}, "seed": 1}
+    case = {"row": "unary-exp", "call": "x.exp()", "inputs": [data], "seed": 1, "rank": 1}
     assert run(case).startswith("value: ")
     monkeypatch.undo()
     assert run(case) is None

@@ -1,4 +1,4 @@
-"""One random call of one operation, its value and its gradients, against torch.
+"""One random call of one row, its values and its gradients, against torch.
 
 Truth is torch in float64 on the very numbers that the narrow tensors hold. How far a result may
 be off is counted in units of the last place of its type: a few of them, or a few times what
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
-from support.op_draw import generate, smaller
+from support.op_draw import generate, row_of, smaller
 from support.rounded import LOST, Rounded
 from support.spreads import around_the_mean
+from surface.rows import leaves
 
 import kernelrt as krt
 
@@ -27,28 +28,18 @@ __all__ = ["generate", "run", "smaller"]
 
 #: Units in the last place that a result may be off anyway, and multiples of torch's own error.
 UNITS, TIMES = 6.0, 4.0
+#: The tolerance of a row up to which its op is well-conditioned, and each element exact.
+WELL = 8.0
 #: The share of itself by which each number is moved, on its own, to see how far the rounding of
 #: each goes; what moves by more than SMOOTH has jumped.
 APART, SMOOTH = 2.0**-40, 2.0**-18
 #: How often steps round by chance, and how far results may be from the truth, compared with that.
 SAMPLES, SPREADS = 12, 4.0
+#: Results and gradients.
+Found = tuple[list[Any], list[Any]]
 _DIGITS = {"float64": 52, "float32": 23, "float16": 10, "bfloat16": 7}
 _GREATEST = {name: float(torch.finfo(getattr(torch, name)).max) for name in _DIGITS}
 _LEAST = {name: float(torch.finfo(getattr(torch, name)).smallest_normal) for name in _DIGITS}
-
-
-class _Functions:
-    """``F.f(x)`` and ``T.f``: the function of a library, wherever it has it."""
-
-    def __init__(self, ours: bool) -> None:
-        self._ours = ours
-
-    def __getattr__(self, name: str) -> Any:
-        if not self._ours:
-            return getattr(torch, name, None) or getattr(torch.nn.functional, name)
-        if hasattr(krt, name) and name != "tensor":
-            return getattr(krt, name)
-        return lambda x, *args, **options: getattr(x, name)(*args, **options)
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
@@ -58,18 +49,20 @@ def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
     return x * torch.special.erfc(-x * 0.5**0.5) * 0.5
 
 
-class _Functional(_Functions):
-    """The same, from torch.nn.functional first; `wide` ones are there to be exact."""
+class _Instead:
+    """A module, some of whose names stand for something else."""
 
-    def __init__(self, ours: bool, wide: bool) -> None:
-        super().__init__(ours)
-        self._wide = wide
+    def __init__(self, module: Any, **others: Any) -> None:
+        self.__dict__.update(others)
+        self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        if not self._ours:
-            exact = {"gelu": _gelu}.get(name) if self._wide else None
-            return exact or getattr(torch.nn.functional, name, None) or getattr(torch, name)
-        return lambda x, *args, **options: getattr(x, name)(*args, **options)
+        return getattr(self._module, name)
+
+
+#: torch where it is there to be exact.
+_WIDE: Final = _Instead(torch, nn=_Instead(torch.nn, functional=_Instead(
+    torch.nn.functional, gelu=_gelu)))
 
 
 def _numbers(given: dict[str, Any]) -> np.ndarray:
@@ -83,65 +76,63 @@ def _numbers(given: dict[str, Any]) -> np.ndarray:
     return wide.to(getattr(torch, dtype)).double().reshape(given["shape"]).numpy()
 
 
-#: Lines that torch takes another way than they read, and how they are put to it. A number over x
-#: is the number times 1 / x, which may be infinite for itself. The gradient of x ** y takes 1
-#: from y in the type of y, where the least integer wraps.
-_AS_READ: Final = (
-    (re.compile(r"^(-?[0-9.]+(?:e[-+]?[0-9]+)?) / x$"),
-     r"(torch.tensor(\1) / x).to((1 / x).dtype)"),
-    (re.compile(r"^x \*\* y$"),
-     "x ** (y if y.is_floating_point() or not x.is_floating_point() else y.to(x.dtype))"),
-)  # fmt: skip
-
-
 def _evaluate(
     case: dict[str, Any], ours: bool, wide: bool, shift: int = 0, apart: bool = False
-) -> list[Any]:
-    """The result, and the gradients of the floating inputs, of one library."""
-    names: dict[str, Any] = {"T": _Functions(ours), "F": _Functional(ours, wide), "np": np}
-    leaves = []
-    for name, given in case["inputs"].items():
+) -> Found:
+    """The results, and the gradients of the floating inputs, of one library."""
+    row = row_of(case)
+    operands, sources = [], []
+    for i, (given, spec) in enumerate(zip(case["inputs"], row.specs, strict=True)):
         numbers, dtype = _numbers(given), given["dtype"]
         floating = dtype in _DIGITS
         if ours:
             leaf = _leaf(numbers, dtype)
-            leaf.requires_grad_(floating)
+            leaf.requires_grad_(floating and spec.grad)
         else:
             if shift and floating and not apart:
-                numbers = _moved(numbers, _type(case), shift + 16 * ord(name))
+                numbers = _moved(numbers, _type(case), shift + 16 * i)
             kind = torch.float64 if wide and floating else getattr(torch, dtype)
-            leaf = torch.tensor(numbers).to(kind).requires_grad_(floating)
-        if floating:
-            leaves.append(leaf)
+            leaf = torch.tensor(numbers).to(kind).requires_grad_(floating and spec.grad)
+        if leaf.requires_grad:
+            sources.append(leaf)
         value = eval(f"leaf{given['way']}", {"leaf": leaf})  # noqa: S307 - of our own
         if apart and floating:  # here each element counts, those of an expanded tensor, too
-            rng = np.random.default_rng(shift + 16 * ord(name))
+            rng = np.random.default_rng(shift + 16 * i)
             value = value * torch.tensor(1 + APART * rng.choice([-1, 1], tuple(value.shape)))
         # torch's batch norm takes the elements beside a strided weight for its own.
-        names[name] = value if ours else value.contiguous()
-    line = case["line"]
-    if not ours:
-        names["torch"] = torch
-        for read, put in _AS_READ:
-            line = read.sub(put, line)
+        operands.append(value if ours else value.contiguous())
     with around_the_mean() if wide else contextlib.nullcontext():
-        out = eval(line, names)  # noqa: S307 - of our own
-    results = [out]
-    if _is_float(out) and out.requires_grad and leaves:
-        weights = np.random.default_rng(case["seed"]).integers(-8, 9, tuple(out.shape)) / 8
-        if shift and not apart:
-            weights = _moved(weights, _type(case), -shift & 0xFF)
-        if ours:
-            found = krt.grad(out, leaves, krt.tensor(weights).cast(out.dtype))
-        else:
-            found = torch.autograd.grad(
-                out, leaves, torch.tensor(weights).to(out.dtype), allow_unused=True,
-                materialize_grads=True,
-            )  # fmt: skip
-        results += list(found)
+        library = krt if ours else _WIDE if wide else torch
+        found = (row.call if ours else row.peer)(library, *operands)
+    outputs = [x for x in leaves(found) if isinstance(x, krt.Tensor | torch.Tensor)]
+    graded = [x for x in outputs if row.grad and _is_float(x) and x.requires_grad]
+    gradients: list[Any] = []
+    if graded and sources:
+        weights = []
+        for n, out in enumerate(graded):
+            drawn = np.random.default_rng([case["seed"], n]).integers(-8, 9, tuple(out.shape)) / 8
+            weights.append(_moved(drawn, _type(case), -shift & 0xFF) if shift and not apart
+                           else drawn)  # fmt: skip
+        gradients = (_gradients if ours else _torch_gradients)(graded, sources, weights)
     if ours:
-        krt.realize(*results)
-    return results
+        krt.realize(*outputs, *gradients)
+    return outputs, gradients
+
+
+def _gradients(outputs: list[Any], sources: list[Any], weights: list[np.ndarray]) -> list[Any]:
+    if len(outputs) == 1:
+        return list(krt.grad(outputs[0], sources, krt.tensor(weights[0]).cast(outputs[0].dtype)))
+    total = sum((x * krt.tensor(w).cast(x.dtype)).sum().double()
+                for x, w in zip(outputs, weights, strict=True))  # fmt: skip
+    return list(krt.grad(total, sources))
+
+
+def _torch_gradients(
+    outputs: list[Any], sources: list[Any], weights: list[np.ndarray]
+) -> list[Any]:
+    cotangents = [torch.tensor(w).to(x.dtype) for x, w in zip(outputs, weights, strict=True)]
+    return list(torch.autograd.grad(
+        outputs, sources, cotangents, allow_unused=True, materialize_grads=True))
 
 
 def _leaf(numbers: np.ndarray, dtype: str) -> krt.Tensor:
@@ -152,7 +143,7 @@ def _leaf(numbers: np.ndarray, dtype: str) -> krt.Tensor:
 
 
 def _type(case: dict[str, Any]) -> str:
-    return next(g["dtype"] for g in case["inputs"].values() if g["dtype"] in _DIGITS)
+    return next(g["dtype"] for g in case["inputs"] if g["dtype"] in _DIGITS)
 
 
 def _moved(numbers: np.ndarray, dtype: str, seed: int) -> np.ndarray:
@@ -166,6 +157,10 @@ def _moved(numbers: np.ndarray, dtype: str, seed: int) -> np.ndarray:
 
 def _is_float(out: Any) -> bool:
     return out.dtype.is_floating_point if isinstance(out, torch.Tensor) else out.dtype.is_float
+
+
+def _all(found: Found) -> list[Any]:
+    return [*found[0], *found[1]]
 
 
 def _array(out: Any) -> np.ndarray:
@@ -196,25 +191,27 @@ def _run(case: dict[str, Any], compared: Callable[[], None]) -> str | None:
         if typed is None or _refused(case, error):
             return None
         # Transposed convolutions: torch refuses empty results of one axis, and gives those of more.
-        if typed[0].numel() == 0 and "nothing is left" in str(error):
+        if typed[0][0].numel() == 0 and "nothing is left" in str(error):
             return None
         return f"refused: {type(error).__name__}: {error}"
-    if typed is None:
+    if typed is None or not typed[0]:
         return None
     compared()
-    name = str(typed[0].dtype).removeprefix("torch.")
-    if got[0].dtype.name != name:
-        return f"dtype: {got[0].dtype.name}, torch has {name}"
-    if tuple(got[0].shape) != tuple(typed[0].shape):
-        return f"shape: {tuple(got[0].shape)}, torch has {tuple(typed[0].shape)}"
-    if len(got) != len(typed):
-        return f"gradient: {len(got) - 1} of {len(typed) - 1}"
-    if not _is_float(typed[0]):
-        if _wraps(case):
-            return None
-        a, b = _array(got[0]), _array(typed[0])
-        bad = a != b
-        return f"value: {a[bad][:3]} expected {b[bad][:3]}" if bad.any() else None
+    if len(got[0]) != len(typed[0]):
+        return f"results: {len(got[0])}, torch has {len(typed[0])}"
+    if typed[1] and not got[1]:
+        return "no gradients, torch has some"
+    for n, (g, p) in enumerate(zip(got[0], typed[0], strict=True)):
+        name = str(p.dtype).removeprefix("torch.")
+        if g.dtype.name != name:
+            return f"dtype of result {n}: {g.dtype.name}, torch has {name}"
+        if tuple(g.shape) != tuple(p.shape):
+            return f"shape of result {n}: {tuple(g.shape)}, torch has {tuple(p.shape)}"
+        if not _is_float(p) and not _wraps(case):
+            a, b = _array(g), _array(p)
+            bad = a != b
+            if bad.any():
+                return f"value: {a[bad][:3]} expected {b[bad][:3]}"
     torch.set_default_dtype(torch.float64)
     try:
         truth = _evaluate(case, ours=False, wide=True)
@@ -235,29 +232,37 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
 
 def _wraps(case: dict[str, Any]) -> bool:
     """Whether torch takes another number for one that the type has not."""
-    unsigned = any(given["dtype"] == "uint8" for given in case["inputs"].values())
+    unsigned = any(given["dtype"] == "uint8" for given in case["inputs"])
     comparison = re.search(
-        r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)|(clamp|clip|imum)\(.*-\d", case["line"]
+        r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)|(clamp|clip|imum)\(.*-\d", case["call"]
     )
     return unsigned and comparison is not None
 
 
-def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[Any]) -> str | None:
+def _close(case: dict[str, Any], got: Found, typed: Found, truth: Found) -> str | None:
+    row = row_of(case)
+    loose = row.tol if row.tol > WELL else 0.0
+    sources = [given for given, spec in zip(case["inputs"], row.specs, strict=True)
+               if given["dtype"] in _DIGITS and spec.grad]  # fmt: skip
     moved: list[list[Any]] = []
     grown: list[list[Any]] = []
     rough: list[list[Any]] = []
     lowered: list[Any] = []
     less: list[Any] = []
-    for number, (g, p, t) in enumerate(zip(got, typed, truth, strict=True)):
+    outputs = len(got[0])
+    for number, (g, p, t) in enumerate(zip(_all(got), _all(typed), _all(truth), strict=False)):
+        if not _is_float(p):
+            continue
         dtype = g.dtype.name
         value, peer, exact = _array(g), _array(p), _array(t)
-        bad = _beyond(value, peer, exact, dtype, None)
-        if bad.any() and any(v["dtype"] in _DIGITS for v in case["inputs"].values()):
+        bad = _beyond(value, peer, exact, dtype, None, loose)
+        if bad.any() and any(v["dtype"] in _DIGITS for v in case["inputs"]):
             moved = moved or [
-                _evaluate(case, ours=False, wide=True, shift=s) for s in range(1, 13)
+                _all(_evaluate(case, ours=False, wide=True, shift=s)) for s in range(1, 13)
             ]
             grown = grown or [
-                _evaluate(case, ours=False, wide=True, shift=s, apart=True) for s in (1, 2, 3, 4)
+                _all(_evaluate(case, ours=False, wide=True, shift=s, apart=True))
+                for s in (1, 2, 3, 4)
             ]
             with np.errstate(all="ignore"):
                 reach = np.max([np.abs(_array(m[number]) - exact) for m in moved], 0)
@@ -265,8 +270,8 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
             # What moves by more has jumped, which is no rounding.
             slope = np.where(slope < SMOOTH * np.maximum(np.abs(exact), 1), slope, 0) / APART
             reach = reach + slope * 2.0 ** -max(_DIGITS[dtype], _DIGITS["float32"])
-            bad = _beyond(value, peer, exact, dtype, reach)
-        adds = number or _ADDING.search(case["line"])
+            bad = _beyond(value, peer, exact, dtype, reach, loose)
+        adds = number >= outputs or _ADDING.search(case["call"])
         if bad.any() and adds and _overflows(case, dtype):
             # Which infinity comes first, or NaN of both, depends on the order of the sum; and
             # what is left of numbers that are nearly infinite may have been it on the way.
@@ -274,19 +279,19 @@ def _close(case: dict[str, Any], got: list[Any], typed: list[Any], truth: list[A
             bad &= np.isfinite(value) | (np.isfinite(exact) & ~near)
             # No type is wider than float64, where a product on the way may have been infinite.
             if dtype == "float64":
-                lowered = lowered or _evaluate(_lowered(case), ours=False, wide=True)
+                lowered = lowered or _all(_evaluate(_lowered(case), ours=False, wide=True))
                 bad &= np.isfinite(exact) | ~np.isfinite(_array(lowered[number]))
             # Terms that are nearly infinite may leave nothing, and have been it on the way.
             if (bad & np.isfinite(exact) & ~np.isfinite(value)).any():
-                less = less or _evaluate(_lowered(case), ours=True, wide=False)
+                less = less or _all(_evaluate(_lowered(case), ours=True, wide=False))
                 bad &= ~np.isfinite(exact) | ~np.isfinite(_array(less[number]))
-        if number:
-            bad &= ~_undefined(case, number, bad.shape)
+        if number >= outputs:  # no gradient of NaN is right or wrong
+            bad &= ~np.isnan(_numbers(sources[number - outputs])).reshape(bad.shape)
         if bad.any():
             rough = rough or _rounded(case)
             bad &= ~_within([_array(r[number]) for r in rough], value, exact, _narrowest(case))
         if bad.any():
-            what = "value" if number == 0 else f"gradient {number}"
+            what = "value" if number < outputs else f"gradient {number - outputs}"
             at = np.argwhere(bad)[0].tolist()
             return (
                 f"{what}: {value[bad][:3]} expected {exact[bad][:3]}, torch has {peer[bad][:3]} in "
@@ -300,12 +305,12 @@ def _rounded(case: dict[str, Any]) -> list[list[Any]]:
     found = []
     for seed in range(SAMPLES):
         with Rounded(_narrowest(case), seed):
-            found.append(_evaluate(case, ours=False, wide=True))
+            found.append(_all(_evaluate(case, ours=False, wide=True)))
     return found
 
 
 def _narrowest(case: dict[str, Any]) -> str:
-    kinds = {g["dtype"] for g in case["inputs"].values()} & set(_DIGITS)
+    kinds = {g["dtype"] for g in case["inputs"]} & set(_DIGITS)
     return min(kinds or {"float32"}, key=_DIGITS.__getitem__)
 
 
@@ -326,12 +331,6 @@ def _within(
     return near | alike
 
 
-def _undefined(case: dict[str, Any], number: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Where an input is NaN, which has no gradient that could be right or wrong."""
-    given = [v for v in case["inputs"].values() if v["dtype"] in _DIGITS][number - 1]
-    return np.isnan(_numbers(given)).reshape(shape)
-
-
 #: Lines whose results are sums; gradients are sums wherever something is used twice.
 _ADDING: Final = re.compile(
     r"sum|mean|var|std|norm|@|matmul|dot|linear|conv|pool|loss|entropy|softmax|scatter|lerp|add"
@@ -340,27 +339,28 @@ _ADDING: Final = re.compile(
 
 def _lowered(case: dict[str, Any]) -> dict[str, Any]:
     """The case with smaller numbers where they are nearly infinite."""
-    inputs = {}
-    for name, given in case["inputs"].items():
+    inputs = []
+    for given in case["inputs"]:
         data = given["data"]
         if given["dtype"] in _GREATEST:
             most = _GREATEST[given["dtype"]] / 64
             data = [v if abs(float(v)) <= most else float(v) * 2.0**-12 for v in data]
-        inputs[name] = {**given, "data": data}
+        inputs.append({**given, "data": data})
     return {**case, "inputs": inputs}
 
 
 def _overflows(case: dict[str, Any], dtype: str) -> bool:
     """Whether sums of a few of a case's numbers are infinite."""
-    numbers = [_numbers(v).ravel() for v in case["inputs"].values() if v["dtype"] in _DIGITS]
+    numbers = [_numbers(v).ravel() for v in case["inputs"] if v["dtype"] in _DIGITS]
     with np.errstate(all="ignore"):
         sizes = np.abs(np.concatenate(numbers)) if numbers else np.zeros(0)
     return bool((np.isfinite(sizes) & (sizes > _GREATEST[dtype] / 8)).any())
 
 
 def _beyond(
-    value: np.ndarray, peer: np.ndarray, exact: np.ndarray, dtype: str, reach: np.ndarray | None
-) -> np.ndarray:
+    value: np.ndarray, peer: np.ndarray, exact: np.ndarray, dtype: str, reach: np.ndarray | None,
+    loose: float,
+) -> np.ndarray:  # fmt: skip
     """Where `value` is too far from `exact`."""
     unit, top, least = 2.0 ** -_DIGITS[dtype], _GREATEST[dtype], _LEAST[dtype]
     with np.errstate(all="ignore"):
@@ -374,6 +374,9 @@ def _beyond(
             # What torch is off anywhere, relative to the result there, it may be off elsewhere.
             share = np.max(np.where(finite & (size > least), error / size, 0), initial=0)
             allowed = allowed + TIMES * share * size
+            # An ill-conditioned op is as exact as the greatest of its numbers.
+            scale = np.sqrt(np.mean(np.where(finite & np.isfinite(exact), exact, 0) ** 2))
+            allowed = allowed + loose * unit * scale
         if reach is not None:
             allowed = allowed + 8 * np.where(np.isnan(reach), 0, reach)
         if dtype in ("float32", "float64"):  # whose exp is 0 where it is below the normal numbers

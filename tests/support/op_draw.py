@@ -1,17 +1,18 @@
-"""Random calls of the operations in op_table.py: shapes, layouts, elements, arguments."""
+"""Random calls of the rows of `tests/surface/tables`: sizes, layouts, types, elements, words."""
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from support.op_table import ROWS
+from surface import rows
+from surface.rows import Bool, In, Index
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from support.op_table import Row
+    from surface.rows import Row
 
 Rng = np.random.Generator
 Shape = tuple[int, ...]
@@ -20,195 +21,104 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16")
 #: Sizes of axes: none, one, few, a vector and one more, a tile and one more.
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33, 65)
-SCALARS = ("2", "-1", "0.1", "3", "0.5", "-2.5", "1e4", "7", "0", "1", "float('inf')", "1e-6",
-           "100", "np.float32(1.5)", "np.int64(3)", "np.float64(0.3)", "-0.0")  # fmt: skip
 LAYOUTS = ("plain", "plain", "plain", "permuted", "flipped", "sliced", "stepped", "expanded")
+#: Elements of an operand, and what all sizes of a call multiplied are at most.
+MOST, WORK = 20_000, 1_000_000
 
 
 def generate(rng: Rng) -> dict[str, Any]:
-    """A case: a line of Python, and what its names stand for."""
+    """A case: the name of a row, its call, and what the operands are made of."""
+    names = drawn()
     while True:
-        row = ROWS[rng.integers(len(ROWS))]
-        case = _case(row, rng)
+        case = of_row(names[int(rng.integers(len(names)))], rng)
         if case is not None:
             return case
+
+
+@functools.cache
+def drawn() -> tuple[str, ...]:
+    """The names of the rows that are drawn."""
+    return tuple(by_name())
+
+
+@functools.cache
+def by_name() -> dict[str, Row]:
+    """Rows by the name of their table and their own."""
+    return {f"{table}-{row.name}": row for table, row in rows.templates()}
+
+
+def row_of(case: dict[str, Any]) -> Row:
+    """The row of a case, with its words and axes."""
+    row = by_name()[case["row"]]
+    return rows.settled(row, np.random.default_rng(case["seed"]), case["rank"], spread=True)
 
 
 def _pick(rng: Rng, items: Any) -> Any:
     return items[int(rng.integers(len(items)))]
 
 
-def _case(row: Row, rng: Rng) -> dict[str, Any] | None:
-    kind = _pick(rng, row.types)
-    types = {"f": FLOATS, "n": FLOATS[::2], "i": INTEGERS, "b": ("bool",)}[kind]
-    dtype = types[min(int(rng.geometric(0.4)) - 1, len(types) - 1)]
-    shapes = _SHAPES[row.shapes](rng)
-    if sum(int(np.prod(s)) for s in shapes.values()) > 20000:
-        return None
-    inputs = {}
-    for name, shape in shapes.items():
-        own = {"i": "int64", "m": "bool"}.get(name, dtype)
-        if name in "yz" and row.shapes == "pair" and rng.integers(8) == 0:
-            own = _pick(rng, types if rng.integers(2) else (*FLOATS, *INTEGERS))
-        limit = _index_limit(row, shapes, name)
-        inputs[name] = _input(shape, own, row.values, limit, rng)
-    rank = len(shapes["x"]) if "x" in shapes else 1
-    axis = int(rng.integers(-rank, rank)) if rank else 0
-    other = int(rng.integers(-rank, rank)) if rank else 0
-    several = sorted({axis % rank, other % rank}) if rank else [0]
-    if row.shapes == "gather":
-        axis = 1
-    words = {
-        "d": axis, "e": other, "u": int(rng.integers(-rank - 1, rank + 1)),
-        "ds": _pick(rng, (str(axis), str(tuple(several)), "None")),
-        "k": bool(rng.integers(2)), "o": int(rng.integers(0, 2)), "s": int(rng.integers(-2, 3)),
-        "c": _pick(rng, SCALARS), "r": repr(_pick(rng, ("mean", "sum", "none"))),
-        "n": int(rng.integers(1, 4)), "t": int(rng.integers(1, 4)), "p": int(rng.integers(0, 3)),
-        "q": int(rng.integers(1, 3)),
+def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
+    """A case of one row; None where it would be too large, or too small for its indices."""
+    case: dict[str, Any] = {
+        "row": name, "seed": int(rng.integers(2**31)), "rank": int(rng.integers(0, 5)),
     }  # fmt: skip
-    if "dtype=" in row.line and words["ds"] == "None":
-        words["ds"] = str(axis)
-    return {"line": row.line.format(**words), "inputs": inputs, "seed": int(rng.integers(2**31))}
+    written, row = by_name()[name], row_of(case)
+    of = _sizes(row, rng)
+    shapes = [rows.shape(spec, of) for spec in row.specs]
+    if sum(map(math.prod, shapes)) > MOST or math.prod(max(n, 1) for n in of.values()) > WORK:
+        return None
+    if not all(rows.fits(spec, of) for spec in row.specs):
+        return None
+    dtype = _dtype(row, rng)
+    inputs = []
+    for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
+        own = "bool" if isinstance(spec, Bool) else "int64" if isinstance(spec, Index) else dtype
+        if isinstance(spec, In) and i and written.specs[i].shape == "..." and rng.integers(8) == 0:
+            kinds = {"float": FLOATS, "bfloat": FLOATS, "bool": ("bool",)}
+            like = kinds.get(dtype.rstrip("0123456789"), INTEGERS)
+            own = _pick(rng, like if rng.integers(2) else (*FLOATS, *INTEGERS))
+        inputs.append(_input(row, spec, shape, own, of, rng))
+    call = row.op if isinstance(row.op, str) else name
+    return {**case, "call": call, "inputs": inputs}
 
 
-def _index_limit(row: Row, shapes: dict[str, Shape], name: str) -> int:
-    if name != "i":
-        return 0
-    if row.shapes == "labels":
-        return shapes["x"][1]
-    return shapes["x"][1 if row.shapes == "gather" else 0] if "x" in shapes else 7
+def _dtype(row: Row, rng: Rng) -> str:
+    kind = _pick(rng, row.kinds or ("fi" if row.ints else "f"))
+    narrow = row.half and row.values != "apart"
+    kind = "n" if kind == "f" and row.tol64 > 1 else kind  # torch has the digits of float32
+    types = {
+        "f": FLOATS if narrow else FLOATS[:2], "n": FLOATS[::2] if narrow else FLOATS[:1],
+        "i": INTEGERS, "b": ("bool",),
+    }[kind]  # fmt: skip
+    return str(types[min(int(rng.geometric(0.4)) - 1, len(types) - 1)])
 
 
-# ---- shapes
-
-
-def _any(rng: Rng, least: int = 0, *, zero: bool = True, ranks: tuple[int, int] = (0, 5)) -> Shape:
-    rank = int(rng.integers(max(least, ranks[0]), ranks[1]))
-    sizes = SIZES if zero and rng.integers(4) == 0 else SIZES[1:]
-    small = sizes[:8] if rank > 2 else sizes
-    return tuple(_pick(rng, small) for _ in range(rank))
-
-
-def _broadcast(shape: Shape, rng: Rng) -> Shape:
-    """A shape that broadcasts with `shape`."""
-    out = [1 if rng.integers(4) == 0 else d for d in shape]
-    return tuple(out[int(rng.integers(0, len(out) + 1)) :] if rng.integers(3) == 0 else out)
-
-
-def _size(rng: Rng) -> int:
-    return int(_pick(rng, SIZES[1:])) if rng.integers(16) else 0
-
-
-def _upto(rng: Rng, most: int, count: int, *, zero: bool = True) -> Shape:
-    none = [zero and rng.integers(32) == 0 for _ in range(count)]
-    return tuple(0 if empty else int(rng.integers(1, most)) for empty in none)
-
-
-def _pair(rng: Rng) -> dict[str, Shape]:
-    x = _any(rng)
-    y = _broadcast(x, rng)
-    return {"x": x, "y": y} if rng.integers(2) else {"x": y, "y": x}
-
-
-def _masked(rng: Rng) -> dict[str, Shape]:
-    x = _any(rng)
-    return {"x": x, "y": _broadcast(x, rng), "m": x}
-
-
-def _product(rng: Rng) -> dict[str, Shape]:
-    k, lead = _size(rng), _upto(rng, 4, int(rng.integers(3)))
-    left = _pick(rng, ((k,), (_size(rng), k), (*lead, _size(rng), k)))
-    right = _pick(rng, ((k,), (k, _size(rng)), (*_broadcast(lead, rng), k, _size(rng))))
-    return {"x": left, "y": right}
-
-
-def _matrices(rng: Rng, lead: Shape) -> dict[str, Shape]:
-    m, k, n = _size(rng), _size(rng), _size(rng)
-    return {"x": (*lead, m, k), "y": (*lead, k, n)}
-
-
-def _linear(rng: Rng) -> dict[str, Shape]:
-    k, n = _size(rng), _size(rng)
-    return {"x": (*_any(rng, ranks=(0, 3)), k), "y": (n, k), "z": (n,)}
-
-
-def _conv(rng: Rng, rank: int) -> dict[str, Shape]:
-    # Of nothing, torch gives convolutions the wrong shape.
-    batch, channels, out = _upto(rng, 5, 3, zero=False)
-    return {"x": (batch, channels, *_upto(rng, (34, 10, 6)[rank - 1], rank, zero=False)),
-            "y": (out, channels, *_upto(rng, (5, 5, 3)[rank - 1], rank, zero=False)),
-            "z": (out,)}  # fmt: skip
-
-
-def _transposed(rng: Rng, rank: int) -> dict[str, Shape]:
-    batch, channels, out = _upto(rng, 5, 3, zero=False)
-    return {"x": (batch, channels, *_upto(rng, (20, 8, 4)[rank - 1], rank, zero=False)),
-            "y": (channels, out, *_upto(rng, (5, 5, 3)[rank - 1], rank, zero=False)),
-            "z": (out,)}  # fmt: skip
-
-
-def _norm(rng: Rng) -> dict[str, Shape]:
-    n = _size(rng)
-    return {"x": (*_any(rng, ranks=(0, 3)), n), "y": (n,), "z": (n,)}
-
-
-def _group(rng: Rng) -> dict[str, Shape]:
-    # Of nothing, torch has gradients that are no numbers, where there is nothing to add up.
-    rest = _upto(rng, 6, int(rng.integers(3)), zero=False)
-    return {"x": (int(rng.integers(2, 6)), 4, *rest), "y": (4,), "z": (4,)}
-
-
-def _labels(rng: Rng) -> dict[str, Shape]:
-    (batch,), rest = _upto(rng, 5, 1), _upto(rng, 5, int(rng.integers(3)))
-    classes = int(_pick(rng, (1, 2, 3, 10, 17)))
-    return {"x": (batch, classes, *rest), "y": (classes,), "i": (batch, *rest)}
-
-
-def _gather(rng: Rng) -> dict[str, Shape]:
-    x = (_size(rng), _size(rng))
-    i = (min(x[0], _size(rng)), _size(rng))
-    return {"x": x, "y": i, "i": i}
-
-
-_SHAPES: dict[str, Callable[[Rng], dict[str, Shape]]] = {
-    "any": lambda rng: {"x": _any(rng)},
-    "full": lambda rng: {"x": _any(rng, zero=False)},
-    "full1": lambda rng: {"x": _any(rng, 1, zero=False)},
-    "pair": _pair,
-    "masked": _masked,
-    "same": lambda rng: dict.fromkeys("xy", _any(rng, 1)),
-    "matrix": lambda rng: {"x": _any(rng, 2)},
-    "line": lambda rng: {"x": (_size(rng),), "y": (_size(rng),)},
-    "product": _product,
-    "mm": lambda rng: _matrices(rng, ()),
-    "bmm": lambda rng: _matrices(rng, _upto(rng, 5, 1)),
-    "linear": _linear,
-    "conv1": lambda rng: _conv(rng, 1),
-    "conv2": lambda rng: _conv(rng, 2),
-    "conv3": lambda rng: _conv(rng, 3),
-    "transposed3": lambda rng: _transposed(rng, 3),
-    "transposed1": lambda rng: _transposed(rng, 1),
-    "transposed2": lambda rng: _transposed(rng, 2),
-    "pool1": lambda rng: {"x": (*_upto(rng, 5, 2), _size(rng))},
-    "pool2": lambda rng: {"x": (*_upto(rng, 5, 2), *_upto(rng, 10, 2))},
-    "norm": _norm,
-    "group": _group,
-    "labels": _labels,
-    "rows": lambda rng: {
-        "x": (_size(rng), _size(rng)), "i": _pick(rng, ((), (1,), (3,), (2, 4), (9,))),
-    },
-    "gather": _gather,
-}  # fmt: skip
+def _sizes(row: Row, rng: Rng) -> dict[str, int]:
+    """A size for each letter: any, or from 2 on where the grid leaves out less."""
+    names = rows.letters(row)
+    empty = names if row.zero is True else (row.zero or "").split()
+    most = min(row.most, 65 if len(names) < 3 else 17 if len(names) < 4 else 7)
+    zero = rng.integers(4) == 0
+    found = {}
+    for name in names:
+        if name in row.sizes and name not in empty:
+            found[name] = row.sizes[name]
+        else:
+            least = 0 if zero and name in empty else 1 if name in empty or not row.grid else 2
+            found[name] = int(_pick(rng, [n for n in SIZES if least <= n <= most]))
+    return found
 
 
 # ---- layouts and elements
 
 
-def _input(shape: Shape, dtype: str, values: str, limit: int, rng: Rng) -> dict[str, Any]:
-    """What a tensor is made of: the elements of a base, and the way from there as text."""
+def _input(
+    row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng
+) -> dict[str, Any]:
+    """The elements of a base, and as text how the operand is made of it."""
     layout, rank = _pick(rng, LAYOUTS), len(shape)
     base, way = shape, ""
-    if not rank or 0 in shape:
+    if not rank or 0 in shape or not row.transposed or getattr(spec, "distinct", False):
         layout = "plain"
     if layout == "permuted" and rank > 1:
         order = [int(a) for a in rng.permutation(rank)]
@@ -226,8 +136,10 @@ def _input(shape: Shape, dtype: str, values: str, limit: int, rng: Rng) -> dict[
         axis = int(rng.integers(rank))
         base = tuple(1 if a == axis else d for a, d in enumerate(shape))
         way = f".expand({', '.join(map(str, shape))})"
-    count = int(np.prod(base))
-    data = _elements(count, dtype, values, limit, rng)
+    if isinstance(spec, Index):
+        data = rows.indices(rng, spec, base, of).ravel().tolist()
+    else:
+        data = _elements(math.prod(base), dtype, row.values, spec, rng)
     return {"dtype": dtype, "shape": list(base), "way": way, "data": data}
 
 
@@ -239,13 +151,16 @@ _SPECIAL = {
 }
 
 
-def _elements(count: int, dtype: str, values: str, limit: int, rng: Rng) -> list[Any]:
-    if limit:
-        return [int(v) for v in rng.integers(0, limit, count)]
+def _elements(count: int, dtype: str, values: str, spec: In | Bool, rng: Rng) -> list[Any]:
     if dtype == "bool":
         return [bool(v) for v in rng.integers(0, 2, count)]
+    low, high = (spec.low, spec.high) if isinstance(spec, In) else (-2.0, 2.0)
     if not dtype.startswith(("float", "bfloat")):
-        return _integers(count, dtype, values, rng)
+        return _integers(count, dtype, values, (low, high), rng)
+    if values == "unit" and (low, high) != (-2.0, 2.0):
+        return [float(v) for v in rng.uniform(low, high, count)]
+    if values == "apart":
+        return [float(v) for v in (rng.permutation(count) - count // 2) / 8]
     mood = int(rng.integers(6))
     if values == "ties" or mood == 0:
         out = rng.integers(-2, 3, count).astype(float) * 0.5
@@ -264,8 +179,13 @@ def _elements(count: int, dtype: str, values: str, limit: int, rng: Rng) -> list
     return texts
 
 
-def _integers(count: int, dtype: str, values: str, rng: Rng) -> list[int]:
+def _integers(
+    count: int, dtype: str, values: str, interval: tuple[float, float], rng: Rng
+) -> list[int]:
     info = np.iinfo(dtype)
+    if values == "unit" and interval != (-2.0, 2.0):
+        least = max(math.ceil(interval[0]), info.min)
+        return [int(v) for v in rng.integers(least, max(math.floor(interval[1]), least) + 1, count)]
     if values == "shift":
         return [int(v) for v in rng.integers(0, info.bits, count)]
     low, high = (max(info.min, -9), 9) if values == "unit" or rng.integers(2) else (
@@ -278,17 +198,18 @@ def _integers(count: int, dtype: str, values: str, rng: Rng) -> list[int]:
 
 def smaller(case: dict[str, Any]) -> Any:
     """Cases with simpler elements, layouts or types."""
-    for name, given in case["inputs"].items():
+    for i, given in enumerate(case["inputs"]):
         def with_input(**changed: Any) -> dict[str, Any]:
-            return {**case, "inputs": {**case["inputs"], name: {**given, **changed}}}  # noqa: B023
+            inputs = [{**given, **changed} if k == i else v  # noqa: B023
+                      for k, v in enumerate(case["inputs"])]
+            return {**case, "inputs": inputs}
 
         if given["way"] and ".expand" not in given["way"]:
             yield with_input(way="")
         for axis, size in itertools.product(range(len(given["shape"])), (1, 2)):
             if given["shape"][axis] > size:
                 shape = [size if a == axis else d for a, d in enumerate(given["shape"])]
-                yield with_input(shape=shape, data=given["data"][: int(np.prod(shape))])
+                yield with_input(shape=shape, data=given["data"][: math.prod(shape)])
         plain = [1.0] * len(given["data"])
         if given["dtype"].startswith("float") and given["data"] != plain:
             yield with_input(data=plain)
-

@@ -22,8 +22,9 @@ _METHODS = {False: torch.Tensor.var, True: torch.Tensor.std}
 
 def _spread(
     x: torch.Tensor, root: bool, *axes: Any, correction: int = 1, keepdim: bool = False,
-    unbiased: bool | None = None,
+    unbiased: bool | None = None, dim: Any = None,
 ) -> torch.Tensor:  # fmt: skip
+    axes = axes or ((dim,) if dim is not None else ())
     *axes, unbiased = (*axes, unbiased) if not axes or not isinstance(axes[-1], bool) else axes
     correction = correction if unbiased is None else int(unbiased)
     whole = not axes or axes[0] is None or axes[0] == ()

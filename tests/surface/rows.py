@@ -13,8 +13,8 @@ needs one row:
 
 The call is text which means the same to kernelrt and to torch: `T` is the library, ``F.f(x)`` the
 activation, loss or layer called f, and single letters are the operands in the order in which they
-appear. Letters of shapes are sizes. ``...`` stands for any number of axes; those of several
-operands broadcast. :data:`WORDS` lists the words in braces, which stand for drawn arguments.
+appear. Letters of shapes are sizes. ``...`` stands for any number of axes; operands that have
+no others broadcast. :data:`WORDS` lists the words in braces, which stand for drawn arguments.
 
 The rows serve
 
@@ -177,11 +177,12 @@ class Row:
     grid : bool
         Whether the grid takes it; not if other rows say what its words stand for.
     kinds : str
-        The types of random calls: f(loats), i(ntegers), b(ools); "f", or "fi" if `ints`, if empty.
+        The types of random calls: f(loats), n (floats but float64, where torch has few digits),
+        i(ntegers), b(ools); "f", or "fi" if `ints`, if empty.
     values : str
         What random calls draw numbers from: "unit" (of size one, and within the intervals), "ties"
-        (few, many of them equal), "any" (of any size, infinities and NaN among them), "nonzero",
-        or "shift" (integers less than the width of their type).
+        (few, many of them equal), "apart" (all different), "any" (of any size, infinities and NaN
+        among them), "nonzero", or "shift" (integers less than the width of their type).
     most : int
         The greatest size that random calls draw.
     """
@@ -356,7 +357,7 @@ WORDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
 def settled(row: Row, rng: np.random.Generator, rank: int = RANK, spread: bool = False) -> Row:
     """A row without words and without ``...``, which stands for `rank` axes.
 
-    If `spread`, some of these axes are 1, or are not there, in some of several operands.
+    If `spread`, some of these axes are 1 or are not there, in operands that have no others.
     """
     if isinstance(row.op, str) and (WORD.search(row.op) or "..." in repr(row.shapes)):
         shapes = tuple(_with_axes(spec, rng, rank, spread) for spec in row.shapes)
@@ -376,7 +377,7 @@ def _with_axes(spec: Spec, rng: np.random.Generator, rank: int, spread: bool) ->
     if "..." not in shape:
         return spec
     axes = list(AXES[:rank])
-    if spread and rng.integers(2):
+    if spread and shape == "..." and rng.integers(2):
         axes = ["1" if rng.integers(4) == 0 else axis for axis in axes]
         axes = axes[rng.integers(rank + 1) :] if rng.integers(3) == 0 else axes
     shape = shape.replace("...", " ".join(axes)).strip()
@@ -407,16 +408,25 @@ def draw(row: Row, of: Mapping[str, int], seed: int = 0) -> list[Array]:
 
 
 def _operand(rng: np.random.Generator, spec: In | Index | Bool, of: Mapping[str, int]) -> Array:
-    shape = tuple(_size(word, of) for word in spec.shape.split())
     if isinstance(spec, Bool):
-        return np.asarray(rng.random(shape) < 0.5)
+        return np.asarray(rng.random(shape(spec, of)) < 0.5)
     if isinstance(spec, Index):
-        return _indices(rng, spec, shape, _size(spec.below, of))
+        return indices(rng, spec, shape(spec, of), of)
     # Numbers of float32: the same in both types, and hence the results comparable.
-    return np.asarray(rng.uniform(spec.low, spec.high, shape), np.float32).astype(np.float64)
+    drawn = rng.uniform(spec.low, spec.high, shape(spec, of))
+    return np.asarray(drawn, np.float32).astype(np.float64)
 
 
-def _indices(rng: np.random.Generator, spec: Index, shape: tuple[int, ...], below: int) -> Array:
+def shape(spec: In | Index | Bool, of: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of an operand."""
+    return tuple(_size(word, of) for word in spec.shape.split())
+
+
+def indices(
+    rng: np.random.Generator, spec: Index, shape: tuple[int, ...], of: Mapping[str, int]
+) -> Array:
+    """Integers of a shape."""
+    below = _size(spec.below, of)
     if below <= spec.low:
         return np.zeros(shape, np.int64)  # there is none to point at
     if not spec.distinct:
@@ -424,6 +434,13 @@ def _indices(rng: np.random.Generator, spec: Index, shape: tuple[int, ...], belo
     lines = math.prod(shape[:-1])
     of_line = [rng.permutation(np.arange(spec.low, below))[: shape[-1]] for _ in range(lines)]
     return np.array(of_line, np.int64).reshape(shape)
+
+
+def fits(spec: In | Index | Bool, of: Mapping[str, int]) -> bool:
+    """Whether there are as many different integers as an operand has."""
+    if not isinstance(spec, Index) or not spec.distinct:
+        return True
+    return shape(spec, of)[-1] <= _size(spec.below, of) - spec.low
 
 
 def _size(word: str, of: Mapping[str, int]) -> int:

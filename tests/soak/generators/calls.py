@@ -20,8 +20,8 @@ def run(case: dict[str, Any]) -> str | None:
 
 
 def key(case: dict[str, Any]) -> str:
-    """Calls of one line with one type fail for one cause, most likely."""
-    return case["line"] + " ".join(v["dtype"] for v in case["inputs"].values())
+    """Calls of one row with one type fail for one cause, most likely."""
+    return case["call"] + " ".join(v["dtype"] for v in case["inputs"])
 
 
 def source(case: dict[str, Any]) -> str:
