@@ -21,17 +21,16 @@ _METHODS = {False: torch.Tensor.var, True: torch.Tensor.std}
 
 
 def _spread(
-    x: torch.Tensor, root: bool, *axes: Any, correction: int = 1, keepdim: bool = False,
-    unbiased: bool | None = None, dim: Any = None,
+    x: torch.Tensor, root: bool, dim: Any = None, unbiased: bool | None = None,
+    keepdim: bool = False, *, correction: int = 1,
 ) -> torch.Tensor:  # fmt: skip
-    axes = axes or ((dim,) if dim is not None else ())
-    *axes, unbiased = (*axes, unbiased) if not axes or not isinstance(axes[-1], bool) else axes
+    if isinstance(dim, bool):
+        dim, unbiased = None, dim
     correction = correction if unbiased is None else int(unbiased)
-    whole = not axes or axes[0] is None or axes[0] == ()
-    axis = tuple(range(x.ndim)) if whole else np.atleast_1d(axes[0]).tolist()
+    axis = tuple(range(x.ndim)) if dim is None or dim == () else np.atleast_1d(dim).tolist()
     rest = (math.prod(x.shape[a] for a in axis) if x.ndim else 1) - correction
     if rest <= 0 or not x.ndim or x.dtype is not torch.float64:
-        return _METHODS[root](x, *axes, correction=correction, keepdim=keepdim)
+        return _METHODS[root](x, dim, correction=correction, keepdim=keepdim)
     out = (x - x.mean(axis, keepdim=True)).square().sum(axis, keepdim=keepdim) / rest
     if not root:
         return out
