@@ -1,107 +1,144 @@
-"""Lines of random programs: templates of calls whose meaning kernelrt shares with torch.
+"""Lines of random programs: rows of `tests/surface/tables` over what a program has.
 
 Whether a line fits is left to torch: it is drawn, tried, and dropped if torch refuses it.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import re
+import sys
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+if str(Path(__file__).parents[1]) not in sys.path:
+    sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/surface is imported as `surface`
+
+from surface import rows
+from surface.rows import Bool, In, Index
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     import numpy as np
+    from surface.rows import Row
 
-    Shape = tuple[int, ...]
+Shape = tuple[int, ...]
 
-UNARY = (
-    "-{v}", "{v}.abs()", "{v}.sign()", "{v}.clamp(-2, 2).exp()", "({v}.abs() + 0.5).log()",
-    "({v}.abs() + 0.25).sqrt()", "({v}.abs() + 0.5).rsqrt()", "{v}.square()", "{v}.sin()",
-    "{v}.cos()", "{v}.tanh()", "{v}.erf()", "{v}.floor()", "{v}.ceil()", "{v}.round()",
-    "{v}.trunc()", "{v}.sigmoid()", "{v}.relu()", "{v}.clamp(-0.5, 1)", "{v}.clamp(min=0)",
-    "{v}.abs().log1p()", "{v}.clamp(-2, 2).expm1()", "1 / ({v}.abs() + 0.5)", "{v} ** 2",
-    "{v} ** 3", "({v}.abs() + 0.5) ** 0.5", "{v} ** 1", "{v} * 2", "{v} + 1", "1 - {v}",
-    "{v} / 3", "{v} * 0", "{v} - {v}", "{v} * {v}", "F.gelu({v})", "F.silu({v})",
-    "F.softplus({v})", "F.elu({v})", "F.leaky_relu({v}, 0.1)", "F.relu6({v})", "F.hardtanh({v})",
-    "F.mish({v})", "F.softsign({v})", "F.logsigmoid({v})", "{v}.detach()", "{v}.clone()",
-    "{v}.contiguous()", "{v}.detach() * {v}",
-    "T.where({v} > 0.25, {v}, {v} * 0.1)", "{v} * ({v} > 0)", "{v}.masked_fill({v} < 0, 0.5)",
-    "{v}.logical_not() * 1.0", "{v}.isnan() * 1.0 + {v}", "T.zeros_like({v}) + 0.5",
-    "T.ones_like({v}) * {v}", "{v} % 2", "{v} // 2",
-)  # fmt: skip
-BINARY = (
-    "{v} + {w}", "{v} - {w}", "{v} * {w}", "{v} / ({w}.abs() + 0.5)", "{v}.maximum({w})",
-    "{v}.minimum({w})", "T.where({v} > {w}, {v}, {w} * 0.5)", "{v}.lerp({w}, 0.25)",
-    "{v} + {w}.sum()", "({v} <= {w}) * 1.0", "{v} + {w}.detach()", "F.mse_loss({v}, {w})",
-    "F.l1_loss({v}, {w})", "F.huber_loss({v}, {w})", "F.smooth_l1_loss({v}, {w})",
-    "F.binary_cross_entropy_with_logits({v}, {w}.sigmoid())",
-)  # fmt: skip
-PRODUCT = (
-    "{v} @ {w}", "{v} @ {w}.transpose(-1, -2)", "{v}.transpose(-1, -2) @ {w}",
-    "{v} @ {v}.transpose(-1, -2)", "F.linear({v}, {w})", "{v}.flatten().dot({w}.flatten())",
-    "{v}.flatten().outer({w}.flatten())", "F.conv1d({v}, {w})", "F.conv1d({v}, {w}, padding=1)",
-    "F.conv2d({v}, {w})", "F.conv2d({v}, {w}, stride=2, padding=1)",
-)  # fmt: skip
-WHOLE = (
-    "{v}.sum()", "{v}.mean()", "{v}.amax()", "{v}.max()", "{v}.var()", "{v}.std()",
-    "{v}.norm()", "{v}.flatten()", "{v}.flatten().cumsum(0)", "{v}.mT", "{v}.T", "{v}.tril()",
-    "{v}.triu(1)", "{v}.diagonal()", "{v}.squeeze()", "{v}[None]", "{v}[..., 0]", "{v}[..., 1:]",
-    "{v}[..., ::2]", "{v}[..., :-1]", "{v}[..., -1:]", "{v}[0]", "{v}[-1]", "{v}[1:]",
-    "{v}[::2]", "{v}[:, 0]", "{v}[:, None]", "{v}[:0]", "F.layer_norm({v}, {v}.shape[-1:])",
-    "F.rms_norm({v}, {v}.shape[-1:], eps=0.001)",
-    "F.batch_norm({v}.flatten(1), None, None, training=True)",
-    "F.group_norm({v}, 1)", "F.max_pool1d({v}, 2)", "F.max_pool1d({v}, 1)",
-    "F.max_pool1d({v}, 3, 2, 1)", "F.avg_pool1d({v}, 2)", "F.max_pool2d({v}, 2)",
-    "F.max_pool2d({v}, 1)", "F.max_pool2d({v}, 3, 2, 1)", "F.avg_pool2d({v}, 2)",
-    "F.pad({v}, (1, 2))", "F.pad({v}, (0, 1, 2, 0))", "F.pad({v}, (-1, 1))", "F.pad({v}, (0, 0))",
-    "{v}.expand(2, *{v}.shape)", "{v}.unsqueeze(-1).expand(*{v}.shape, 3)", "{v}.reshape(-1)",
-    "{v}.reshape(-1, {v}.shape[-1])", "{v} * T.arange({v}.shape[-1])", "{v}.reshape(-1, 1)",
-)  # fmt: skip
-ALONG = (
-    "{v}.sum({d})", "{v}.sum({d}, keepdim=True)", "{v}.mean({d})", "{v}.mean({d}, keepdim=True)",
-    "{v}.amax({d})", "{v}.amin({d}, keepdim=True)", "{v}.prod({d})", "{v}.max({d})[0]",
-    "{v}.min({d})[0]", "{v}.argmax({d}) * 1.0", "{v}.argmin({d}, keepdim=True) * {v}",
-    "{v}.var({d})", "{v}.var({d}, correction=0)", "{v}.std({d}, keepdim=True)",
-    "{v}.logsumexp({d})", "{v}.softmax({d})", "{v}.log_softmax({d})", "{v}.cumsum({d})",
-    "{v}.norm(2, {d})", "{v}.norm(1, {d})", "{v}.norm(float('inf'), {d})", "{v}.flip({d})",
-    "{v}.roll(1, {d})", "{v}.roll(-2, {d})", "{v}.unsqueeze({d})", "{v}.squeeze({d})",
-    "{v}.transpose({d}, -1)", "{v}.transpose(0, {d})", "{v}.movedim(0, {d})",
-    "{v}.narrow({d}, {i}, {k})", "{v}.split({k}, {d})[0]", "{v}.split({k}, {d})[-1]",
-    "{v}.chunk(2, {d})[-1]", "{v}.unbind({d})[-1]", "{v}.repeat_interleave({k}, {d})",
-    "{v}.index_select({d}, T.tensor([{i}, 0, {i}]))", "T.cat([{v}, {v} * 2], {d})",
-    "T.cat([{v}, {w}], {d})", "T.stack([{v}, {w}], {d})", "T.stack([{v}, {v}], {d})",
-    "{v}.gather({d}, {v}.argmax({d}, keepdim=True))", "{v}.count_nonzero({d}) * 1.0",
-    "({v} > 0).any({d}) * 1.0", "({v} > 0).all({d}) * 1.0",
-    "{v}.gather({d}, T.zeros_like({v}, dtype=T.int64))",
-    "T.zeros_like({v}).scatter_add({d}, T.zeros_like({v}, dtype=T.int64), {v})",
-)  # fmt: skip
-PICK = (
-    "{v}[T.tensor([{i}, 0])]", "{v}[T.tensor([[0], [{i}]])]", "{v}[:, T.tensor([{i}, {i}])]",
-    "{v}[T.tensor({i})]", "{v}[T.tensor([0, {i}]), T.tensor([0, 0])]",
-    "{v}.reshape({k}, -1)", "{v}.reshape(-1, {k})", "{v}.reshape(1, -1, {k})",
-    "{v}.reshape({k}, -1).T", "{v}.repeat({k}, *[1] * {r})", "{v}.permute(*range({r})[::-1])",
-    "{v}.unflatten(-1, (-1, {k}))", "{v} + T.full(({k}, 1), 0.5)", "{v} * T.ones({k}, 1, 1)",
-    "{v}[{i}:{i}+{k}]", "{v}[..., {i}::{k}]", "F.pad({v}, ({k}, {i}))",
-    "F.cross_entropy({v}, T.zeros({v}.shape[0], dtype=T.int64))",
-    "{v}.expand({k}, *{v}.shape)", "{v}.expand(*{v}.shape[:-1], {k})",
-    "T.zeros(3).scatter_add(0, T.zeros(5, dtype=T.int64), T.ones(5)) * {v}.sum()",
-)  # fmt: skip
+#: Rows that are tried for a line before it is given up.
+TRIES = 20
+#: Calls that see more than numbers, or that change the type that all of a program has.
+_OTHERS = re.compile(
+    r"bitcast|nextafter|frexp|element_size|histogram|half|float|double|\.to\(|\.type\("
+)
 
-FAMILIES = (
-    (UNARY, 5), (BINARY, 5), (PRODUCT, 3), (WHOLE, 5), (ALONG, 6), (PICK, 4),
-)  # fmt: skip
+
+@functools.cache
+def lines() -> tuple[Row, ...]:
+    """The rows that are lines of programs: text that both libraries read, of floats, and exact."""
+    return tuple(
+        row for table, row in rows.templates()
+        if isinstance(row.op, str) and row.torch is None and row.jit and row.transposed
+        and "f" in (row.kinds or "f") and any(spec.floats for spec in row.specs)
+        and row.tol <= 8 and row.tol64 == 1 and table not in ("linalg", "dropping")
+        and row.values != "apart"  # what is chosen of equal elements torch leaves open
+        and not _OTHERS.search(row.op)
+    )  # fmt: skip
 
 
 def draw(rng: np.random.Generator, names: list[str], shape: Callable[[str], Any]) -> str:
     """The right side of a line over `names`, later ones more often."""
-    weights = [w for _, w in FAMILIES]
-    family = FAMILIES[rng.choice(len(FAMILIES), p=[w / sum(weights) for w in weights])][0]
-    template = family[rng.integers(len(family))]
-    v, w = (names[-1 - min(int(rng.geometric(0.35)) - 1, len(names) - 1)] for _ in range(2))
-    if rng.integers(4) == 0:
-        w = v
-    rank = len(shape(v))
-    return template.format(
-        v=v, w=w, r=rank, d=int(rng.integers(-rank, rank)) if rank else 0,
-        i=int(rng.integers(0, 4)), k=int(rng.choice([1, 1, 2, 2, 3, 4, 5])),
-    )  # fmt: skip
+    for _ in range(TRIES):
+        row = lines()[rng.integers(len(lines()))]
+        line = _Line(rng, {name: tuple(shape(name)) for name in names}).of(row)
+        if line is not None:
+            return line
+    return names[-1]
+
+
+@dataclass
+class _Line:
+    """A row over the tensors of a program."""
+
+    rng: np.random.Generator
+    shapes: dict[str, Shape]
+
+    def of(self, row: Row) -> str | None:
+        """The line; None if there are no operands for it."""
+        first = next(i for i, spec in enumerate(row.specs) if spec.floats)
+        name = self._pick(list(self.shapes))
+        words = row.specs[first].shape.split()
+        rank = len(self.shapes[name]) - sum(word != "..." for word in words)
+        if rank < 0 or (rank and "..." not in words):
+            return None
+        plain = rows.settled(row, self.rng, min(rank, len(rows.AXES)))
+        sizes: dict[str, int] = {}
+        if not _bind(plain.specs[first].shape, self.shapes[name], sizes):
+            return None
+        operands = []
+        for i, (spec, written) in enumerate(zip(plain.specs, row.specs, strict=True)):
+            chosen = name if i == first else None
+            text = self._operand(spec, chosen, sizes, anything=written.shape == "...")
+            if text is None:
+                return None
+            operands.append(text)
+        assert isinstance(plain.op, str)
+        return _put(plain.op, plain.operands, operands)
+
+    def _pick(self, names: list[str]) -> str:
+        return names[-1 - min(int(self.rng.geometric(0.35)) - 1, len(names) - 1)]
+
+    def _operand(
+        self, spec: In | Index | Bool, name: str | None, sizes: dict[str, int], *, anything: bool
+    ) -> str | None:
+        if isinstance(spec, Index):
+            return self._indices(spec, sizes)
+        if name is None:
+            fitting = [
+                other for other, shape in self.shapes.items()
+                if anything or _bind(spec.shape, shape, dict(sizes))
+            ]  # fmt: skip
+            name = self._pick(fitting) if fitting else self._made(spec.shape, sizes)
+            if fitting and not anything:
+                _bind(spec.shape, self.shapes[name], sizes)
+        if isinstance(spec, Bool):
+            return f"({name} > 0.25)"
+        low, high = spec.low, spec.high
+        if low <= -2 and high >= 2:
+            return name
+        return f"({name}.abs() + {low})" if low > 0 and high > 2 else f"{name}.clamp({low}, {high})"
+
+    def _shape(self, words: str, sizes: dict[str, int]) -> Shape:
+        """The shape of an operand; letters that have no size yet have a small one."""
+        for word in words.split():
+            if not word.isdigit():
+                sizes.setdefault(word, int(self.rng.integers(1, 4)))
+        return tuple(int(w) if w.isdigit() else sizes[w] for w in words.split())
+
+    def _made(self, words: str, sizes: dict[str, int]) -> str:
+        """A tensor of few different numbers, where the program has none that fits."""
+        shape = self._shape(words, sizes)
+        return f"(T.arange({math.prod(shape)}).reshape({shape}) % 7 * 0.25 - 0.5)"
+
+    def _indices(self, spec: Index, sizes: dict[str, int]) -> str | None:
+        shape = self._shape(f"{spec.shape} {spec.below}", sizes)[:-1]
+        if not rows.fits(spec, sizes) or rows.size(spec.below, sizes) <= spec.low:
+            return None
+        return f"T.tensor({rows.indices(self.rng, spec, shape, sizes).tolist()})"
+
+
+def _bind(words: str, shape: Shape, sizes: dict[str, int]) -> bool:
+    """Whether a shape is what `words` say; letters get their sizes."""
+    parts = words.split()
+    return len(parts) == len(shape) and all(
+        int(word) == n if word.isdigit() else sizes.setdefault(word, n) == n
+        for word, n in zip(parts, shape, strict=True)
+    )
+
+
+def _put(line: str, letters: list[str], operands: list[str]) -> str:
+    """A line with operands in the place of letters."""
+    of = dict(zip(letters, operands, strict=True))
+    return re.sub(r"(?<![\w.])([a-z])(?![\w=(])", lambda m: of.get(m[1], m[1]), line)

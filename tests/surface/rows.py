@@ -419,14 +419,14 @@ def _operand(rng: np.random.Generator, spec: In | Index | Bool, of: Mapping[str,
 
 def shape(spec: In | Index | Bool, of: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of an operand."""
-    return tuple(_size(word, of) for word in spec.shape.split())
+    return tuple(size(word, of) for word in spec.shape.split())
 
 
 def indices(
     rng: np.random.Generator, spec: Index, shape: tuple[int, ...], of: Mapping[str, int]
 ) -> Array:
     """Integers of a shape."""
-    below = _size(spec.below, of)
+    below = size(spec.below, of)
     if below <= spec.low:
         return np.zeros(shape, np.int64)  # there is none to point at
     if not spec.distinct:
@@ -440,10 +440,11 @@ def fits(spec: In | Index | Bool, of: Mapping[str, int]) -> bool:
     """Whether there are as many different integers as an operand has."""
     if not isinstance(spec, Index) or not spec.distinct:
         return True
-    return shape(spec, of)[-1] <= _size(spec.below, of) - spec.low
+    return shape(spec, of)[-1] <= size(spec.below, of) - spec.low
 
 
-def _size(word: str, of: Mapping[str, int]) -> int:
+def size(word: str, of: Mapping[str, int]) -> int:
+    """The size that a letter or a number stands for."""
     return int(word) if word.isdigit() else of[word]
 
 

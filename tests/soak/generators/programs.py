@@ -83,6 +83,7 @@ def grow(rng: np.random.Generator, case: Case, lines: int, most: int = MOST_ELEM
     names = list(case["inputs"])
     for _ in range(4 * lines):
         right = grammar.draw(rng, names, lambda name: worlds[0][name].shape)
+        right = floating(rng, right, tried(right, worlds))
         values = tried(right, worlds)
         if not values or not all(fits(value, most) for value in values):
             continue
@@ -102,6 +103,19 @@ def tried(right: str, worlds: list[dict[str, Any]]) -> list[Any]:
             return [eval(right, scope) for scope in worlds]  # noqa: S307
     except Exception:  # noqa: BLE001 - torch says in many ways that it does not fit
         return []
+
+
+def floating(rng: np.random.Generator, right: str, values: list[Any]) -> str:
+    """A line that gives a tensor of floats: one of several results, and numbers for integers."""
+    import torch
+
+    value = values[0] if values else None
+    if isinstance(value, tuple | list) and value:
+        chosen = int(rng.integers(len(value)))
+        right, value = f"{right}[{chosen}]", value[chosen]
+    if isinstance(value, torch.Tensor) and not value.is_floating_point():
+        right = f"({right}) * 1.0"
+    return right
 
 
 def fits(value: Any, most: int) -> bool:

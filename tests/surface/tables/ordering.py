@@ -64,5 +64,5 @@ ROWS = [
           "x.median({d}, {k})[0].detach(); x.median(); x.nanmedian(); "
           "x.nanmedian({d})[0].detach()", "... a", ints=True, values="ties", grid=False),
     *each("x.topk(1, {d})[0]; x.detach().gather({d}, x.topk(1, {d}, {k})[1]); "
-          "x.kthvalue(1, {d})[0]; x.median({d})[0]", "... a", grid=False),
+          "x.kthvalue(1, {d})[0]; x.median({d})[0]", "... a", values="apart", grid=False),
 ]  # fmt: skip
