@@ -160,7 +160,8 @@ def _elements(count: int, dtype: str, values: str, spec: In | Bool, rng: Rng) ->
     if values == "unit" and (low, high) != (-2.0, 2.0):
         return [float(v) for v in rng.uniform(low, high, count)]
     if values == "apart":
-        return [float(v) for v in (rng.permutation(count) - count // 2) / 8]
+        # Shifted by a part of a step, so that several operands have no number in common.
+        return [float(v) for v in (rng.permutation(count) - count // 2 + rng.random() / 2) / 8]
     mood = int(rng.integers(6))
     if values == "ties" or mood == 0:
         out = rng.integers(-2, 3, count).astype(float) * 0.5

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from surface.rows import In, Row, each, function
+from surface.rows import In, Pos, Row, each, function
 
 #: The name, ways of calling it, and how far out to look.
 CALLS = {
@@ -13,9 +13,8 @@ CALLS = {
     "hardsigmoid": [{}], "hardswish": [{}],
 }  # fmt: skip
 
-#: torch computes these from constants of float32.
+#: torch computes these, and celu, from constants of float32.
 TOL64 = {"hardsigmoid": 1e5, "hardswish": 1e5}
-
 
 #: Those that take integers.
 INTS = ("relu", "relu6", "softsign", "hardtanh")
@@ -31,8 +30,7 @@ def _special(name, options):
 
 ROWS = [
     *(Row(name + f"_{n}" * bool(n), function(f"F.{name}", **options), ("...",), ints=name in INTS,
-          values="any",
-          tol=2, tol64=TOL64.get(name, 1), **_special(name, options))
+          values="any", tol=2, tol64=TOL64.get(name, 1), **_special(name, options))
       for name, ways in CALLS.items() for n, options in enumerate(ways)),
     *(Row(f"{name}_scalar", function(f"F.{name}"), ("",), tol=2, tol64=TOL64.get(name, 1))
       for name in CALLS),
@@ -42,10 +40,17 @@ ROWS = [
     *(Row(name + f"_near_{n}", function(f"F.{name}", **options), (In("a b", -1e-3, 1e-3),), tol=8,
           tol64=TOL64.get(name, 1), **_special(name, options))
       for name, ways in CALLS.items() for n, options in enumerate(ways)),
-    Row("dropout_not_training", "F.dropout(x, 0.5, False)", ("a b",)),
-    Row("dropout_0", "F.dropout(x, 0.0, True)", ("a b",)),
-    Row("dropout_1", "F.dropout(x, 1.0, True)", ("a b",), special=False,
-        why="torch multiplies by 0"),
+    *each("F.celu(x); F.selu(x); F.hardshrink(x); F.hardshrink(x, 1.25); F.softshrink(x); "
+          "F.softshrink(x, 0.0); F.threshold(x, 0.5, -7.0); F.softmin(x, 1); F.rrelu(x); "
+          "F.rrelu(x, 0.1, 0.2)", "a b"),
+    *each("F.celu(x, 0.4); F.celu(x, -0.4)", "a b", tol64=1e5),
+    *each("F.threshold(x, 0, 3)", "a b", ints=True), *each("F.tanhshrink(x)", "a b", tol=4),
+    *each("F.dropout(x, 0.5, False); F.dropout(x, 0.0, True)", "a b"),
+    *each("F.dropout(x, 1.0, True)", "a b", special=False, why="torch multiplies by 0"),
+    *each("F.glu(x)", "a 4"), *each("F.glu(x, 0)", "2 b"),
+    Row("prelu", "x.prelu(w)", ("a b c", "b"), tol=2),
+    Row("prelu_one", "x.prelu(w)", ("a b", Pos("1"))),
+    Row("prelu_vector", "x.prelu(w)", ("a", Pos("1"))),
     *each("F.hardtanh(x, -0.5, 2); F.leaky_relu(x, 0.3); F.elu(x, 0.5); F.softplus(x, 2.0, 5.0)",
-          "...", values="any", grid=False),
+          "...", values="any"),
 ]  # fmt: skip

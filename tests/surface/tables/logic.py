@@ -19,10 +19,7 @@ ROWS = [
     Row("right_shift_too_far", "x.bitwise_right_shift(64)", (A,), grad=False),
     Row("shifts_of_numbers", "(1 << x, 100 >> x)", (SHIFTS,), grad=False),
     Row("bits_with_numbers", "(1 & x, 6 | x, 5 ^ x)", (A,), grad=False),
-    Row("logical_and", "x.logical_and(y)", ("a b", "b"), grad=False, ints=True),
-    Row("logical_or", "x.logical_or(y)", ("a b", "b"), grad=False, ints=True),
     Row("logical_xor", "x.logical_xor(y)", ("a b", "b"), grad=False, ints=True),
-    Row("logical_not", "x.logical_not()", ("a b",), grad=False, ints=True),
     Row("greater",
         "(x.greater(y), x.greater_equal(y), x.less(y), x.less_equal(y), "
         "x.not_equal(y))", ("a b", "b"), grad=False, ints=True),

@@ -19,7 +19,6 @@ def _parted(ends, **options):
 
 
 ROWS = [
-    Row("embedding", "T.nn.functional.embedding(i, w)", BAGS),
     Row("embedding_padding", "T.nn.functional.embedding(i, w, 1)",
         (Index("a b", "4"), "4 d")),
     *(Row(f"bag_{mode}", _bag(mode=mode), BAGS, **MOST.get(mode, {}))

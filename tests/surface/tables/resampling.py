@@ -20,7 +20,6 @@ def volume(name, call, why=EDGES, **options):
 
 
 ROWS = [
-    image("max_pool2d", "T.nn.functional.max_pool2d(x, 2)"),
     image("max_pool2d_ceil", "T.nn.functional.max_pool2d(x, 3, 2, 1, ceil_mode=True)"),
     image("max_pool2d_indices", "T.nn.functional.max_pool2d(x, 3, 2, 1, return_indices=True)",
           values="apart", special=False, why="which of equal elements it is"),
@@ -32,7 +31,6 @@ ROWS = [
     volume("max_pool3d_indices",
            "T.nn.functional.max_pool3d(x, 2, 1, 1, return_indices=True)", values="apart",
           special=False, why="which of equal elements it is"),
-    image("avg_pool2d", "T.nn.functional.avg_pool2d(x, 3, 2, 1)"),
     image("avg_pool2d_ceil", "T.nn.functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True)"),
     image("avg_pool2d_ceil_inside",
           "T.nn.functional.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)"),

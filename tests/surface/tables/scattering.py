@@ -31,7 +31,7 @@ ROWS = [
     *(Row(f"scatter_reduce_{how}{'' if own else '_alone'}",
           f"x.scatter_reduce(1, i, y, {how!r}, include_self={own})",
           ("a b", Index("a c", "b"), "a c"), ints=how != "mean" or own, second=how != "prod",
-          tol=4, special=how in ("sum", "amax", "amin"),
+          values="apart", tol=4, special=how in ("sum", "amax", "amin"),
           why="torch's quotients of infinities and zeros are its own; it has no second gradient")
       for how in ("sum", "prod", "mean", "amax", "amin") for own in (True, False)),
     Row("scatter_reduce_first", "x.scatter_reduce(0, i, y, 'amax')",
@@ -55,7 +55,8 @@ ROWS = [
     Row("index_fill_tensor", "x.index_fill(0, i, v)", ("a", Index("m", "a"), "")),
     Row("index_fill_scalar", "x.index_fill(0, i, 2)", ("", Index("1", "1"))),
     *(Row(f"index_reduce_{how}", f"x.index_reduce(1, i, y, {how!r})",
-          ("a b c", Index("m", "b"), "a m c"), ints=how != "mean", second=how != "prod", tol=4,
+          ("a b c", Index("m", "b"), "a m c"), ints=how != "mean", second=how != "prod",
+          values="apart", tol=4,
           special=how in ("amax", "amin"),
           why="torch's quotients of infinities and zeros are its own; it has no second gradient")
       for how in ("prod", "mean", "amax", "amin")),
@@ -83,7 +84,6 @@ ROWS = [
         ints=True),
     Row("masked_scatter_spread", "x.masked_scatter(m, y)",
         ("a b", Bool("b"), "a b 2")),
-    Row("masked_fill_tensor", "x.masked_fill(m, v)", ("a b", Bool("b"), "")),
     Row("select", "(x.select(0, 1), x.select(-1, -1))", ("a b",), ints=True,
         zero=False, why="what is not there cannot be selected"),
     Row("select_scatter", "x.select_scatter(y, 1, -1)", ("a 3 b", "a b"), ints=True),
