@@ -31,7 +31,7 @@ Shape = tuple[int, ...]
 TRIES = 20
 #: Calls that see more than numbers, or that change the type that all of a program has.
 _OTHERS = re.compile(
-    r"bitcast|nextafter|frexp|element_size|histogram|half|float|double|\.to\(|\.type\("
+    r"np\.|bitcast|nextafter|frexp|element_size|histogram|half|float|double|\.to\(|\.type\("
 )
 
 

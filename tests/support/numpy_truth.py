@@ -317,11 +317,12 @@ class Peer(NDArrayOperatorsMixin):
         return _reduced(losses, reduction)
 
     def nll_loss(
-        self, labels: Peer, weight: Any = None, reduction: str = "mean", ignore_index: int = -100
+        self, labels: Any, weight: Any = None, reduction: str = "mean", ignore_index: int = -100
     ) -> Peer:
         axis = 1 if self.ndim > 1 else 0
+        labels = peer(labels)
         picked = self.take_along_dim(labels.unsqueeze(axis), axis).squeeze(axis)
-        each = (peer(np.ones(self.shape[axis])) if weight is None else weight)[labels]
+        each = peer(np.ones(self.shape[axis]) if weight is None else weight)[labels]
         each = each * (labels != ignore_index)
         total = (-picked * each).sum() / each.sum()
         return total if reduction == "mean" else _reduced(-picked * each, reduction)
@@ -390,6 +391,11 @@ def _plain(value: Any) -> Any:
 def _axes(x: Peer, dim: Any) -> Any:
     """Axes as NumPy takes them: a scalar has the axis 0, too."""
     return None if x.ndim == 0 else tuple(dim) if isinstance(dim, list) else dim
+
+
+def _last(shape: Any) -> tuple[int, ...]:
+    """The axes that a shape names: the last ones."""
+    return tuple(range(-np.size(shape), 0))
 
 
 def _each_axis(value: Any, n: int) -> list[Any]:
@@ -521,9 +527,9 @@ METHODS: dict[str, Callable[..., Any]] = {
     "linear": lambda x, weight, bias=0: x @ weight.T + bias,
     # normalization and losses
     "layer_norm": lambda x, shape, weight=1, bias=0, eps=1e-05: (
-        x.standard(tuple(range(-len(shape), 0)), eps) * weight + bias),
+        x.standard(_last(shape), eps) * weight + bias),
     "rms_norm": lambda x, shape, weight=1, eps=1e-05: (
-        x / np.sqrt((x**2).mean(tuple(range(-len(shape), 0)), True) + eps) * weight),
+        x / np.sqrt((x**2).mean(_last(shape), True) + eps) * weight),
     "mse_loss": lambda x, y, reduction="mean": _reduced((x - y) ** 2, reduction),
     "l1_loss": lambda x, y, reduction="mean": _reduced(np.abs(x - y), reduction),
     "binary_cross_entropy": lambda x, y, weight=1, reduction="mean": (

@@ -1,6 +1,6 @@
 """Arithmetic on each element."""
 
-from surface.rows import In, Index, Pos, Row
+from surface.rows import In, Index, Pos, Row, each
 
 UNIT = In("a b", 0.05, 0.95)
 
@@ -90,4 +90,10 @@ ROWS = [
     Row("absolute", "x.absolute()", ("a b",), ints=True),
     Row("arctan2", "x.arctan2(y)", ("a b", "b"), ints=True),
     Row("true_divide", "x.true_divide(y)", ("a b", Pos("b")), ints=True),
+    *each("x.clamp(min=0.25); x.clamp(min=0)", "a b"),
+    *each("T.zeros_like(x) + 0.5; T.ones_like(x) * x; x * (x > 0); (x <= 0.5) * 1.0; "
+          "T.full((2, 1), 0.5) + x; T.ones(2, 1, 1) * x; x * T.arange(x.shape[-1])", "... a",
+          grid=False),
+    *each("T.where(x > 0.25, x, x * 0.1); x.masked_fill(x < 0, 0.5); x.masked_fill(x > 0, 7.0)",
+          "a b", grid=False),
 ]

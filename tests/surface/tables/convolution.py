@@ -111,4 +111,10 @@ ROWS = [
           most=9, grid=False),
     *each("F.interpolate(x, scale_factor=2); F.interpolate(x, scale_factor={n})", "b c h w",
           values="any", most=9, grid=False),
+    *each("F.conv1d(x, y, stride=2, padding=1); F.conv1d(x, y, padding=1)", "b c 8", "m c 3",
+          tol=8, **ALIKE),
+    *each("F.conv2d(x, y, None, (2, 1), (2, 1), (1, 2), 2)", "b 4 9 8", "4 2 3 2", tol=8,
+          special=(0,), why=PADDED),
+    *each("F.conv2d(x, y, stride=2, padding=1)", "b c 6 5", "m c 3 2", tol=8, **ALIKE),
+    *each("F.max_pool2d(x, (3, 2), stride=(2, 1)); F.interpolate(x, (6, 3))", "b c 6 5"),
 ]  # fmt: skip

@@ -72,4 +72,6 @@ ROWS = [
     *each("x[:, [0, -1]]; x[[0, -1, 0]]", "a b", ints=True, values="any", grid=False),
     *each("F.one_hot(i, 7)", Index("...", "7"), grad=False, grid=False),
     *each("x.scatter_add(1, i, y) * x", "a b", Index("a c", "b"), "a c", grid=False),
+    *each("x[np.array([2, 0, 2])]; x[:, np.array([-1, 0])]; x[1, [0, 2], 1:3]; "
+          "x[[0, 1], :, [3, 0]]", "3 4 5"),
 ]  # fmt: skip

@@ -25,6 +25,10 @@ def _pair(name, options):
     return function(f"F.{name}", **options)
 
 
+#: Classes, and options beside them.
+LABELS = [1, 0, 3, 3, 2]
+ARRAYS = {"plain": "", "ignored": ", ignore_index=3", "each": ", reduction='none'"}
+
 ROWS = [
     *(Row(f"{name}_{reduction}" + f"_{n}" * bool(n),
           _pair(name, {**options, "reduction": reduction}),
@@ -118,4 +122,24 @@ ROWS = [
           "F.cross_entropy(x, i, y.abs(), label_smoothing=0.2)", "n c ...", Index("n ...", "c"),
           "c", grid=False),
     *each("F.cross_entropy(x, x.softmax(1))", "n c ...", grid=False),
+    *each("F.mse_loss(x, y); F.l1_loss(x, y); F.huber_loss(x, y); F.smooth_l1_loss(x, y)", "a b",
+          "a b", tol=2),
+    *each("F.binary_cross_entropy(x, y)", CHANCE, CHANCE, tol=2, special=False,
+          why="torch wants numbers from 0 to 1"),
+    *each("F.binary_cross_entropy_with_logits(x, y)", "a b", CHANCE, tol=2, special=False,
+          why=LOGITS),
+    # What kernelrt takes beside: arrays of labels, one size as a shape, options by their place.
+    *each("F.gelu(x, 'tanh')", "a b", torch="F.gelu(x, approximate='tanh')", tol=2),
+    *each("F.layer_norm(x, 5)", "a 5", torch="F.layer_norm(x, (5,))", tol=4),
+    *each("F.rms_norm(x, 5, eps=1e-3)", "a 5", torch="F.rms_norm(x, (5,), eps=1e-3)", tol=4),
+    *each("F.l1_loss(x, y, 'sum')", "a b", "a b", torch="F.l1_loss(x, y, reduction='sum')", tol=2),
+    *each("F.kl_div(x, y, 'sum')", "a b", Pos("a b"), torch="F.kl_div(x, y, reduction='sum')",
+          special=False, why=CHANCES),
+    *(Row(f"{name} of an array, {how}", f"F.{name}(x, np.array({LABELS}){options})", ("5 4",),
+          torch=f"F.{name}(x, T.tensor({LABELS}){options})", tol=2)
+      for name in ("cross_entropy", "nll_loss") for how, options in ARRAYS.items()),
+    Row("cross_entropy of an array, weight",
+        f"F.cross_entropy(x, np.array({LABELS}), np.array([0.5, 1, 2, 0.25]))", ("5 4",),
+        torch=f"F.cross_entropy(x, T.tensor({LABELS}), T.tensor([0.5, 1, 2, 0.25], dtype=x.dtype))",
+        tol=2),
 ]  # fmt: skip

@@ -111,4 +111,6 @@ ROWS = [
           grid=False),
     *each("T.meshgrid(x, x, indexing='ij')[0]", "a", ints=True, values="any", grid=False),
     *each("T.meshgrid(x, y, indexing='xy')[1]", "a", "b", ints=True, values="any", grid=False),
+    *each("x[:, None]; x[:, 0]; x[0, :]; x.reshape(1, -1, 1); x.reshape(1, -1, x.shape[-1]); "
+          "x.permute(*range(x.ndim)); x[None, :, -1]", "... a b", grid=False),
 ]  # fmt: skip

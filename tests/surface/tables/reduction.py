@@ -92,4 +92,12 @@ ROWS = [
           grad=False, kinds="fib", values="ties", grid=False),
     *each("x.sum({d}); x.amax({d}).detach(); x.mean({d}); x.softmax({d}); x.norm(2, {d}).detach()",
           "...", label=" of any size", values="any", grid=False),
+    *each("x.sum((0, 2)); x.mean((0, 1)); x.prod(1); x.amin(1, keepdim=True); x.norm(dim=1); "
+          "x.min(-1, keepdim=True); x.var(1); x.var((0, 2), correction=0); x.std(-1, keepdim=True)",
+          "a b c", tol=4),
+    *each("(x > 0).any({d}); (x > 0).all({d}); x.argmax({d}); x.argmin({d}, keepdim=True); "
+          "x.count_nonzero({d}); x.mean({d}, keepdim=True); x.std({d}, keepdim=True); x.var({d}); "
+          "x.var({d}, correction=0); x.amin({d}, keepdim=True)", "... a", grad=False, grid=False),
+    *each("x.std({d}, keepdim=True); x.var({d}); x.amin({d}, keepdim=True)", "... a",
+          label=" with gradients", grid=False),
 ]  # fmt: skip
