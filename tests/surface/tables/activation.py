@@ -51,6 +51,6 @@ ROWS = [
     Row("prelu", "x.prelu(w)", ("a b c", "b"), tol=2),
     Row("prelu_one", "x.prelu(w)", ("a b", Pos("1"))),
     Row("prelu_vector", "x.prelu(w)", ("a", Pos("1"))),
-    *each("F.hardtanh(x, -0.5, 2); F.leaky_relu(x, 0.3); F.elu(x, 0.5); F.softplus(x, 2.0, 5.0)",
+    *each("F.hardtanh(x, -0.5, 2.0); F.leaky_relu(x, 0.3); F.elu(x, 0.5); F.softplus(x, 2.0, 5.0)",
           "...", values="any"),
 ]  # fmt: skip

@@ -76,7 +76,7 @@ ROWS = [
     Row("clamp", "x.clamp(-0.5, 1)", ("a b",), ints=True),
     Row("clamp_low", "x.clamp(0.25)", ("a b",)),
     Row("clamp_high", "x.clip(max=1)", ("a b",), ints=True),
-    Row("clamp_tensors", "x.clamp(y, z)", ("a b", In("b", -1, 0), Pos("a 1"))),
+    Row("clamp_tensors", "x.clamp(y, z)", ("a b", In("b", -1, 0), Pos("a 1")), ints=True),
     Row("clamp_crossed", "x.clamp(1, -1)", ("a b",)),
     Row("clip_tensor_low", "x.clip(y)", ("a b", "b"), ints=True),
     Row("lerp", "x.lerp(y, 0.3)", ("a b", "a b")),

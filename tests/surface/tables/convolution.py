@@ -117,4 +117,12 @@ ROWS = [
           special=(0,), why=PADDED),
     *each("F.conv2d(x, y, stride=2, padding=1)", "b c 6 5", "m c 3 2", tol=8, **ALIKE),
     *each("F.max_pool2d(x, (3, 2), stride=(2, 1)); F.interpolate(x, (6, 3))", "b c 6 5"),
+    *each("F.conv1d(x, y); F.conv1d(x, y, padding=1)", "b c l", "m c k", zero=False, most=16,
+          label=" of any size", grid=False),
+    *each("F.conv2d(x, y); F.conv2d(x, y, stride=2, padding=1)", "b c h w", "m c k l", zero=False,
+          label=" of any size", most=7, grid=False),
+    *each("F.max_pool1d(x, 2); F.max_pool1d(x, 3, 2, 1); F.avg_pool1d(x, 2)", "b c l",
+          values="ties", most=33, grid=False),
+    *each("F.max_pool2d(x, 2); F.max_pool2d(x, 3, 2, 1); F.avg_pool2d(x, 2)", "b c h w",
+          values="ties", most=9, grid=False),
 ]  # fmt: skip

@@ -74,4 +74,10 @@ ROWS = [
     *each("x.scatter_add(1, i, y) * x", "a b", Index("a c", "b"), "a c", grid=False),
     *each("x[np.array([2, 0, 2])]; x[:, np.array([-1, 0])]; x[1, [0, 2], 1:3]; "
           "x[[0, 1], :, [3, 0]]", "3 4 5"),
+    *each("x.gather({d}, T.zeros_like(x, dtype=T.int64)); "
+          "x.gather({d}, x.argmax({d}, keepdim=True)); "
+          "T.zeros_like(x).scatter_add({d}, T.zeros_like(x, dtype=T.int64), x)", "... a",
+          grid=False),
+    *each("T.zeros(3).scatter_add(0, T.zeros(5, dtype=T.int64), T.ones(5)) * x.sum()", "...",
+          grid=False),
 ]  # fmt: skip

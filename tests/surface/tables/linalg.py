@@ -6,7 +6,8 @@ FULL = "matrices that are not finite raise errors"
 
 
 def row(name, call, shapes, **options):
-    options = {"special": False, "half": False, "why": FULL, "tol": 50.0, **options}
+    options = {"special": False, "half": False, "why": FULL, "tol": 50.0, "values": "apart",
+               **options}
     return Row(name, call, shapes, **options)
 
 
@@ -107,11 +108,11 @@ ROWS = [
     row("matrix_exp", "x.matrix_exp()", B, tol=500.0),
     row("matrix_exp_large", "T.linalg.matrix_exp(4 * x)", ("4 4",), zero=False,
         tol=5000.0),
-    row("lu", "tuple(T.linalg.lu(x))", ("b 4 4",), values="apart", tol=500.0),
-    row("lu_method", "x.lu()[2]", ("3 3",), values="apart", zero=False, tol=500.0,
+    row("lu", "tuple(T.linalg.lu(x))", ("b 4 4",), tol=500.0),
+    row("lu_method", "x.lu()[2]", ("3 3",), zero=False, tol=500.0,
         torch="T.linalg.lu(x)[2]"),
-    row("lu_tall", "tuple(T.linalg.lu(x))", ("4 2",), values="apart", grad=False, zero=False),
-    row("lu_factor", "tuple(T.linalg.lu_factor(x))", ("b 4 4",), values="apart", tol=500.0),
+    row("lu_tall", "tuple(T.linalg.lu(x))", ("4 2",), grad=False, zero=False),
+    row("lu_factor", "tuple(T.linalg.lu_factor(x))", ("b 4 4",), tol=500.0),
     row("lu_solve", "T.linalg.lu_solve(*T.linalg.lu_factor(x), y)",
         ("b 4 4", "b 4 2"), tol=5000.0),
     row("lstsq", "T.linalg.lstsq(x, y)[0]", ("6 3", "6 2"), zero=False, tol=5000.0),

@@ -138,8 +138,11 @@ ROWS = [
     *(Row(f"{name} of an array, {how}", f"F.{name}(x, np.array({LABELS}){options})", ("5 4",),
           torch=f"F.{name}(x, T.tensor({LABELS}){options})", tol=2)
       for name in ("cross_entropy", "nll_loss") for how, options in ARRAYS.items()),
+    *each(f"F.cross_entropy(x, np.array({LABELS}), label_smoothing=0.2)", "5 4", tol=2,
+          torch=f"F.cross_entropy(x, T.tensor({LABELS}), label_smoothing=0.2)"),
     Row("cross_entropy of an array, weight",
         f"F.cross_entropy(x, np.array({LABELS}), np.array([0.5, 1, 2, 0.25]))", ("5 4",),
         torch=f"F.cross_entropy(x, T.tensor({LABELS}), T.tensor([0.5, 1, 2, 0.25], dtype=x.dtype))",
         tol=2),
+    *each("F.group_norm(x, 1)", "n c ...", zero=False, grid=False),
 ]  # fmt: skip

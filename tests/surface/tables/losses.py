@@ -16,7 +16,7 @@ def row(name, shapes, label="", sign=False, **options):
     return Row(name + label, call, shapes, **options)
 
 
-FIELDS = {"tol", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
+FIELDS = {"tol", "values", "special", "why", "half", "second", "sizes", "ints", "zero", "grad"}
 SIGNS = Index("a b", "2")
 CLASSES = ("a c", Index("a", "c"))
 #: What is given for infinities is checked in tests/nn/test_limits_of_losses.py.
@@ -74,7 +74,7 @@ ROWS = [
     row("triplet_margin_loss", ("a b", "a b", "a b"), tol=4),
     row("triplet_margin_loss", ("a b", "a b", "a b"), "_swap", swap=True, p=1.0, margin=2.0,
         eps=0.01, tol=4),
-    row("triplet_margin_with_distance_loss", ("a b", "a b", "a b"), tol=4,
+    row("triplet_margin_with_distance_loss", ("a b", "a b", "a b"), values="apart", tol=4,
         distance_function="lambda x, y: (x - y).abs().amax(-1)"),
     row("multi_margin_loss", CLASSES, zero="c", why=UNSET),
     row("multi_margin_loss", CLASSES, "_squares", p=2, margin=0.5, zero="c", why=UNSET),

@@ -35,7 +35,7 @@ ROWS = [
     Row("repeat_more", method("repeat", 2, 1, 3), ("a b",)),
     Row("repeat_none", "x.repeat(0, 2)", ("a b",)),
     Row("tile", method("tile", 2), ("a b",), ints=True),
-    Row("tile_more", method("tile", (2, 1, 3)), ("a b",)),
+    Row("tile_more", method("tile", (2, 1, 3)), ("a b",), ints=True),
     *(Row(f"repeat_interleave_{d}", method("repeat_interleave", 3, d), ("a b",), ints=True)
       for d in (0, 1, -1)),
     Row("permute", method("permute", 2, 0, 1), ("a b c",), ints=True),
@@ -69,7 +69,7 @@ ROWS = [
     Row("chunk", "x.chunk(2, 1)", ("a b",)),
     Row("chunk_many", "x.chunk(7, 0)", ("a b",), ints=True),
     Row("unbind", "x.unbind()", ("a b",), ints=True),
-    Row("unbind_last", "x.unbind(-1)", ("a b",)),
+    Row("unbind_last", "x.unbind(-1)", ("a b",), ints=True),
     Row("diagonal", "x.diagonal()", ("a b",), ints=True),
     Row("diagonal_off", "(x.diagonal(1), x.diagonal(-1), x.diagonal(9))", ("a b",)),
     Row("diagonal_of", "x.diagonal(1, 2, 0)", ("a b c",)),
