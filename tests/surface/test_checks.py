@@ -10,7 +10,7 @@ import kernelrt as krt
 torch = pytest.importorskip("torch")
 
 from surface import rows, test_rows  # noqa: E402
-from surface.rows import Bool, In, Index, Pos, Row  # noqa: E402
+from surface.rows import Bool, In, Index, Pos, Row, each, function, method  # noqa: E402
 
 GOOD = Row("exp", lambda k, x: x.exp(), ("a b",), ints=True)
 
@@ -139,3 +139,39 @@ def test_what_is_drawn():
     distinct = Row("d", lambda k, i: i, (Index("a 5", "9", distinct=True),), grad=False)
     drawn = rows.draw(distinct, rows.sizes(distinct))[0]
     assert all(len(set(line)) == 5 for line in drawn.tolist())
+
+
+def test_text_calls_both_libraries_with_operands_in_the_order_of_their_letters():
+    row = Row("r", "T.where(m, F.relu(b), a * 2)", (Bool("n"), "n", "n"))
+    assert row.operands == ["m", "b", "a"]
+    arrays = rows.draw(row, rows.sizes(row))
+    m, b, a = arrays
+    wanted = np.where(m, np.maximum(b, 0), a * 2)
+    np.testing.assert_array_equal(row.call(krt, *map(krt.tensor, arrays)).numpy(), wanted)
+    np.testing.assert_array_equal(row.peer(torch, *map(torch.tensor, arrays)).numpy(), wanted)
+    np.testing.assert_array_equal(row.truth(*arrays)[0], wanted)
+    assert Row("r", method("sum", 1, keepdim=True), ("a b",)).op == "x.sum(1, keepdim=True)"
+    assert Row("r", function("F.mse_loss"), ("a", "a")).op == "F.mse_loss(x, y)"
+    assert Row("r", method("norm", float("inf")), ("a",)).op == "x.norm(float('inf'))"
+    with pytest.raises(AssertionError):
+        Row("r", "x + y", ("a",))
+
+
+def test_words_and_axes_are_drawn():
+    (row,) = each("x.sum({d}, {k}) + {c} * y", "...", "...")
+    drawn = [rows.settled(row, np.random.default_rng(s), rank=3, spread=True) for s in range(40)]
+    assert len({r.op for r in drawn}) > 20
+    assert not any("{" in r.op for r in drawn)
+    shapes = {r.shapes for r in drawn}
+    assert {len(spec.split()) for pair in shapes for spec in pair} == {0, 1, 2, 3}
+    assert any("1" in spec for pair in shapes for spec in pair)
+    again = rows.settled(row, np.random.default_rng(0), rank=3, spread=True)
+    assert (again.op, again.shapes) == (drawn[0].op, drawn[0].shapes)
+
+
+def test_a_truth_is_there_or_is_none():
+    arrays = [np.array([1.0, -2.0])]
+    assert Row("r", "x.no_such_op()", ("a",)).truth(*arrays) is None
+    assert Row("r", "x.softmax(0, no_such_option=1)", ("a",)).truth(*arrays) is None
+    np.testing.assert_array_equal(Row("r", "x.relu()", ("a",)).truth(*arrays)[0], [1.0, 0.0])
+    assert len(rows.true_rows()) > 1000
