@@ -23,7 +23,7 @@ from support.graphs import (
     sub,
     windows,
 )  # fmt: skip
-from support.tensor_reference import TensorReference
+from support.reference import evaluate
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const, constants, toposort
@@ -112,7 +112,7 @@ def test_moved_again_and_again(first: str) -> None:
     for second in MOVES.values():
         for third in MOVES.values():
             graph = third(second(MOVES[first](X)))
-            expected, found = TensorReference(MEM.data, {}).evaluate([graph, simple(graph)])
+            expected, found = evaluate([graph, simple(graph)], memory=MEM.data)
             np.testing.assert_array_equal(found, expected)
 
 
