@@ -286,7 +286,8 @@ def test_a_second_install_builds_nothing_and_ships_nothing_deleted(tmp_path):
         (wheel,) = tmp_path.glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
             names = set(archive.namelist())
-        return {*re.findall(r"^ *(?:Cython|C): (.*) \(", done.stdout, re.MULTILINE)}, names
+        text = done.stdout + done.stderr
+        return {*re.findall(r"^ *(?:Cython|C): (.*) \(", text, re.MULTILINE)}, names
 
     made, names = install()
     assert {"csrc/linalg.c", "kernelrt/_core.pyx"} <= made
