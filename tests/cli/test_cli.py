@@ -55,6 +55,7 @@ def test_digits_learns_and_shows_where_the_time_goes(tmp_path: Path) -> None:
     assert "\r" not in done.stdout
 
 
+@pytest.mark.exhaustive
 def test_cnn_learns(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["digits", "--cnn", "--no-profile"]) == 0
     out = capsys.readouterr().out

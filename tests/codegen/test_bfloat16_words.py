@@ -303,6 +303,7 @@ def test_what_one_instruction_adds(run, build, rng, layout):
     np.testing.assert_array_equal(out, in_pairs(a, b))
 
 
+@pytest.mark.cases(1)
 @own_words
 @pytest.mark.parametrize("layout", ["NN", "NT"])
 @pytest.mark.parametrize("sizes", [(40, 48, 330), (5, 40, 331)], ids=str)

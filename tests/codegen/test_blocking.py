@@ -426,6 +426,7 @@ def test_candidates_that_keep_bits_do(build, rng, sizes, layout):
         np.testing.assert_array_equal(out, results[0])
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("sizes", "layout"), [((3, 1024, 1536), "NN"), ((256, 128, 1024), "TN")])
 def test_long_sums_are_added_up_in_parts(build, rng, sizes, layout):
     ast = product(build, sizes, layout)

@@ -89,6 +89,7 @@ def test_the_printed_nest_tells_of_blocks():
     assert "added up in blocks of" in text
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("rows", [1, 2, 3, 8, 15])
 @pytest.mark.parametrize("depth", [4_096, 5_003, 20_000])
 def test_sums_of_products_with_a_matrix_that_streams(rows, depth):

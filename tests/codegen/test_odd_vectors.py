@@ -66,6 +66,7 @@ OTHERS = {name: [n for n in NAMES if n != name] for name in NAMES}
 FEW = (1, 3, 7, 9, 17, 25)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_every_length(name):
     soak = bool(os.environ.get("KERNELRT_SOAK"))

@@ -76,6 +76,7 @@ def variants(ast, count, seed):
     return listed
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("size", SIZES)
 def test_rows_and_columns_under_any_tiles_have_the_same_bits(build, rng, size):
     queries, keys, width = size

@@ -44,6 +44,7 @@ def leaf(*shape):
     return krt.tensor(values, requires_grad=True)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("rows", [3, 16, 37])
 @pytest.mark.parametrize("axis", [0, 1])
 def test_parts_along_a_permuted_axis(asts, rows, axis):
@@ -87,6 +88,7 @@ def test_reductions_of_dear_functions_over_any_size(asts, value, found):
     check(asts)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shape", [(2, 3, 9, 9), (1, 5, 6, 7)])
 def test_convolutions_and_norms(asts, shape):
     x, w = leaf(*shape), leaf(7, shape[1], 3, 3)
@@ -179,6 +181,7 @@ def with_gradient(function):
     return both
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("function", "axes"), [
     (lambda a, b: (a @ b).tanh(), ["nk", "km"]),
@@ -200,6 +203,7 @@ def test_programs_open_on_several_axes(asts, function, axes, dtype):
     check(asts)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("repeats", [4, 12])
 def test_norms_one_after_the_other(asts, repeats):
     x = leaf(33, 20)
@@ -250,6 +254,7 @@ def work(asts, layer, count):
     return calls
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("layer", [
     lambda x: x.layer_norm(33), lambda x: x.softmax(-1), lambda x: x.layer_norm(33).softmax(-1),
 ])  # fmt: skip
@@ -258,6 +263,7 @@ def test_work_grows_with_the_passes_of_a_kernel_not_with_their_square(asts, laye
     assert work(asts, layer, 20) < 5 * work(asts, layer, 5)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("sizes", [(64, 64, 64), (131, 129, 127), (1000, 100, 63), (3, 70, 200)])
 @pytest.mark.parametrize("kinds", [("int8", "int8"), ("uint8", "int16")], ids=str)
 def test_products_of_narrow_integers(asts, sizes, kinds):

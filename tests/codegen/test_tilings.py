@@ -192,12 +192,14 @@ def test_what_rounds_no_sum_has_one_key(name):
         assert len({order_of_sums(build(info, tiling, host())) for tiling in every}) == 1
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["product by rows", "sum along rows", "norm"])
 def test_other_orders_have_other_keys_because_they_have_other_bits(name):
     counts = [check(ast, {}, 12) for ast in asts_of(name)]
     assert max(results for _, results in counts) > 1
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("n", [1, 15, 16, 50, 77])
 @pytest.mark.parametrize("function", [
     lambda x: (x * 2).sum(1), lambda x: (x * 2).sum(0), lambda x: x @ (x * 0.5).transpose(0, 1),
@@ -264,6 +266,7 @@ def computed(outline: str) -> int:
     return total
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("target", [DeviceSpec.avx512(), DeviceSpec.avx2(), DeviceSpec.neon()])
 def test_every_candidate_can_be_written_for_every_target(target):
     renderer, compiler = LLVMRenderer(target), None

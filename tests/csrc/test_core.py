@@ -79,7 +79,7 @@ def test_core(program: str, build: str, core: tuple[list[str], list[Path]], tmp_
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.cases(1)
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("compiler", ["gcc", "clang"])
 @pytest.mark.parametrize("define", ["-DNDEBUG", "-DKRT_NO_THREADS", "-DKRT_TEST_HOOKS"])
 def test_no_warnings(compiler: str, define: str, tmp_path: Path) -> None:

@@ -206,6 +206,7 @@ plan = burner(100, 8)
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("when", ["atexit", "del", "thread", "daemon", "child"])
 def test_a_plan_that_runs_while_the_process_ends(script, when):
     """After kernelrt's own handler, from the end of a global, from threads that others wait for."""
@@ -330,6 +331,7 @@ def test_workers_take_faults_and_leave_other_signals(script):
     )
 
 
+@pytest.mark.cases(1)
 @two_cpus
 @pytest.mark.parametrize("megabytes", [0, 16])
 def test_a_kernel_may_use_as_much_stack_on_a_worker(script, megabytes):
@@ -387,6 +389,7 @@ def test_nothing_spins_after_the_last_execute(script):
     )
 
 
+@pytest.mark.cases(1)
 @linux
 @two_cpus
 @pytest.mark.parametrize(("us", "ops"), [(0, 100), (1, 1)])
@@ -400,6 +403,7 @@ def test_small_plans_start_no_thread(script, us, ops):
     )
 
 
+@pytest.mark.cases(1)
 @linux
 @two_cpus
 @pytest.mark.parametrize("how", ["environment", "process", "plan"])

@@ -39,6 +39,7 @@ def load(name: str) -> Any:
     return module
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", GOALS)
 def test_example(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -56,6 +57,7 @@ def test_example(
     assert capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 def test_agents_of_several_seeds_learn_at_once(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     reward = load("ppo_cartpole").main(seeds=3, updates=12, file=str(tmp_path / "curve.png"))

@@ -27,6 +27,7 @@ def case_of(seed: int) -> dict[str, Any]:
     return json.loads(json.dumps(loop_draw.generate(np.random.default_rng(seed))))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("first", range(0, COUNT, GROUP))
 def test_programs_give_what_torch_gives(first: int) -> None:
     for seed in range(first, first + GROUP):

@@ -72,6 +72,7 @@ def test_folds_end_with_the_last_element(fold, dtype):
     assert run.retraces == 0
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("rows", SIZES)
 def test_a_training_step_matches_one_compiled_for_its_size(rows):
     dynamic = {"x": {0: BATCH}, "y": {0: BATCH}}

@@ -187,6 +187,7 @@ def test_many_retraces_warn_once() -> None:
     assert caught[0].filename == __file__
 
 
+@pytest.mark.exhaustive
 def test_old_plans_go_when_there_are_very_many() -> None:
     from kernelrt.jit.function import MOST_PLANS
 
@@ -315,6 +316,7 @@ def test_containers_that_contain_themselves_are_refused() -> None:
         krt.jit(lambda: endless)()
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: (x,), lambda x: {"k": x}])
 def test_containers_are_nested_to_a_limit(wrap):
     deep = np.ones(2, F32)

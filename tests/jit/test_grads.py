@@ -22,6 +22,7 @@ def leaf(*values: float) -> krt.Tensor:
     return krt.tensor(np.array(values, F32), requires_grad=True)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("block", range(6))
 def test_random_programs_with_state_agree_with_torch(block: int) -> None:
     pytest.importorskip("torch")

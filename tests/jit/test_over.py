@@ -99,6 +99,7 @@ OPTIONS = [
 ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("kind", ["arrays", "tensors"])

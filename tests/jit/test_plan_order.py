@@ -29,6 +29,7 @@ class Words(nn.Module):
         return self.outer(self.norm(self.inner(self.table(x)).tanh()).mean(1))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("optimizer", [nn.optim.SGD, nn.optim.Adam, nn.optim.AdamW])
 @pytest.mark.parametrize("steps", [1, 4])
 def test_training_with_indices_that_are_checked(optimizer, steps):

@@ -124,6 +124,7 @@ def broken(path) -> None:
     assert peak < 60e6
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
 def test_no_damage_raises_anything_else(tmp_path, suffix):
     path = tmp_path / f"state{suffix}"

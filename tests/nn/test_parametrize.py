@@ -126,6 +126,7 @@ def test_spectral_norm(made):
     same(ours.weight, ours.weight, rtol=0, atol=0)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("shape", [(4, 4), (5, 3), (3, 5)])
 @pytest.mark.parametrize("orthogonal_map", ["matrix_exp", "cayley"])
 def test_orthogonal(shape, orthogonal_map):

@@ -137,6 +137,7 @@ def outcome(*steps):
     return [*[t.detach().numpy() for t in found], *m.seen()]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.filterwarnings("ignore::kernelrt.EagerLoopWarning")
 @pytest.mark.parametrize("act", ACTS)
 @pytest.mark.parametrize("name", WORKS)

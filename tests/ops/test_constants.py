@@ -27,6 +27,7 @@ def forms(value: float, dtype: str, size: int) -> list[krt.Tensor]:
     ]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.parametrize("name", ["maximum", "minimum"])
 def test_extrema(name: str, dtype: str) -> None:

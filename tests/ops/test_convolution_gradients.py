@@ -155,6 +155,7 @@ def test_no_product_with_the_zeros_between(taps):
     assert flops < 1.6 * products
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("count", "size", "channels"), [(24, 40, 16), (6, 26, 40)])
 def test_of_the_filters_over_many_images(count, size, channels):
     """More than a cache holds, so that the sum goes by blocks of images."""

@@ -149,6 +149,7 @@ def test_a_handler_that_reads_and_assigns():
     assert other.item() == calls[0]
 
 
+@pytest.mark.exhaustive
 def test_a_finalizer_that_computes():
     w, total = krt.zeros(3).realize(), krt.zeros(()).realize()
 

@@ -174,6 +174,7 @@ def test_modes(dim: int) -> None:
         np.testing.assert_array_equal(got.indices.numpy(), last)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("right", [False, True])
 def test_searching(right: bool) -> None:
     torch = pytest.importorskip("torch")

@@ -29,6 +29,7 @@ def same(name: str, x: np.ndarray, *args: object, **options: object) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_greatest(window, ceil_mode):
@@ -38,6 +39,7 @@ def test_the_greatest(window, ceil_mode):
         same("max_pool1d", x, *window, ceil_mode=ceil_mode)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("padding_counts", [False, True])
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
@@ -48,6 +50,7 @@ def test_means(window, padding_counts, ceil_mode):
         same("avg_pool1d", x, *window, ceil_mode=ceil_mode, count_include_pad=padding_counts)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("ceil_mode", [False, True])
 @pytest.mark.parametrize("dilation", [2, 3])
 def test_dilated_windows(dilation, ceil_mode):

@@ -127,6 +127,7 @@ def test_rows_that_are_computed_once_have_the_same_bits(rng, size, monkeypatch):
     np.testing.assert_array_equal(along, alone)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_buffer_holds_scores(rng, causal):
@@ -142,6 +143,7 @@ def test_small_scores_are_stored(rng):
     assert largest(function) == 2 * 200 * 200
 
 
+@pytest.mark.cases(1)
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("size", [(2, 33, 16), (1, 130, 64)])
 def test_any_number_of_threads_gives_the_same_bits(rng, size):

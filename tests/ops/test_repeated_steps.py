@@ -21,6 +21,7 @@ def _ctc(x: krt.Tensor) -> krt.Tensor:
     return x.log_softmax(-1).ctc_loss(labels, steps, krt.full((count,), 7, dtype=krt.int64))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("call", "shape", "most"), [
     (_ctc, (60, 3, 11), 40),  # 60 steps
     (lambda x: x.matrix_exp(), (37, 37), 27),  # 12 squarings and the products of a Pade approximant

@@ -147,6 +147,7 @@ def test_what_is_masked_altogether_is_left_out(rng):
     assert "if not(" not in texts(plain)[-1]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_what_is_no_number_stays_where_it_belongs(rng, crowded, which, value):
@@ -192,6 +193,7 @@ def test_other_floats(rng, name, tolerance):
     np.testing.assert_allclose(found, wanted, atol=tolerance, rtol=0)
 
 
+@pytest.mark.cases(1)
 def test_any_number_of_threads_gives_the_same_bits(rng, crowded):
     arrays = given(rng, 2, 704, 704, 32)
     function = gradient(0)

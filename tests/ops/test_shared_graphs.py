@@ -29,6 +29,7 @@ STEPS = {
 }  # fmt: skip
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("use", ["value", "index"])
 def test_shared_integers(name, use):

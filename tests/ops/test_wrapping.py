@@ -118,6 +118,7 @@ def environment(make) -> dict:
     return out
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_expressions_wrap(seed):
     rng = np.random.default_rng(seed)
@@ -136,6 +137,7 @@ def test_expressions_wrap(seed):
             np.testing.assert_array_equal(mine.numpy(), expected, err_msg=str(expression))
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(12))
 def test_expressions_wrap_where_they_are_indices(seed):
     """What reaches into a table, and whether it lies outside, is what NumPy makes of it."""

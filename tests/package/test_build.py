@@ -204,6 +204,7 @@ def test_what_was_deleted_is_not_shipped(project):
     assert shipped == {"__init__", "two"}
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(("name", "old"), [("csrc/part.c", "int part"), ("tiny/one.pyx", "VALUE")])
 def test_an_error_names_the_file_and_is_met_again_until_it_is_mended(project, name, old):
     project.edit(name, old, "mistake +" + old)

@@ -110,6 +110,7 @@ def population(count: int, threads: int):
     return step.plan(x, y), [*losses, *(p.numpy() for p in model.parameters())]
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("count", [16, 40, 64])
 def test_populations_have_the_same_bits(count, threads, all_chains, no_chains) -> None:

@@ -65,6 +65,7 @@ def execute(_: int) -> None:
 heavy = krt.jit(lambda x: (x.exp() * x.sin()).cos())
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("work", [idle, compute, compiling, execute])
 def test_children_live_whatever_other_threads_do(work):
     live(1)

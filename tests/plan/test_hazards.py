@@ -211,6 +211,7 @@ def test_the_arena_changes_no_bit():
     np.testing.assert_array_equal(*outs)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("reuse_memory", [True, False])
 def test_dependencies_of_random_plans_order_all_that_meets_and_checks_before_commits(reuse_memory):
     met = held = 0

@@ -16,6 +16,7 @@ FIRST = int(os.environ.get("KERNELRT_MODEL_SEED", "0"))
 GROUPS = 8
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("reuse_memory", [True, False], ids=["arena", "no arena"])
 @pytest.mark.parametrize("group", range(GROUPS))
 def test_random_plans_match_the_interpreter(group, reuse_memory):

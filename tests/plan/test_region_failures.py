@@ -205,6 +205,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("turns", [[1 << 40], [100, 1 << 30], [3, 5, 1 << 34]])
 def test_ctrl_c_ends_a_long_loop_and_leaves_state(turns):
     text = INTERRUPTED.format(tests=str(Path(__file__).parents[1]), turns=turns)

@@ -37,6 +37,7 @@ ENDS = {
 }
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("warm", [False, True])
 @pytest.mark.parametrize("end", ENDS)
 def test_kernels_are_compiled_until_the_end(end, warm, tmp_path: Path):

@@ -112,6 +112,7 @@ def members(group: int) -> list[int]:
     return found
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("after", [0.001, 0.01, 0.03, 0.1])
 @pytest.mark.parametrize("what", ["computes", "forks", "goes_on"])
 def test_handlers_meet_no_half_of_a_module(what, after):
@@ -142,6 +143,7 @@ print("right")
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize(
     "what",
     ["assert krt.jit(lambda: krt.ones(3) + 1)().tolist() == [2] * 3",

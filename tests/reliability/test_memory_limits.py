@@ -65,6 +65,7 @@ def run(body: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.cases(1)
 @needs("Linux")
 @pytest.mark.parametrize(
     "act",

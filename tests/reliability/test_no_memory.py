@@ -130,6 +130,7 @@ def fail_each_allocation(name):
     print(failures, "allocations failed")
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("name", ["small", "bound", "eager", "assign", "backward"])
 def test_an_allocation_fails(name):
     code = f"from {__name__} import fail_each_allocation; fail_each_allocation({name!r})"

@@ -208,6 +208,7 @@ sys.exit(status)
 """
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_a_fork_while_another_thread_computes_for_the_first_time(seed):
     """Modules are imported then; one that is half imported at the fork is so for ever."""

@@ -55,6 +55,7 @@ def test_cases_are_plain_data_and_their_programs_parse(name):
 FULL = [50, 60, 70, 80]
 
 
+@pytest.mark.cases(1)
 @needs("Linux")
 @pytest.mark.parametrize(
     ("kind", "beginning"),
@@ -69,6 +70,7 @@ def test_every_way_to_fail_is_told(kind, beginning):
         assert process.ask({"kind": kind, "numbers": FULL}).startswith(beginning)
 
 
+@pytest.mark.cases(1)
 @needs("Linux")
 @pytest.mark.parametrize("kind", ["value", "error", "abort"])
 def test_findings_are_made_small(kind):
@@ -91,6 +93,7 @@ def test_a_worker_that_cannot_start_is_told():
         Worker("no_such_generator")
 
 
+@pytest.mark.exhaustive
 @needs("Linux")
 def test_a_hunt_goes_on_after_each_failure(capsys, monkeypatch):
     monkeypatch.setattr("tests.soak.hunt.SHRINK_SECONDS", 1.0)
@@ -109,6 +112,7 @@ def test_a_hunt_goes_on_after_each_failure(capsys, monkeypatch):
     assert "--case '_faulty:" in capsys.readouterr().out
 
 
+@pytest.mark.exhaustive
 @needs("Linux")
 def test_the_command_says_what_it_found_and_fails():
     case = json.dumps({"kind": "value", "numbers": [12]})
@@ -137,6 +141,7 @@ def noticed(name, cases=60):
     pytest.fail("nothing was noticed")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("method", ["abs", "relu", "softmax"])
 def test_programs_see_a_wrong_operation(monkeypatch, method):
     import kernelrt as krt

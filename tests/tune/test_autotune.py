@@ -272,6 +272,7 @@ def test_a_jitted_function_is_tuned_with_and_without_arguments(arguments):
     assert state_of(model) == state_of(twin)
 
 
+@pytest.mark.exhaustive
 def test_all_plans_of_a_function_are_tuned():
     @krt.jit
     def double(x):
@@ -321,6 +322,7 @@ def test_sizes_that_change_keep_their_bits():
     assert plan.values == {"n": 60}
 
 
+@pytest.mark.exhaustive
 def test_other_threads_go_on_meanwhile():
     @krt.jit
     def product(x, w):
@@ -347,6 +349,7 @@ def test_other_threads_go_on_meanwhile():
     assert product(X, W).numpy().tobytes() == expected
 
 
+@pytest.mark.exhaustive
 def test_two_searches_at_once_on_one_plan():
     plan = product_plan()
     expected = plan.output_buffer.copyout().tobytes()

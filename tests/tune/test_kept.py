@@ -117,6 +117,7 @@ def test_nothing_is_kept_where_that_is_not_wanted(process):
     assert files(process.folder) == []
 
 
+@pytest.mark.exhaustive
 def test_a_process_without_a_folder_keeps_it_for_itself(process):
     assert process("bits", KERNELRT_CACHE="0")[0] == "bits"
     assert not process.folder.exists()

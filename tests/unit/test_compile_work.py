@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
+import pytest
 
 import kernelrt as krt
 from kernelrt import nn
@@ -98,6 +99,7 @@ def test_unrolled_steps_ask_the_same_about_their_indices(monkeypatch):
     assert 0 < found[0] == found[1]
 
 
+@pytest.mark.exhaustive
 def test_searches_for_places_and_for_orders_grow_with_the_steps(monkeypatch):
     looked = Counter()
     fit, now = arena._fit, Group.now

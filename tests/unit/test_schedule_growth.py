@@ -57,6 +57,7 @@ def positions(depth: int) -> UOp:
     return gather(X, i)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("build", [chain, reductions, positions])
 def test_work_grows_with_the_graph(build: Callable[[int], UOp]) -> None:
     def work(depth: int) -> int:
@@ -67,6 +68,7 @@ def test_work_grows_with_the_graph(build: Callable[[int], UOp]) -> None:
     assert work(1600) < 9 * work(200)
 
 
+@pytest.mark.exhaustive
 def test_no_depth_is_too_deep() -> None:
     assert schedule([chain(30_000)]).kernels
 

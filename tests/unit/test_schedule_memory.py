@@ -187,6 +187,7 @@ def test_shared_bytes_are_ordered_by_the_edges_alone(items: list[CopyItem]) -> N
     check_shared_bytes(items)
 
 
+@pytest.mark.cases(1)
 @pytest.mark.parametrize("recent", [3, 10, 40])
 def test_shared_bytes_of_many_intermediates(recent: int) -> None:
     """Copies among the latest of 300 intermediates: gaps between those in use are joined."""
