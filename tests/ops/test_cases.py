@@ -46,6 +46,7 @@ def close(what, got, wanted, eps, floor=0.0):
         assert not problem, f"{what} {i}: {problem}"
 
 
+@pytest.mark.cases(200)
 @each
 def test_values_and_gradients_in_float64(row):
     """The values, and the gradients against central differences along random directions."""
@@ -82,6 +83,7 @@ def directional(row, arrays, i, step, h=1e-6):
     return (ends[0] - ends[1]) / (2 * h), 1e-4 * size
 
 
+@pytest.mark.cases(100)
 @each
 def test_values_and_gradients_in_float32(row):
     """As in float64, and as the graph itself evaluated node by node."""
@@ -102,6 +104,7 @@ def test_values_and_gradients_in_float32(row):
         close("result", got, expected, 2 * SINGLE * row.tol, floor=1.0)
 
 
+@pytest.mark.cases(30)
 @each
 def test_gradients_agree_with_torch(row):
     """The graphs of values and gradients, without kernels."""

@@ -12,6 +12,7 @@ from support.op_cases import generate, run
 import kernelrt as krt
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("number", range(360))
 def test_random_calls(number):
     case = generate(np.random.default_rng([7, number]))

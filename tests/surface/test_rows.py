@@ -49,6 +49,7 @@ def on_torch(row: Row, arrays, dtype="float64", *, grad=True) -> Found:
     return found
 
 
+@pytest.mark.cases(150)
 @each
 def test_values_and_gradients(row):
     arrays = rows.draw(row, rows.sizes(row))
@@ -59,6 +60,7 @@ def test_values_and_gradients(row):
     assert compare.agree("float32", ours, single, SINGLE * row.tol, truth)
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].grad and p.values[0].second])
 def test_second_gradients(row):
     """Central differences of first gradients along a line, against the gradient of their slope."""
@@ -88,6 +90,7 @@ def test_second_gradients(row):
         )  # fmt: skip
 
 
+@pytest.mark.cases(40)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].half and p.values[0].floats])
 def test_half_types(row):
     compared = 0
@@ -131,6 +134,7 @@ def settle(what, ours, theirs, eps, truth=None, floor=0.0) -> int:
     return compare.agree(what, ours, theirs, eps, truth, floor)
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].ints])
 def test_integers(row):
     compared = 0
@@ -147,6 +151,7 @@ def test_integers(row):
     assert compared, "torch takes no integers here"
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].zero])
 def test_sizes_of_zero_and_one(row):
     names = rows.letters(row) if row.zero is True else row.zero.split()
@@ -164,6 +169,7 @@ def test_sizes_of_zero_and_one(row):
     assert compared
 
 
+@pytest.mark.cases(40)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].transposed])
 def test_transposed_operands(row):
     arrays = rows.draw(row, rows.sizes(row))
@@ -175,6 +181,7 @@ def test_transposed_operands(row):
     assert compare.agree("transposed", ours, on_torch(row, arrays), DOUBLE * row.tol * row.tol64)
 
 
+@pytest.mark.cases(40)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].special and p.values[0].floats])
 def test_special_values(row):
     drawn = rows.draw(row, rows.sizes(row))
@@ -188,6 +195,7 @@ def test_special_values(row):
     assert compared
 
 
+@pytest.mark.cases(60)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].jit])
 def test_jit_gives_the_same_bits(row):
     arrays = rows.draw(row, rows.sizes(row))
@@ -219,6 +227,7 @@ def test_jit_gives_the_same_bits(row):
             np.testing.assert_array_equal(got, want, strict=True)
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].grad])
 def test_jacobians(row):
     """By rows and by columns they are the same, and their products with weights the gradients."""

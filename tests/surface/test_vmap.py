@@ -68,6 +68,7 @@ def together(out, gradients):
     return [o.numpy() for o in read], [g.numpy() for g in gradients]
 
 
+@pytest.mark.cases(30)
 @pytest.mark.parametrize(("row", "shared"), EVERY)
 def test_members_at_once_are_members_alone(row, shared):
     """All operands have members, or the last one alone does and the others are shared."""
