@@ -80,6 +80,8 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.option.draw = config.workerinput["draw"]
+        for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
+            del os.environ[name]  # a pytest that a test starts is no worker of this run
         return  # the environment below is inherited
     if config.option.draw is None:
         config.option.draw = sample.commit()
