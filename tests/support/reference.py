@@ -105,7 +105,8 @@ def _slices(e: Evaluator, bounds: Sequence[tuple[Dim, Dim]]) -> tuple[slice, ...
 
 
 def _pad(e: Evaluator, u: UOp, x: Array) -> Array:
-    return np.pad(x, [(e.dim(lo), e.dim(hi)) for lo, hi in u.arg])
+    widths = [(e.dim(lo), e.dim(hi)) for lo, hi in u.arg]
+    return np.pad(x, widths) if widths else x  # NumPy below 2.3 refuses to pad no axes
 
 
 def _window(e: Evaluator, u: UOp, x: Array) -> Array:
