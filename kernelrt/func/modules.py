@@ -144,7 +144,7 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
 
 
 def _slots(root: object) -> Iterator[tuple[Any, str, Tensor]]:
-    """Where tensors are held, by which name, and the tensors."""
+    """The holders of tensors, their names in the holders, and the tensors."""
     seen: set[int] = set()
     stack = [root]
     while stack:

@@ -214,7 +214,7 @@ def _sources(graph: Iterable[UOp]) -> set[Buffer]:
 def _result(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Template, list[tuple[str, Any]]]:
-    """What the function `name` returns, taken apart. It must leave the mode of gradients alone."""
+    """Call the function `name` and take its result apart. It must not change the gradient mode."""
     before = state.local.grad
     try:
         found = flatten(fn(*args, **kwargs), "result")

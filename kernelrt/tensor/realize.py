@@ -99,7 +99,7 @@ def is_changing(tensor: TensorBase) -> bool:
 
 
 def _pending_now() -> tuple[list[TensorBase], set[UOp]]:
-    """What is pending, and the nodes that were found to read nothing of it."""
+    """The pending assignments, and the nodes found to read none of them."""
     while True:
         known = state.steady[0]
         if known is None:

@@ -34,7 +34,7 @@ def test_older_versions_are_refused(version, monkeypatch):
 def test_the_oldest_version_is_that_of_the_metadata():
     file = ROOT / "pyproject.toml"
     if not file.exists():
-        pytest.skip("not in a source tree")
+        pytest.skip("needs the source tree")
     dependencies = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     (bound,) = (re.findall(r"\d+", name) for name in dependencies if name.startswith("llvmlite"))
     assert tuple(map(int, bound)) == _llvm.OLDEST

@@ -27,12 +27,6 @@ def outer():
 print(count_steps(outer), count_steps(outer), count_steps(inner))
 """
 
-needs_cpython = pytest.mark.skipif(
-    sys.implementation.name != "cpython", reason="traces the bytecode of CPython"
-)
-
-
-@needs_cpython
 def test_the_first_count_of_a_process_is_that_of_later_ones():
     result = subprocess.run(
         [sys.executable, "-c", COUNT_TWICE], cwd=ROOT, capture_output=True, text=True, check=True
@@ -41,7 +35,6 @@ def test_the_first_count_of_a_process_is_that_of_later_ones():
     assert first == second > 2 * part > 0
 
 
-@needs_cpython
 def test_what_is_prepared_is_not_counted():
     def prepare():
         seen.append(0)
@@ -53,7 +46,6 @@ def test_what_is_prepared_is_not_counted():
     assert steps < 20
 
 
-@needs_cpython
 def test_interrupts_come_at_steps_that_were_counted():
     def work():
         for _ in range(3):
@@ -65,7 +57,6 @@ def test_interrupts_come_at_steps_that_were_counted():
     assert interrupted_at(steps + 1, work) is None
 
 
-@needs_cpython
 def test_a_count_of_nothing_fails():
     with pytest.raises(AssertionError, match="counts no bytecode"):
         count_steps(len, lambda: ("",))
