@@ -113,6 +113,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     files = named(config)
     draw = sample.number(config.option.draw)
+    # Sampling is for tests/: benches that are named beside it run whole.
+    files |= {item.path for item in items if not item.path.is_relative_to(HERE)}
     usual = sample.chosen(items, draw, whole=lambda item: item.path in files)
     taken = usual
     if config.option.since is not None:
@@ -170,8 +172,9 @@ def pytest_make_collect_report(
 
 
 def folder(item: pytest.Item) -> str:
-    """The folder of tests/ that an item is in."""
-    return item.path.relative_to(HERE).parts[0]
+    """The folder of tests/ that an item is in; for a test elsewhere, as in bench/, that one's."""
+    root = HERE if item.path.is_relative_to(HERE) else HERE.parent
+    return item.path.relative_to(root).parts[0]
 
 
 def count(items: Iterable[pytest.Item]) -> Counter[str]:
