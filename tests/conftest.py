@@ -8,6 +8,7 @@ describes the options.
 
 from __future__ import annotations
 
+import functools
 import gc
 import os
 import shutil
@@ -32,6 +33,8 @@ from support.once import Once  # noqa: E402
 #: Libraries that results are compared with start a thread a core otherwise, in every worker.
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LEFT_OUT = pytest.StashKey[dict[str, tuple[int, int]]]()
+#: The folders that the changes since `--since` touch.
+TOUCHED = pytest.StashKey[set[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -49,13 +52,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     skip_list.add_options(parser)
 
 
-def cores() -> int:
-    """How many processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def named(config: pytest.Config) -> set[Path]:
     """The folders and files that the command line names, itself or a test in it."""
     paths = (Path(config.invocation_params.dir, arg.partition("::")[0]) for arg in config.args)
@@ -70,9 +66,10 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     if option.numprocesses is not None:
         return
-    folders = any(path.is_dir() for path in named(config))
-    if folders and not (option.usepdb or option.collectonly or option.capture == "no"):
-        option.numprocesses = cores()
+    alone = ("usepdb", "trace", "stepwise", "collectonly")
+    in_one = option.capture == "no" or any(getattr(option, name, False) for name in alone)
+    if not in_one and any(path.is_dir() for path in named(config)):
+        option.numprocesses = "logical"
         if option.dist == "no":
             option.dist = "worksteal"
 
@@ -80,17 +77,20 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.option.draw = config.workerinput["draw"]
+        config.stash[TOUCHED] = set(config.workerinput["touched"])
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
             del os.environ[name]  # a pytest that a test starts is no worker of this run
         return  # the environment below is inherited
     if config.option.draw is None:
         config.option.draw = sample.commit()
+    since = config.option.since
+    config.stash[TOUCHED] = set() if since is None else sample.touched(since)
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
+    os.environ.setdefault("KERNELRT_CACHE_SIZE", "4G")
     if "KERNELRT_CACHE_DIR" not in os.environ:
         folder = tempfile.mkdtemp(prefix="kernelrt-tests-")
         os.environ["KERNELRT_CACHE_DIR"] = folder
-        os.environ.setdefault("KERNELRT_CACHE_SIZE", "4G")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
         config.add_cleanup(lambda: os.environ.pop("KERNELRT_CACHE_DIR"))
 
@@ -98,37 +98,44 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["draw"] = node.config.option.draw
+    node.workerinput["touched"] = sorted(node.config.stash[TOUCHED])
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    if config.option.all:
+    if takes_all(config):
         return "cases: all"
     return f"cases: a part, by --draw {config.option.draw!r}; --all runs every case"
+
+
+def takes_all(config: pytest.Config) -> bool:
+    """Whether a run leaves out no case: it selects by name, or repeats what has failed."""
+    option = config.option
+    if option.all or (option.keyword and not option.markexpr):
+        return True
+    return getattr(option, "lf", False) and bool(config.cache.get("cache/lastfailed", {}))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases outside the usual part `exhaustive`, and drop those that this run omits."""
-    if config.option.all:
+    option = config.option
+    if takes_all(config):
         return
-    files = named(config)
-    draw = sample.number(config.option.draw)
-    # Sampling is for tests/: benches that are named beside it run whole.
-    files |= {item.path for item in items if not item.path.is_relative_to(HERE)}
-    usual = sample.chosen(items, draw, whole=lambda item: item.path in files)
-    taken = usual
-    if config.option.since is not None:
-        folders = sample.touched(config.option.since)
+    files, folders = named(config), config.stash[TOUCHED]
+    draw = sample.number(option.draw)
+    resolved = functools.cache(Path.resolve)
+
+    def is_named(item: pytest.Item) -> bool:
+        # Sampling is for tests/: benches that are named beside it run whole.
+        return resolved(item.path) in files or not item.path.is_relative_to(HERE)
+
+    usual = taken = sample.chosen(items, draw, whole=is_named)
+    if folders or option.times > 1:
         taken = usual | sample.chosen(
-            items, draw, config.option.times,
-            whole=lambda item: item.path in files or folder(item) in folders,
-        )  # fmt: skip
-    elif "exhaustive" in config.option.markexpr:
-        taken = set(items)
-    elif config.option.times > 1:
-        taken = sample.chosen(
-            items, draw, config.option.times, whole=lambda item: item.path in files
+            items, draw, option.times, whole=lambda item: is_named(item) or folder(item) in folders
         )
+    elif "exhaustive" in option.markexpr:
+        taken = set(items)
     for item in items:
         if item not in usual:
             item.add_marker("exhaustive")
@@ -148,7 +155,7 @@ def once(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def pytest_collection_finish() -> None:
-    """Hide what exists by now from the garbage collector, which many tests call."""
+    """Freeze the heap: many tests call gc.collect()."""
     gc.collect()
     gc.freeze()
 
@@ -190,7 +197,8 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", {})
+    if hasattr(node, "workeroutput"):  # not where a worker crashed
+        node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
 
 
 def pytest_terminal_summary(

@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from support import once, sample, skip_list
+from support import sample
+from support.skip_list import require_command
 
 CASES = """
 import pytest
@@ -22,7 +23,8 @@ def test_usual(n): ...
 def test_more(n): ...
 
 @pytest.mark.exhaustive
-def test_long(): ...
+@pytest.mark.parametrize("n", range(8))
+def test_long(n): ...
 
 def test_single(): ...
 """
@@ -43,11 +45,34 @@ def test_functions_take_different_parts():
     assert len(found) > 4
 
 
-def test_the_commit_is_that_of_git(tmp_path):
-    found = sample.commit()
-    if (sample.ROOT / ".git").exists():
-        assert len(found) == 40
-    assert sample.number("a") != sample.number("b")
+def test_the_commit_is_that_of_git_or_the_version(tmp_path, monkeypatch):
+    text = '[project]\nversion = "1.2"\n'
+    (tmp_path / "pyproject.toml").write_text(text, encoding="utf-8")
+    monkeypatch.setattr(sample, "ROOT", tmp_path)
+    assert sample.commit() == "1.2"
+    require_command("git")
+    git(tmp_path, "init")
+    git(tmp_path, "commit", "--allow-empty", "-m", "first")
+    assert sample.commit() == git(tmp_path, "rev-parse", "HEAD")
+
+
+def git(folder, *arguments):
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_numbers_of_texts_differ_and_stay():
+    assert sample.number("a") == sample.number("a") != sample.number("b")
+
+
+def test_a_change_of_what_all_tests_use_touches_all_folders():
+    everything = set(sample.EVERYTHING.split())
+    assert sample.touched_by(["tests/support/once.py"]) == everything | set(sample.ALWAYS)
+    tests = {path.name for path in (sample.ROOT / "tests").iterdir() if any(path.glob("test_*.py"))}
+    assert everything | set(sample.ALWAYS) == tests
+    assert sample.touched_by(["tests/sanitize.py", "README.md"]) == set(sample.ALWAYS)
+    assert sample.touched_by(["tests/nn/test_a.py"]) == {*sample.ALWAYS, "nn"}
 
 
 def test_the_table_of_what_a_change_touches_names_what_is_there():
@@ -59,32 +84,38 @@ def test_the_table_of_what_a_change_touches_names_what_is_there():
 
 
 def test_a_change_touches_the_folders_of_its_longest_path(tmp_path, monkeypatch):
-    def git(*arguments):
-        subprocess.run(
-            ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments],
-            cwd=tmp_path, check=True, capture_output=True,
-        )  # fmt: skip
+    require_command("git")
 
     def write(name):
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("1", encoding="ascii")
-        git("add", "-A")
-        git("commit", "-m", name)
+
+    def commit(name):
+        write(name)
+        git(tmp_path, "add", "-A")
+        git(tmp_path, "commit", "-m", name)
 
     monkeypatch.setattr(sample, "ROOT", tmp_path)
-    git("init")
-    write("kernelrt/a.py")
-    write("docs/a.md")
+    git(tmp_path, "init")
+    commit("kernelrt/a.py")
+    commit("docs/a.md")
     always = set(sample.ALWAYS)
     assert sample.touched("HEAD~1") == always
-    write("kernelrt/tune/a.py")
+    commit("kernelrt/tune/a.py")
     assert sample.touched("HEAD~1") == always | {"tune"}
-    write("tests/nn/test_a.py")
+    commit("tests/nn/test_a.py")
     assert sample.touched("HEAD~2") == always | {"tune", "nn"}
-    write("kernelrt/new.py")
+    commit("kernelrt/new.py")
     assert sample.touched("HEAD~1") == always | set(sample.TOUCHES["kernelrt/"].split())
-    with pytest.raises(pytest.UsageError, match="git knows no such commit"):
+    git(tmp_path, "mv", "kernelrt/tune/a.py", "kernelrt/tune/b and c.py")
+    assert sample.touched("HEAD") == always | {"tune"}
+    git(tmp_path, "rm", "-qf", "kernelrt/tune/b and c.py")
+    assert sample.touched("HEAD") == always | {"tune"}
+    git(tmp_path, "reset", "-q", "--hard")
+    write("tests/jit/test_new.py")
+    assert sample.touched("HEAD") == always | {"jit"}
+    with pytest.raises(pytest.UsageError, match="git could not list what changed .* bad revision"):
         sample.touched("no-such-commit")
 
 
@@ -93,9 +124,9 @@ def suite(tmp_path):
     """A suite of four functions with the conftest.py of this one; runs it and lists what ran."""
     root = Path(__file__).parents[1]
     tests = tmp_path / "tests"
-    (tests / "support").mkdir(parents=True)
-    for name in ("conftest.py", *(f"support/{file.name}" for file in MODULES)):
-        (tests / name).write_text((root / name).read_text(encoding="utf-8"), encoding="utf-8")
+    tests.mkdir()
+    (tests / "conftest.py").write_bytes((root / "conftest.py").read_bytes())
+    (tests / "support").symlink_to(root / "support")
     marks = 'markers = ["cases(n): n cases", "exhaustive: with --all only"]'
     (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{marks}\n")
     (tests / "test_few.py").write_text(CASES, encoding="utf-8")
@@ -113,9 +144,6 @@ def suite(tmp_path):
     return run
 
 
-MODULES = [Path(module.__file__) for module in (once, sample, skip_list)]
-
-
 def of(name, found):
     return {test for test in found if f"::{name}" in test}
 
@@ -126,16 +154,36 @@ def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
     assert of("test_single", found)
     assert not of("test_long", found)
     assert "--draw 'first'" in text
-    assert re.search(r"test_few.py +52 of +62", text)
+    assert re.search(r"test_few.py +59 of +69", text)
     rest, _ = suite("tests", "-n0", "--draw", "first", "-m", "exhaustive")
     everything, text = suite("tests", "-n0", "--all")
-    assert len(everything) == 62
+    assert len(everything) == 69
     assert "cases: all" in text
     assert found | rest == everything
     assert not found & rest
     more, _ = suite("tests", "-n0", "--draw", "second", "--times", "3")
-    assert len(of("test_usual", more)) in (7, 8)
-    assert not of("test_usual", more) >= of("test_usual", found)
+    assert 7 <= len(of("test_usual", more)) <= 8 + 3
+    usual, _ = suite("tests", "-n0", "--draw", "second")
+    rest, _ = suite("tests", "-n0", "--draw", "second", "--times", "3", "-m", "exhaustive")
+    assert usual | rest == more
+    assert not usual & rest
+
+
+def test_what_is_marked_exhaustive_rotates_with_times(suite):
+    ran = [
+        {*of("test_long", suite("tests", "-n0", "--draw", f"{n}", "--times", "2")[0])}
+        for n in range(4)
+    ]
+    assert all(len(some) == 1 for some in ran)
+    assert len(set.union(*ran)) > 1
+
+
+def test_what_is_selected_by_name_or_has_failed_runs_whole(suite):
+    found, text = suite("tests", "-n0", "-k", "test_usual")
+    assert len(found) == 30
+    assert "cases: all" in text
+    rest, _ = suite("tests", "-n0", "-k", "test_usual", "-m", "exhaustive")
+    assert len(rest) == 27
 
 
 def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):
@@ -146,7 +194,7 @@ def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):
 
 def test_what_is_named_runs_whole_and_in_one_process(suite):
     found, text = suite("tests/test_few.py")
-    assert len(found) == 62
+    assert len(found) == 69
     assert "worker" not in text
     names = [f"tests/test_few.py::test_usual[{n}]" for n in (4, 5)]
     found, text = suite(*names)

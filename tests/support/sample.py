@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import random
 import subprocess
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -19,12 +20,16 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["chosen", "commit", "number", "part", "touched"]
+__all__ = ["chosen", "commit", "number", "part", "touched", "touched_by"]
 
 T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
-#: Folders of tests/ that a change below a path can make fail; the longest path counts.
+EVERYTHING = (
+    "codegen csrc distributions func jit nn ops plan reliability surface tune unit"
+)
+#: Folders of tests/ that a change below a path most likely breaks; the longest path counts. A
+#: file of tests/ without an entry counts for its own folder.
 TOUCHES = {
     "csrc/": "csrc plan reliability jit tune",
     "kernelrt/_": "csrc plan reliability jit ops unit",
@@ -45,20 +50,33 @@ TOUCHES = {
     "kernelrt/tune/": "tune",
     "kernelrt/": "data distributions func jit nn ops plan surface unit",
     "examples/": "examples",
+    "setup.py": "csrc",
+    "pyproject.toml": "csrc",
+    "tests/conftest.py": EVERYTHING,
+    "tests/support/": EVERYTHING,
+    "tests/soak/": "reliability",
+    "tests/surface/rows.py": "nn ops surface",
+    "tests/surface/tables/": "ops surface",
 }
 #: Cheap, and about everything: documentation, wheels, examples, planted faults.
 ALWAYS = ("cli", "data", "examples", "faults", "package")
 #: Cases that a run takes of a function without a `cases` marker.
 USUAL = 3
+#: With `times`, a run takes one in so many of a folder's tests that are marked `exhaustive`.
+ROTATION = 8
 
 
 def commit() -> str:
-    """Return the hash of the checked out commit; "" for a copy without git."""
+    """Return the hash of the checked out commit; without git, as in an sdist, the version."""
     command = ["git", "-C", str(ROOT), "rev-parse", "HEAD"]
     try:
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        found = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     except OSError:  # there is no git
-        return ""
+        found = ""
+    if found:
+        return found
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")).get("project")
+    return str(project["version"]) if project else ""
 
 
 def number(text: str) -> int:
@@ -94,43 +112,70 @@ def chosen(
     draw : int
         Which part of each function is taken.
     times : int
-        How many times the usual number of cases a function gives.
+        How many times the usual number of cases a function gives. Above 1 a run also takes some
+        tests that are marked `exhaustive`: every eighth of a folder's.
     whole : callable
         Whether a run takes every case of an item's function, also one marked `exhaustive`.
     """
     functions: dict[str, list[pytest.Item]] = defaultdict(list)
+    long: dict[Path, list[pytest.Item]] = defaultdict(list)
     out = set()
     for item in items:
         if whole(item):
             out.add(item)
         elif item.get_closest_marker("exhaustive") is None:
             functions[item.nodeid.partition("[")[0]].append(item)
+        else:
+            long[item.path.parent].append(item)
     for name, cases in functions.items():
         marker = cases[0].get_closest_marker("cases")
         size = USUAL if marker is None else marker.args[0]
         # Offset by the name: the same commits would take part 0 of all functions otherwise.
         out.update(part(cases, size * times, draw + number(name), name))
+    if times > 1:
+        for folder, cases in long.items():
+            out.update(part(cases, -(-len(cases) // ROTATION), draw + number(folder.name), ""))
     return out
 
 
 def touched(since: str) -> set[str]:
-    """Return the folders of tests/ that the changes since a commit can make fail.
+    """Return the folders of tests/ that the changes since a commit most likely break.
 
     Raises
     ------
     pytest.UsageError
-        git does not know the commit.
+        git does not know the commit, or there is no git.
     """
-    command = ["git", "-C", str(ROOT), "diff", "--name-only", since, "--"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise pytest.UsageError(
-            f"--since {since}: git knows no such commit here ({done.stderr.strip()}); name one "
-            "that `git log` shows"
-        )
+    listed = _git(since, "diff", "-z", "--no-renames", "--name-only", since, "--")
+    listed += _git(since, "ls-files", "-z", "--others", "--exclude-standard")
+    return touched_by(path for path in listed.split("\0") if path)
+
+
+def touched_by(paths: Iterable[str]) -> set[str]:
+    """Return the folders of tests/ that changes of some files most likely break."""
     out = set(ALWAYS)
-    for path in done.stdout.split():
+    for path in paths:
         prefix = max((p for p in TOUCHES if path.startswith(p)), key=len, default=None)
-        out |= {path.split("/")[1]} if path.startswith("tests/") else set()
-        out |= set(TOUCHES[prefix].split()) if prefix else set()
+        if prefix is not None:
+            out |= set(TOUCHES[prefix].split())
+        elif path.startswith("tests/") and path.count("/") > 1:
+            out.add(path.split("/")[1])
     return out
+
+
+def _git(since: str, *arguments: str) -> str:
+    """Return what git prints in the checkout."""
+    try:
+        done = subprocess.run(
+            ["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        )
+        said = done.stderr.strip()
+    except OSError as error:
+        said = str(error)
+    else:
+        if not done.returncode:
+            return done.stdout
+    raise pytest.UsageError(
+        f"--since {since}: git could not list what changed since that commit ({said}); name a "
+        "commit that `git log` shows"
+    )
