@@ -18,6 +18,8 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support import sample
+
 from . import planting
 from .planting import PlantingError
 from .table import FAULTS, Fault
@@ -102,7 +104,12 @@ class Runs:
                 built = self.plant(fault, tree)
             except PlantingError as error:
                 return Result(self._arguments, name, "broken", str(error), 0)
-            code, output, seconds = self._run(tree)
+            begun = time.monotonic()
+            for folders in likely_first(fault, self._arguments, tree):
+                code, output = self._run(tree, folders)
+                if code != 0:
+                    break
+            seconds = time.monotonic() - begun
         outcome = {None: "hang", 0: "missed", NO_TESTS: "broken"}.get(code, "found")
         test = _first(output)
         if outcome in ("found", "broken"):
@@ -118,16 +125,15 @@ class Runs:
         planting.plant(fault, tree)
         return planting.build(tree) if fault.file.endswith(planting.COMPILED) else 0
 
-    def _run(self, tree: Path) -> tuple[int | None, str, float]:
+    def _run(self, tree: Path, folders: list[str]) -> tuple[int | None, str]:
         """Run pytest in `tree`: its status, None past the limit of time, and what it said."""
         own = {"KERNELRT_CACHE_DIR": tree.parent / "kernels", "TMPDIR": tree.parent / "tmp"}
-        own["TMPDIR"].mkdir()
+        own["TMPDIR"].mkdir(exist_ok=True)
         # A cache that is shared would have kernels that were made without the fault.
         environment = os.environ | {name: str(folder) for name, folder in own.items()}
         # What looks for the lines themselves would find every fault.
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-ra", "--ignore=tests/faults",
-                   *shlex.split(self._arguments)]  # fmt: skip
-        begun = time.monotonic()
+                   *shlex.split(self._arguments), *folders]  # fmt: skip
         with (tree.parent / f"{tree.name}.log").open("w+", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -142,13 +148,29 @@ class Runs:
                 _end(process)
                 self._running.discard(process)
             log.seek(0)
-            return code, log.read(), time.monotonic() - begun
+            return code, log.read()
 
     def stop(self) -> None:
         """End all that is running; what is to run later ends at once."""
         self.stopped = True
         for process in list(self._running):
             _end(process)
+
+
+def likely_first(fault: Fault | None, arguments: str, tree: Path) -> list[list[str]]:
+    """Return the folders of tests that each run of pytest takes; none stands for all of them.
+
+    A run takes the same cases of a function whichever folders are named. So the folders that a
+    change of the fault's file touches can run first, and the others only where these find nothing.
+    """
+    named = any(Path(tree, word.partition("::")[0]).exists() for word in shlex.split(arguments))
+    if fault is None or named:
+        return [[]]
+    folders = sorted({path.parent.name for path in tree.glob("tests/*/test_*.py")} - {"faults"})
+    touched = sample.touched_by([fault.file]) - {*sample.ALWAYS}
+    parts = [[f"tests/{name}" for name in folders if (name in touched) is first]
+             for first in (True, False)]  # fmt: skip
+    return [part for part in parts if part]
 
 
 def _end(process: subprocess.Popen[str]) -> None:
