@@ -28,27 +28,29 @@ HERE = Path(__file__).parent
 BASELINE = "none"
 """The name of the run without a fault."""
 FOUND = ("found", "hang")
+DRAW = "faults"
+"""What all runs draw their cases by, so that results of different commits can be compared."""
 NO_TESTS = 5
 """The exit status of pytest where there is nothing to run."""
 #: A test that failed, in the summary that ``-ra`` writes.
 FAILED = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - |$)", re.MULTILINE)
-#: The test that was run when the process ended, in what ``faulthandler`` says of its stack.
+#: The running test, in the traceback that ``faulthandler`` prints where the process ends.
 ENDED = re.compile(r'File ".*?/(tests/\S+\.py)", line \d+ in (test_\w+)')
 
 
 class Result(NamedTuple):
-    """What came of one fault.
+    """The outcome of one fault.
 
     Attributes
     ----------
     arguments : str
-        What pytest was given.
+        Arguments of pytest.
     name : str
         The fault.
     outcome : str
         "found", "hang", "missed" or "broken".
     test : str
-        The first test that failed, or what is broken.
+        The first test that failed, or the reason why the run is broken.
     seconds : float
         How long pytest ran.
     built : int
@@ -77,7 +79,7 @@ class Runs:
     Parameters
     ----------
     folder : Path
-        Where everything is; whoever made it removes it.
+        The working folder; the caller removes it.
     arguments : str
         Arguments for pytest.
     """
@@ -96,7 +98,7 @@ class Runs:
         planting.build(self._base)
 
     def run(self, fault: Fault | None) -> Result:
-        """Run over a tree with one fault, or with none."""
+        """Test a tree with one fault, or with none."""
         name, built = fault.name if fault else BASELINE, 0
         with tempfile.TemporaryDirectory(dir=self._folder, prefix=f"{name}-") as place:
             tree = Path(place, "tree")
@@ -117,8 +119,8 @@ class Runs:
         return Result(self._arguments, name, outcome, test, seconds, built)
 
     def plant(self, fault: Fault | None, tree: Path) -> int:
-        """Make a tree with a fault; how many modules were built for it."""
-        # Files keep their times: so only what changes is built again.
+        """Make a tree with a fault; return how many modules were built for it."""
+        # copytree keeps modification times, so only the changed file is built again.
         shutil.copytree(self._base, tree)
         if fault is None:
             return 0
@@ -126,14 +128,14 @@ class Runs:
         return planting.build(tree) if fault.file.endswith(planting.COMPILED) else 0
 
     def _run(self, tree: Path, folders: list[str]) -> tuple[int | None, str]:
-        """Run pytest in `tree`: its status, None past the limit of time, and what it said."""
+        """Run pytest in `tree`; return its status, None past the time limit, and its output."""
         own = {"KERNELRT_CACHE_DIR": tree.parent / "kernels", "TMPDIR": tree.parent / "tmp"}
         own["TMPDIR"].mkdir(exist_ok=True)
-        # A cache that is shared would have kernels that were made without the fault.
+        # A shared cache would hold kernels that were compiled without the fault.
         environment = os.environ | {name: str(folder) for name, folder in own.items()}
-        # What looks for the lines themselves would find every fault.
+        # tests/faults itself fails on every fault.
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-ra", "--ignore=tests/faults",
-                   *shlex.split(self._arguments), *folders]  # fmt: skip
+                   "--draw", DRAW, *shlex.split(self._arguments), *folders]  # fmt: skip
         with (tree.parent / f"{tree.name}.log").open("w+", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -151,7 +153,7 @@ class Runs:
             return code, log.read()
 
     def stop(self) -> None:
-        """End all that is running; what is to run later ends at once."""
+        """End all runs, and let later ones end at once."""
         self.stopped = True
         for process in list(self._running):
             _end(process)
@@ -174,20 +176,20 @@ def likely_first(fault: Fault | None, arguments: str, tree: Path) -> list[list[s
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    """End a process and all that it has started."""
+    """Kill a process and its children."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
 
 
 def _first(output: str) -> str:
-    """The first test that failed, or that ended the process."""
+    """Return the first test that failed, or the one in which the process ended."""
     found = FAILED.search(output) or ENDED.search(output)
     return "::".join(found.groups()) if found else ""
 
 
 def check(runs: Runs, folder: Path, faults: list[Fault]) -> int:
-    """Plant and compile each fault; how many that fails for."""
+    """Plant and compile each fault; return how many do not compile."""
     wrong = 0
     runs.prepare()
     for fault in faults:
@@ -202,7 +204,7 @@ def check(runs: Runs, folder: Path, faults: list[Fault]) -> int:
 
 
 def known(file: Path | None) -> Results:
-    """The results in `file`; of several for one fault the last."""
+    """Return the results in `file`, the last one of each fault."""
     if file is None or not file.exists():
         return {}
     results = (Result(**json.loads(line)) for line in file.read_text().splitlines())
@@ -210,12 +212,13 @@ def known(file: Path | None) -> Results:
 
 
 def table(results: Results) -> str:
-    """All results, for people."""
+    """Return all results as Markdown."""
     runs = list(dict.fromkeys(arguments for arguments, _ in results))
     titles = [f"`pytest {arguments}`" if arguments else "`pytest`" for arguments in runs]
     lines = [
         "# Which planted faults the tests find", "",
-        "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it.",
+        "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it. "
+        f"Cases are drawn by `--draw {DRAW}`.",
         "",
     ]  # fmt: skip
     for arguments, title in zip(runs, titles, strict=True):
@@ -235,7 +238,7 @@ def table(results: Results) -> str:
 
 
 def measure(runs: Runs, faults: list[Fault], results: Results, options: Any) -> None:
-    """Run what has no result yet; each result is told, and noted at once."""
+    """Run the faults that have no result yet; print and store each result at once."""
 
     def note(result: Result) -> None:
         print(result, flush=True)

@@ -1,4 +1,4 @@
-"""A copy of the tree, a fault in it, and the modules built again that it changes."""
+"""Copy the tree, plant a fault in the copy, and build the modules that it changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from .table import Fault
 
 ROOT = Path(__file__).parents[2]
-#: What is compiled: C, and Cython.
+#: Suffixes of C and Cython sources.
 COMPILED = (".c", ".h", ".pyx", ".pxd")
 
 
 class PlantingError(Exception):
-    """A fault cannot be planted, or what comes of it cannot be built."""
+    """A fault cannot be planted, or the tree with it cannot be built."""
 
 
 def place_of(fault: Fault, lines: list[str]) -> int:
-    """The number of the line that `fault` changes.
+    """Return the number of the line that `fault` changes.
 
     Raises
     ------
@@ -43,7 +43,7 @@ def place_of(fault: Fault, lines: list[str]) -> int:
 
 
 def planted(fault: Fault, text: str) -> str:
-    """`text` of the file with the fault in it."""
+    """Return the `text` of the file with the fault in it."""
     lines = text.splitlines(keepends=True)
     at = place_of(fault, lines)
     lines[at] = lines[at].replace(fault.line, fault.becomes)
@@ -70,7 +70,7 @@ def plant(fault: Fault, folder: Path) -> None:
 
 
 def build(folder: Path) -> int:
-    """Build the compiled modules of the tree in `folder` that are out of date; how many.
+    """Build the modules of the tree in `folder` that are out of date; return how many.
 
     Raises
     ------
@@ -86,5 +86,5 @@ def build(folder: Path) -> int:
 
 
 def _times(folder: Path) -> dict[Path, int]:
-    """When the compiled modules were built."""
+    """Return the modification times of the compiled modules."""
     return {path: path.stat().st_mtime_ns for path in folder.glob("build/lib*/kernelrt/*.so")}

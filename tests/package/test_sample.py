@@ -115,7 +115,7 @@ def test_a_change_touches_the_folders_of_its_longest_path(tmp_path, monkeypatch)
     git(tmp_path, "reset", "-q", "--hard")
     write("tests/jit/test_new.py")
     assert sample.touched("HEAD") == always | {"jit"}
-    with pytest.raises(pytest.UsageError, match="git could not list what changed .* bad revision"):
+    with pytest.raises(pytest.UsageError, match=r"git could not list what changed .* bad revision"):
         sample.touched("no-such-commit")
 
 
