@@ -1,26 +1,28 @@
-"""Builds the compiled boundary (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
+"""Build the extension modules (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
 
-A build uses all cores and makes again only what changed: beside each file that it keeps in build/
-lies a key, the digest of everything that the file is made from.
+A build uses all cores and rebuilds only what changed: each file that it keeps in build/ has a key
+beside it, the digest of all inputs of the file.
 
 Equal sources make equal sdists, byte for byte.
 
 Build switches, all environment variables:
 
-SOURCE_DATE_EPOCH         the time that files of an sdist carry, in seconds; 1980 if not set
+SOURCE_DATE_EPOCH         modification time of the files of an sdist, in seconds; 1980 if not set
 KERNELRT_BUILD_SANITIZE   sanitizers to compile and link with, as in ``address,undefined``
 KERNELRT_BUILD_NO_THREADS 1 leaves the thread pool out; every plan then runs serially
 
-CC, CFLAGS, CPPFLAGS, LDFLAGS and LDSHARED work as usual.
+CC, CFLAGS, CPPFLAGS, LDFLAGS and LDSHARED have their usual meaning.
 """
 
 from __future__ import annotations
 
 import fcntl
+import filecmp
 import gzip
 import hashlib
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -55,13 +57,16 @@ HOT = (
     "_specs", "_steps", "_survey",
 )  # fmt: skip
 COLD = ("_emit", "_locks", "_modes", "_ops", "_origin", "_status", "_tally")
-"""Modules that steps hardly run; at -O1 they take a third less time to compile."""
+"""Modules off the hot path: -O1 compiles a third faster."""
 CYTHON = ("-3", "-I.", "-X", "auto_pickle=False")
 VARIABLES = (
     "KERNELRT_BUILD_SANITIZE", "KERNELRT_BUILD_NO_THREADS", "CPATH", "C_INCLUDE_PATH",
-    "LIBRARY_PATH", "MACOSX_DEPLOYMENT_TARGET", "SDKROOT",
+    "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "ARCHFLAGS", "MACOSX_DEPLOYMENT_TARGET",
+    "SDKROOT",
 )  # fmt: skip
-"""Our switches, and what compilers and linkers read from the environment themselves."""
+"""Build switches, and environment variables that compilers and linkers read."""
+KEPT = 3
+"""Toolchains and switches whose build products are kept for the next build."""
 INCLUDE = re.compile(r'^\s*#\s*include\s+"(\w+\.h)"', re.MULTILINE)
 CIMPORT = re.compile(r"^.*\bcimport\b.*", re.MULTILINE)
 
@@ -89,15 +94,15 @@ class Unit(NamedTuple):
 
     source: Path
     c: Path
-    """What the C compiler reads: the source, or what Cython translates it to."""
+    """The C file: the source itself, or Cython's translation of it."""
     object: Path
     settings: tuple[str, ...]
 
 
 def closure(path: Path) -> list[Path]:
-    """`path`, and the files of this project that it includes or cimports, directly or not."""
+    """Return `path` and the files of this project that it includes or cimports, transitively."""
     found = [path]
-    for file in found:  # which grows
+    for file in found:  # grows
         text = file.read_text(encoding="utf-8")
         if file.suffix in (".pyx", ".pxd"):
             words = {file.stem, *re.findall(r"\w+", " ".join(CIMPORT.findall(text)))}
@@ -120,7 +125,7 @@ def key_of(output: Path) -> Path:
 
 
 def call(command: Sequence[str]) -> None:
-    """Run a compiler; raise with its messages where it fails."""
+    """Run a compiler; raise CompileError with its messages if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
     if done.returncode:
@@ -142,25 +147,25 @@ def units_of(ext: Extension, folder: Path) -> list[Unit]:
 
 
 def shares(units: list[Unit], n: int) -> list[list[Unit]]:
-    """At most `n` lists of about equal work."""
+    """Split `units` into at most `n` lists of about equal work."""
     units = sorted(units, key=lambda unit: unit.source.stat().st_size, reverse=True)
     return [units[i::n] for i in range(min(n, len(units)))]
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """Return how many processors this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def say(what: str, began: float) -> None:
-    """Tell the progress of a build, which `pip install -v` shows."""
+    """Print a step of the build, for `pip install -v`."""
     print(f"{what} ({time.monotonic() - began:.1f} s)\n", end="", flush=True)
 
 
 class Build(build):
-    """build that ships nothing that an earlier build left."""
+    """build that ships no leftovers of earlier builds."""
 
     def run(self) -> None:
         library = Path(self.build_lib)
@@ -172,12 +177,12 @@ class Build(build):
 
 
 class BuildExt(build_ext):
-    """build_ext on all cores, of what changed; says what to install where something is missing."""
+    """build_ext on all cores, of changed sources; an error says what to install."""
 
     def run(self) -> None:
         super().run()
-        # In this folder Python finds the sources before the installed package, as in
-        # `python -m kernelrt`; so the modules are left beside them, too.
+        # In the source folder Python imports the sources, not the installed package; so the
+        # modules are copied beside them, too.
         if not self.inplace and os.access(HERE / "kernelrt", os.W_OK):
             self.copy_extensions_to_source()
 
@@ -189,15 +194,19 @@ class BuildExt(build_ext):
         folder = self.kept() / digest([self.tools])[:16]
         folder.mkdir(parents=True, exist_ok=True)
         with (folder / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # of two builds at once, the second finds all made
+            fcntl.flock(lock, fcntl.LOCK_EX)  # a second build waits, and finds everything built
             units = {ext.name: units_of(ext, folder) for ext in self.extensions}
             self.make_objects([*dict.fromkeys(unit for some in units.values() for unit in some)])
             for ext in self.extensions:
                 self.link(ext, folder, [str(unit.object) for unit in units[ext.name]])
+        os.utime(folder)
+        others = sorted(folder.parent.glob("[0-9a-f]" * 16), key=lambda path: path.stat().st_mtime)
+        for old in others[:-KEPT]:
+            shutil.rmtree(old, ignore_errors=True)
         say(f"{len(self.extensions)} modules are built", began)
 
     def require(self, what: str, source: str) -> None:
-        """Compile `source` alone; raise with instructions where that fails."""
+        """Compile `source` alone; raise an error with instructions if that fails."""
         with tempfile.TemporaryDirectory() as folder:
             probe = Path(folder, "probe.c")
             probe.write_text(source + "\n", encoding="ascii")
@@ -210,32 +219,41 @@ class BuildExt(build_ext):
             raise fail(what, command, done.stderr)
 
     def command(self, source: Path, output: Path) -> list[str]:
-        """Compile one C file."""
-        import numpy  # noqa: ICN001 - only the path of its headers is wanted
+        """Return the command that compiles one C file."""
+        import numpy  # noqa: ICN001 - for the path of its headers
 
         folders = ["csrc", numpy.get_include(), *self.compiler.include_dirs]
         return [
-            *self.compiler.compiler_so,
+            *self.compiler_so(),
             *(f"-D{'='.join(filter(None, macro))}" for macro in self.compiler.macros),
             *(f"-I{folder}" for folder in folders),
             *("-c", str(source), "-o", str(output)),
         ]
 
+    def compiler_so(self) -> list[str]:
+        """Return the C compiler with its flags; on macOS ARCHFLAGS selects architectures."""
+        command = list(self.compiler.compiler_so)
+        if sys.platform == "darwin":
+            from _osx_support import compiler_fixup
+
+            return list(compiler_fixup(command, []))
+        return command
+
     def kept(self) -> Path:
-        """Where one build leaves for the next what it made."""
+        """Return the folder of build products that the next build reuses."""
         if not self.editable_mode:
             return Path(self.build_temp)
-        usual = build(self.distribution)  # setuptools has set a folder that it deletes in the end
+        usual = build(self.distribution)  # self.build_temp is a folder that setuptools deletes
         usual.ensure_finalized()
         return Path(usual.build_temp)
 
     def find_tools(self) -> str:
-        """All that decides, beside sources and settings, how objects come out.
+        """Describe the toolchain: everything but sources and flags that changes objects.
 
-        The folders of headers do not: pip installs NumPy and Cython anew for every build.
+        Folders of headers are left out: pip installs NumPy and Cython in a new one for every build.
         """
         compiler = self.compiler.compiler_so
-        version = subprocess.run([*compiler, "--version"], capture_output=True, check=True).stdout
+        version = subprocess.run([*compiler, "--version"], capture_output=True, check=False).stdout
         return repr((
             compiler, version, self.compiler.linker_so, self.compiler.macros, CYTHON, sys.version,
             sysconfig.get_config_var("EXT_SUFFIX"), metadata.version("numpy"),
@@ -243,10 +261,11 @@ class BuildExt(build_ext):
         ))  # fmt: skip
 
     def make_objects(self, units: list[Unit]) -> None:
-        """Translate and compile what is not made yet.
+        """Translate and compile the units that are out of date.
 
         Cython takes long to start, so each core gives it many files at once.
         """
+        assert len({unit.object for unit in units}) == len(units), "two units make one object"
         jobs = self.parallel if type(self.parallel) is int else cores()
         cython = [unit for unit in units if unit.source.suffix == ".pyx"]
         stale = [unit for unit in cython if not self.is_made(unit.c, self.translation_key(unit))]
@@ -263,7 +282,7 @@ class BuildExt(build_ext):
                 raise
 
     def is_made(self, output: Path, key: str) -> bool:
-        """Whether `output` lies there, made from all that `key` is a digest of."""
+        """Return whether `output` exists and was made from the inputs of the digest `key`."""
         known = key_of(output)
         there = not self.force and output.exists() and known.exists()
         return there and known.read_text(encoding="ascii") == key
@@ -272,7 +291,7 @@ class BuildExt(build_ext):
         return digest([self.tools], closure(unit.source))
 
     def translate(self, units: list[Unit]) -> list[Unit]:
-        """Have Cython write the C files of `units`, which are to be compiled then."""
+        """Translate `units` with Cython; return them, as they have to be compiled now."""
         began = time.monotonic()
         folder = units[0].c.parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -286,7 +305,7 @@ class BuildExt(build_ext):
         return units
 
     def compile(self, unit: Unit) -> list[Unit]:
-        """Compile a C file; nothing is to be compiled then."""
+        """Compile a C file if it is out of date; return no further work."""
         began = time.monotonic()
         key = digest([self.tools, unit.settings], closure(unit.c))
         if not self.is_made(unit.object, key):
@@ -298,7 +317,7 @@ class BuildExt(build_ext):
         return []
 
     def link(self, ext: Extension, folder: Path, objects: list[str]) -> None:
-        """Link a module if one of its objects is new, and copy it to where it belongs."""
+        """Link a module if one of its objects is new, and copy it to the package."""
         output = folder / self.get_ext_filename(ext.name)
         keys = [key_of(Path(name)).read_text(encoding="ascii") for name in objects]
         key = digest([self.tools, ext.libraries, ext.extra_link_args, *keys])
@@ -314,9 +333,24 @@ class BuildExt(build_ext):
         self.mkpath(str(Path(target).parent))
         self.copy_file(str(output), target)
 
+    def copy_file(
+        self, infile: str, outfile: str, *arguments: object, **options: object
+    ) -> tuple[str, bool]:
+        """Copy a file whose content differs, even if it is older than the target.
+
+        It is older where a toolchain or switch is used again.
+        """
+        target = Path(outfile)
+        if target.is_file():
+            if filecmp.cmp(infile, target, shallow=False):
+                return outfile, False
+            target.unlink()
+        copied: tuple[str, bool] = super().copy_file(infile, outfile, *arguments, **options)
+        return copied
+
 
 class Sdist(sdist):
-    """sdist whose bytes depend on nothing but the sources: neither on clock, user nor order."""
+    """sdist whose bytes depend on the sources alone, not on time, user or order of files."""
 
     def make_archive(
         self, base_name: str, format: str, *arguments: object, **options: object  # noqa: A002
@@ -335,7 +369,7 @@ class Sdist(sdist):
             for path in [root, *sorted(root.rglob("*"))]:
                 entry = archive.gettarinfo(path)
                 entry.mtime, entry.uid, entry.gid, entry.uname, entry.gname = epoch, 0, 0, "", ""
-                # A checkout's permissions follow its umask; what can be run stays so.
+                # A checkout's permissions follow its umask; executable files stay executable.
                 entry.mode = 0o755 if entry.isdir() or entry.mode & 0o100 else 0o644
                 entry.type = tarfile.REGTYPE if entry.islnk() else entry.type
                 if entry.isdir():
@@ -348,9 +382,9 @@ class Sdist(sdist):
 
 
 def extension(name: str, *sources: str, options: Sequence[str] = ()) -> Extension:
-    """A module of the .pyx of its name and of C `sources`."""
+    """Describe the module of the .pyx file of its name and of C `sources`."""
     macros = [("NPY_NO_DEPRECATED_API", "NPY_2_0_API_VERSION")]
-    # Without contraction doubles come to the same on all processors.
+    # Contraction would make results of doubles differ between processors.
     compile_args = ["-std=c11", "-O2", "-g0", "-fvisibility=hidden", "-ffp-contract=off"]
     link_args: list[str] = []
     if sys.platform != "darwin":
@@ -369,7 +403,7 @@ def extension(name: str, *sources: str, options: Sequence[str] = ()) -> Extensio
 
 
 def extensions() -> list[Extension]:
-    # Loops over rows, which are worth vectors and, as kernels are, what each processor can do.
+    # Row loops: vectorized, with contraction, as kernels are.
     fast = ["-O3", "-ffp-contract=fast", "-fno-math-errno"]
     return [
         extension("kernelrt._routines", *ROUTINES, options=fast),  # first: linalg.c takes longest

@@ -167,6 +167,24 @@ def test_an_editable_install_builds_in_place_what_changed(project):
     assert project.build(editable=True) == project.build() == set()
 
 
+def test_an_older_build_that_is_wanted_again_takes_the_place_of_a_newer_one(project, monkeypatch):
+    for flags, value in [("", 22), ("-DGIVEN=5", 30), ("", 22)]:
+        monkeypatch.setenv("CFLAGS", flags)
+        project.build(editable=True)
+        assert project.value(project.folder) == value
+
+
+@pytest.mark.exhaustive
+def test_build_products_of_a_few_toolchains_are_kept(project, monkeypatch):
+    project.modules.remove("one")
+    kept = project.folder / "build"
+    for n in range(script.KEPT + 2):
+        monkeypatch.setenv("CFLAGS", f"-DGIVEN={n}")
+        project.build()
+    assert len(list(kept.glob("temp*/*/lock"))) == script.KEPT
+    assert project.build() == set()
+
+
 @pytest.mark.exhaustive
 def test_switches_are_heeded_and_the_usual_build_is_kept(project, monkeypatch):
     with monkeypatch.context() as changed:
