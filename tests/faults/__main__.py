@@ -30,6 +30,8 @@ BASELINE = "none"
 FOUND = ("found", "hang")
 DRAW = "faults"
 """What all runs draw their cases by, so that results of different commits can be compared."""
+SMALL = ("unit", "csrc", "codegen", "plan", "jit", "ops")
+"""Folders of tests that find a fault soon if they find it, in the order in which they run."""
 NO_TESTS = 5
 """The exit status of pytest where there is nothing to run."""
 #: A test that failed, in the summary that ``-ra`` writes.
@@ -135,7 +137,8 @@ class Runs:
         environment = os.environ | {name: str(folder) for name, folder in own.items()}
         # tests/faults itself fails on every fault.
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-ra", "--ignore=tests/faults",
-                   "--draw", DRAW, *shlex.split(self._arguments), *folders]  # fmt: skip
+                   "--draw", DRAW, "--dist", "load"]  # fmt: skip
+        command += [*shlex.split(self._arguments), *folders]
         with (tree.parent / f"{tree.name}.log").open("w+", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -163,14 +166,16 @@ def likely_first(fault: Fault | None, arguments: str, tree: Path) -> list[list[s
     """Return the folders of tests that each run of pytest takes; none stands for all of them.
 
     A run takes the same cases of a function whichever folders are named. So the folders that a
-    change of the fault's file touches can run first, and the others only where these find nothing.
+    change of the fault's file touches can run first, those of small tests before the others, and
+    the rest only where these find nothing.
     """
     named = any(Path(tree, word.partition("::")[0]).exists() for word in shlex.split(arguments))
     if fault is None or named:
         return [[]]
-    folders = sorted({path.parent.name for path in tree.glob("tests/*/test_*.py")} - {"faults"})
+    folders = {path.parent.name for path in tree.glob("tests/*/test_*.py")} - {"faults"}
     touched = sample.touched_by([fault.file]) - {*sample.ALWAYS}
-    parts = [[f"tests/{name}" for name in folders if (name in touched) is first]
+    order = sorted(folders, key=lambda name: (*SMALL, name).index(name))
+    parts = [[f"tests/{name}" for name in order if (name in touched) is first]
              for first in (True, False)]  # fmt: skip
     return [part for part in parts if part]
 
@@ -217,9 +222,8 @@ def table(results: Results) -> str:
     titles = [f"`pytest {arguments}`" if arguments else "`pytest`" for arguments in runs]
     lines = [
         "# Which planted faults the tests find", "",
-        "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it. "
-        f"Cases are drawn by `--draw {DRAW}`.",
-        "",
+        "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it.",
+        f"All cases are drawn by `--draw {DRAW}`.", "",
     ]  # fmt: skip
     for arguments, title in zip(runs, titles, strict=True):
         outcomes = [r.outcome for f in FAULTS if (r := results.get((arguments, f.name)))]

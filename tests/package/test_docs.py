@@ -66,6 +66,7 @@ def compile_c(command: list[str], text: str) -> None:
     subprocess.run(command, check=True)
 
 
+@pytest.mark.cases(len(PAGES))
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_prompt_stands_in_a_block(page: Path) -> None:
     prompts = re.compile(r"^ *>>> ", re.MULTILINE)

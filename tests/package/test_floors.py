@@ -71,6 +71,7 @@ def test_every_room_has_a_floor():
     assert {*ROOMS, "__init__"} == set(FLOORS), "give it one here and in docs/architecture.md"
 
 
+@pytest.mark.cases(len(FILES))
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_a_file_imports_only_its_own_floor_and_lower_ones(path):
     room = room_of(path)
