@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="kernelrt-sanitize-") as folder:
         copy(Path(folder))
         build(Path(folder), kind)
-        return test(Path(folder), kind, rest or [*USUAL])
+        return test(Path(folder), kind, rest or ["--all", *USUAL])
 
 
 def copy(folder: Path) -> None:

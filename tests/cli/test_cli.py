@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 
 import pytest
+from support.interrupts import heed_ctrl_c
+from support.patience import PATIENCE
 
 import kernelrt
 from kernelrt.__main__ import main
 from kernelrt.cli import calibrate
 from kernelrt.device.spec import DeviceSpec
-from tests.support.interrupts import heed_ctrl_c
-from tests.support.patience import PATIENCE
 
 HOME = str(Path(kernelrt.__file__).parents[1])
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from support.setup_script import load_setup
 from support.skip_list import lack, require_command
 
 from .conftest import CSRC, HERE, compile_c
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.once import Once
 
 WARNINGS = ["-Wall", "-Wextra", "-Wconversion", "-Wshadow", "-Wstrict-prototypes", "-Werror"]
@@ -36,7 +36,7 @@ CASES = [(program, build) for build in BUILDS for program in PROGRAMS
          # These are about threads that fail to start.
          if (build, program) not in {("no-threads", "test_faults"), ("no-threads", "test_stack")}]
 #: No program calls these; sanitized, linalg.c alone compiles for longer than all the others.
-ROUTINES = {"foreign.c", "linalg.c", "sort.c"}
+ROUTINES = {Path(name).name for name in load_setup().ROUTINES}
 #: Seconds after which a program is taken to hang; the slowest needs about 5 on an idle machine.
 HANGS = 600
 

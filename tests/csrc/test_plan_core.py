@@ -307,7 +307,7 @@ def test_release_waits_for_its_turn(kernels, log):
     plan = PlanCore([custom(begun.set), burn])
     thread = threading.Thread(target=plan.execute)
     thread.start()
-    begun.wait()
+    assert begun.wait(PATIENCE)
     plan.release()
     assert log[0] == 1
     thread.join()

@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.setup_script import load_setup
 from support.skip_list import require
 
 from kernelrt import _core
 
-from .conftest import CSRC, HERE, compile_c, run_sanitized, sanitize
+from .conftest import HERE, compile_c, run_sanitized, sanitize
 
 pytestmark = pytest.mark.exhaustive  # builds the core with ThreadSanitizer
 #: Functions of the core in which two threads of these tests meet.
@@ -38,13 +39,13 @@ SHARED = {
         "rewind_stage", "krt_pool_run",
     ],
 }  # fmt: skip
-CORE = ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform")
+SETUP = load_setup()
 HOOK = "__cyg_profile_func_enter"
 
 
 def missing_functions() -> list[str]:
     """Those named above that csrc no longer defines."""
-    text = "".join((CSRC / f"{name}.c").read_text(encoding="utf-8") for name in CORE)
+    text = "".join((sanitize.ROOT / name).read_text(encoding="utf-8") for name in SETUP.CORE)
     names = [name for functions in SHARED.values() for name in functions]
     return [name for name in names if not re.search(rf"(?m)^\w[^;\n]*\b{name}\([^;]*\n{{", text)]
 
@@ -62,14 +63,14 @@ def build(folder: Path) -> None:
     ours = Path(_core.__file__)
     for module in ours.parent.glob("*.so"):
         shutil.copy(module, folder / "kernelrt")
-    command = [sys.executable, "-m", "cython", "-3", "kernelrt/_core.pyx"]
+    command = [sys.executable, "-m", "cython", *SETUP.CYTHON, "kernelrt/_core.pyx"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     flags = ["-O1", "-g", "-shared", "-fPIC", "-pthread", "-fno-omit-frame-pointer", "-fno-inline",
              f"-fsanitize={sanitize.FLAGS['thread']}", "-finstrument-functions",
              "-finstrument-functions-exclude-file-list=_core.c,/include/",
              f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]  # fmt: skip
-    sources = [*(CSRC / f"{name}.c" for name in CORE), HERE / "planted_races.c"]
+    sources = [*(sanitize.ROOT / name for name in SETUP.CORE), HERE / "planted_races.c"]
     compile_c([folder / "kernelrt/_core.c", *sources], folder / "kernelrt" / ours.name, flags)
 
 

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from support.interrupts import heed_ctrl_c
 from support.patience import PATIENCE, until
 
 import kernelrt as krt
 from kernelrt import data
-from tests.support.interrupts import heed_ctrl_c
 
 
 class Point(NamedTuple):

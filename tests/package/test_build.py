@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import os
 import re
@@ -21,11 +20,12 @@ from support.skip_list import lack, require_command
 ROOT = Path(__file__).parents[2]
 if not (ROOT / "setup.py").exists():
     pytest.skip("needs the source tree", allow_module_level=True)
-pytest.importorskip("Cython", reason="Cython compiles the modules")
+pytest.importorskip("Cython")
 pytest.importorskip("setuptools", minversion="77")
 
 from setuptools import Distribution  # noqa: E402
 from setuptools.errors import CompileError, PlatformError  # noqa: E402
+from support.setup_script import load_setup  # noqa: E402
 
 FILES = {
     "tiny/__init__.py": "",
@@ -45,13 +45,6 @@ FILES = {
     ),
 }
 ALL = {"Cython: one.pyx", "Cython: two.pyx", "C: csrc/part.c", "C: tiny/one.pyx", "C: tiny/two.pyx"}
-
-
-def load_setup():
-    spec = importlib.util.spec_from_file_location("setup_of_kernelrt", ROOT / "setup.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 script = load_setup()

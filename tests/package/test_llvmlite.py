@@ -10,6 +10,7 @@ from pathlib import Path
 
 import llvmlite
 import pytest
+from support.skip_list import require
 
 from kernelrt import _llvm
 
@@ -33,8 +34,7 @@ def test_older_versions_are_refused(version, monkeypatch):
 
 def test_the_oldest_version_is_that_of_the_metadata():
     file = ROOT / "pyproject.toml"
-    if not file.exists():
-        pytest.skip("needs the source tree")
+    require("the source tree")
     dependencies = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     (bound,) = (re.findall(r"\d+", name) for name in dependencies if name.startswith("llvmlite"))
     assert tuple(map(int, bound)) == _llvm.OLDEST

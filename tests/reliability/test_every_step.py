@@ -14,6 +14,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
 from kernelrt import _locks, nn
@@ -22,7 +23,6 @@ from kernelrt.jit import tracing
 from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
 from kernelrt.tensor.members import MemberTrace
-from tests.support.interrupts import count_steps, interrupted_at
 
 MOST = int(os.environ.get("KERNELRT_INTERRUPTS", "150"))
 RUNS = 4

@@ -15,10 +15,10 @@ from types import CodeType, FunctionType
 
 import numpy as np
 import pytest
+from support.skip_list import has, needs
 
 import kernelrt as krt
 from kernelrt.tensor import state
-from tests.support.skip_list import has, needs
 
 pytestmark = needs("an allocator that can fail")
 if has("an allocator that can fail"):

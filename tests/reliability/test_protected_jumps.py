@@ -18,9 +18,9 @@ from pathlib import Path
 from types import CodeType
 
 import pytest
+from support.interrupts import count_steps, interrupted_at
 
 import kernelrt
-from tests.support.interrupts import count_steps, interrupted_at
 
 PACKAGE = Path(kernelrt.__file__).parent
 FOLDERS = sorted({str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")})

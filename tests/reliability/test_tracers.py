@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.between import Between
+from support.interrupts import count_steps, interrupted_at
+from support.work import lines_run
 
-from tests.support.between import Between
-from tests.support.interrupts import count_steps, interrupted_at
-from tests.support.work import lines_run
-
-ROOT = Path(__file__).parents[2]
 COUNT_TWICE = """
-from tests.support.interrupts import count_steps
+from support.interrupts import count_steps
 
 def inner():
     for _ in range(3):
@@ -29,8 +27,9 @@ print(count_steps(outer), count_steps(outer), count_steps(inner))
 
 def test_the_first_count_of_a_process_is_that_of_later_ones():
     result = subprocess.run(
-        [sys.executable, "-c", COUNT_TWICE], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-c", COUNT_TWICE], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
     first, second, part = map(int, result.stdout.split())
     assert first == second > 2 * part > 0
 

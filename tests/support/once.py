@@ -28,6 +28,7 @@ class Once:
     def __call__(self, name: str, make: Callable[[Path], object]) -> Path:
         """Return the folder `name`, which the first caller fills with ``make(folder)``.
 
+        `make` fills a folder that is renamed afterwards, so absolute paths in its files break.
         Other processes wait for the first one. If `make` raises, nothing is kept, and the next
         caller tries again.
         """

@@ -1,4 +1,4 @@
-"""Waits for something to happen, which no busy machine cuts short."""
+"""Wait for an event, with a limit that no busy machine reaches."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 PATIENCE = 300.0
-"""Seconds after which a test takes what it waits for to hang."""
+"""Time limit of a wait, in seconds; exceeding it is a hang."""
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait until `condition()` is true; an AssertionError where it never is."""
+    """Poll until `condition()` holds; raise AssertionError after PATIENCE."""
     end = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < end, f"this was not so within {PATIENCE:.0f} s"
+        assert time.monotonic() < end, f"the condition did not hold within {PATIENCE:.0f} s"
         time.sleep(0.001)

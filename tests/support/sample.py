@@ -75,8 +75,9 @@ def commit() -> str:
         found = ""
     if found:
         return found
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8")).get("project")
-    return str(project["version"]) if project else ""
+    file = ROOT / "pyproject.toml"
+    text = file.read_text(encoding="utf-8") if file.exists() else ""
+    return str(tomllib.loads(text).get("project", {}).get("version", ""))
 
 
 def number(text: str) -> int:

@@ -129,7 +129,7 @@ def add_options(parser: pytest.Parser) -> None:
     group = parser.getgroup("skips")
     group.addoption(
         "--strict-skips", action="store_true",
-        help="fail a test that is skipped for anything but what this machine lacks",
+        help="fail every skip that MACHINE in tests/support/skip_list.py does not explain",
     )  # fmt: skip
     group.addoption(
         "--without", default="", metavar="NAMES",
