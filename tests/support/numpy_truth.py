@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
+from surface.rows import Methods
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -220,7 +221,7 @@ class Peer(NDArrayOperatorsMixin):
         self, weight: Peer, bias: Any = None, stride: Any = 1, padding: Any = 0,
         output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
     ) -> Peer:  # fmt: skip
-        """The convolution with the reversed taps of what has zeros between its elements."""
+        """Transposed convolution: flipped taps over the zero-stuffed input."""
         n = weight.ndim - 2
         steps, gaps, pads, more = (
             _each_axis(v, n) for v in (stride, dilation, padding, output_padding))
@@ -541,7 +542,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "one_hot": lambda x, classes: (x[..., None] == np.arange(classes)).long(),
 }  # fmt: skip
 
-#: NumPy's functions that mean what the methods of these names do.
+#: NumPy functions of the same name and meaning.
 SAME = """
     negative absolute abs sign exp exp2 expm1 log log2 log10 log1p sqrt reciprocal square sin cos
     tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh floor ceil trunc isnan isinf
@@ -587,13 +588,6 @@ for _n in (1, 2, 3):
     setattr(Peer, f"avg_pool{_n}d", _avg_pool(_n))
 
 
-class _Functions:
-    """The methods as functions."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return lambda x, *args, **options: getattr(x, name)(*args, **options)
-
-
 class _Linalg:
     """Functions of numpy.linalg, and norms."""
 
@@ -635,8 +629,8 @@ class _Linalg:
         return x.norm(2 if order is None else order, dim, keepdim)
 
 
-class _Library(_Functions):
-    """What stands for kernelrt or torch in a row."""
+class _Library(Methods):
+    """NumPy under the names of torch and kernelrt."""
 
     __name__ = "numpy"
     float64, int64, bool = np.float64, np.int64, np.bool_
@@ -644,7 +638,7 @@ class _Library(_Functions):
 
     def __init__(self) -> None:
         self.nn = self
-        self.functional = _Functions()
+        self.functional = Methods()
 
     def where(self, condition: Any, x: Any, y: Any) -> Peer:
         return peer(np.where(*_plain((condition, x, y))))

@@ -94,7 +94,7 @@ def _dtype(row: Row, rng: Rng) -> str:
 
 
 def _sizes(row: Row, rng: Rng) -> dict[str, int]:
-    """A size for each letter: any, or from 2 on where the grid leaves out less."""
+    """Sizes of the letters of a row; 0 and 1 only where the row allows them."""
     names = rows.letters(row)
     empty = names if row.zero is True else (row.zero or "").split()
     most = min(row.most, 65 if len(names) < 3 else 17 if len(names) < 4 else 7)

@@ -77,7 +77,7 @@ NUMBERS = ("2", "-1", "0.1", "3", "0.5", "-2.5", "1e4", "7", "0", "1", "float('i
 
 @dataclass(frozen=True)
 class In:
-    """Floats drawn evenly from an interval; what a plain string stands for, from -2 to 2.
+    """Uniform floats from an interval. A plain string is ``In(shape)``, from -2 to 2.
 
     Parameters
     ----------
@@ -175,7 +175,7 @@ class Row:
     sizes : mapping of str to int
         Sizes of letters that are not drawn.
     grid : bool
-        Whether the grid takes it; not if other rows say what its words stand for.
+        Whether the grid runs it; False for a template whose cases are rows of their own.
     kinds : str
         The types of random calls: f(loats), n (floats but float64, where torch has few digits),
         i(ntegers), b(ools); "f", or "fi" if `ints`, if empty.
@@ -312,8 +312,8 @@ def _arguments(first: str, args: Sequence[Any], options: Mapping[str, Any]) -> s
     return ", ".join([first, *(re.sub(r"\binf\b", "float('inf')", t) for t in texts)])
 
 
-class _Methods:
-    """Methods of Tensor, called as functions."""
+class Methods:
+    """Methods as functions: ``Methods().add(x, y)`` is ``x.add(y)``."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
@@ -321,7 +321,7 @@ class _Methods:
 
 def functions(k: Any) -> Any:
     """The functions of torch that are methods of Tensor here: those of torch.nn.functional."""
-    return k.nn.functional if k.__name__ == "torch" else _Methods()
+    return k.nn.functional if k.__name__ == "torch" else Methods()
 
 
 def _axis(rng: np.random.Generator, rank: int) -> int:
@@ -335,22 +335,21 @@ def _axes(rng: np.random.Generator, rank: int) -> int | tuple[int, ...] | None:
     return choices[rng.integers(len(choices))]
 
 
-#: Words in braces, and what is drawn for them: a function of a generator and of the number of axes
-#: of the first operand.
+#: Placeholders of templates, written in braces: name to ``draw(rng, rank of the first operand)``.
 WORDS: dict[str, Callable[[np.random.Generator, int], Any]] = {
     "d": _axis,  # an axis
-    "e": _axis,
-    "u": lambda rng, rank: rng.integers(-rank - 1, rank + 1),  # where an axis can be put in
-    "ds": _axes,  # an axis, some, or all by None
-    "k": lambda rng, _: bool(rng.integers(2)),
+    "e": _axis,  # another axis
+    "u": lambda rng, rank: rng.integers(-rank - 1, rank + 1),  # the position of a new axis
+    "ds": _axes,  # one axis, several, or None for all
+    "k": lambda rng, _: bool(rng.integers(2)),  # keepdim
     "o": lambda rng, _: rng.integers(0, 2),  # a correction
     "s": lambda rng, _: rng.integers(-2, 3),  # a shift
-    "c": lambda rng, _: NUMBERS[rng.integers(len(NUMBERS))],
-    "r": lambda rng, _: repr(str(rng.choice(["mean", "sum", "none"]))),
-    "n": lambda rng, _: rng.integers(1, 4),  # a window, its step, its padding, its dilation
-    "t": lambda rng, _: rng.integers(1, 4),
-    "p": lambda rng, _: rng.integers(0, 3),
-    "q": lambda rng, _: rng.integers(1, 3),
+    "c": lambda rng, _: NUMBERS[rng.integers(len(NUMBERS))],  # a scalar
+    "r": lambda rng, _: repr(str(rng.choice(["mean", "sum", "none"]))),  # a reduction
+    "n": lambda rng, _: rng.integers(1, 4),  # the size of a window
+    "t": lambda rng, _: rng.integers(1, 4),  # its stride
+    "p": lambda rng, _: rng.integers(0, 3),  # its padding
+    "q": lambda rng, _: rng.integers(1, 3),  # its dilation
 }
 
 
