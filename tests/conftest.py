@@ -49,6 +49,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--since", metavar="COMMIT", help="take every case that the changes since COMMIT can touch"
     )
+    group.addoption(
+        "--first", default="", metavar="WORDS",
+        help="run tests whose paths contain these words, separated by commas, before the others",
+    )  # fmt: skip
     skip_list.add_options(parser)
 
 
@@ -119,6 +123,13 @@ def takes_all(config: pytest.Config) -> bool:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the cases outside the usual part `exhaustive`, and drop those that this run omits."""
     option = config.option
+    words = [word for word in option.first.split(",") if word]
+
+    @functools.cache
+    def rank(path: Path) -> int:
+        return next((n for n, word in enumerate(words) if word in str(path)), len(words))
+
+    items.sort(key=lambda item: rank(item.path))
     if takes_all(config):
         return
     files, folders = named(config), config.stash[TOUCHED]

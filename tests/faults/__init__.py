@@ -8,7 +8,7 @@ only: an odd size, one type, a size known at run time, a loop with a condition o
 several threads.
 
 ``python -m tests.faults`` copies the tree, plants one fault, builds what it changes, and runs
-pytest until the first failure, the folders of tests that the change most likely breaks first::
+pytest until the first failure, the tests that the change most likely breaks first::
 
     python -m tests.faults                          # the default run of pytest, for all faults
     python -m tests.faults flip-twice while-late    # for two of them

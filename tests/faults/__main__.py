@@ -31,7 +31,7 @@ FOUND = ("found", "hang")
 DRAW = "faults"
 """What all runs draw their cases by, so that results of different commits can be compared."""
 SMALL = ("unit", "csrc", "codegen", "plan", "jit", "ops")
-"""Folders of tests that find a fault soon if they find it, in the order in which they run."""
+"""Folders of small tests, in the order in which they run if the fault's file touches them."""
 NO_TESTS = 5
 """The exit status of pytest where there is nothing to run."""
 #: A test that failed, in the summary that ``-ra`` writes.
@@ -108,12 +108,7 @@ class Runs:
                 built = self.plant(fault, tree)
             except PlantingError as error:
                 return Result(self._arguments, name, "broken", str(error), 0)
-            begun = time.monotonic()
-            for folders in likely_first(fault, self._arguments, tree):
-                code, output = self._run(tree, folders)
-                if code != 0:
-                    break
-            seconds = time.monotonic() - begun
+            code, output, seconds = self._run(tree, likely(fault) if fault else [])
         outcome = {None: "hang", 0: "missed", NO_TESTS: "broken"}.get(code, "found")
         test = _first(output)
         if outcome in ("found", "broken"):
@@ -129,16 +124,34 @@ class Runs:
         planting.plant(fault, tree)
         return planting.build(tree) if fault.file.endswith(planting.COMPILED) else 0
 
-    def _run(self, tree: Path, folders: list[str]) -> tuple[int | None, str]:
-        """Run pytest in `tree`; return its status, None past the time limit, and its output."""
+    def _run(self, tree: Path, first: list[str]) -> tuple[int | None, str, float]:
+        """Run pytest in `tree`.
+
+        Parameters
+        ----------
+        tree : Path
+            A copy of the project.
+        first : list of str
+            Tests with these words in their paths run before the others.
+
+        Returns
+        -------
+        status : int or None
+            The exit status; None past the time limit.
+        output : str
+            What pytest printed.
+        seconds : float
+            How long it ran.
+        """
         own = {"KERNELRT_CACHE_DIR": tree.parent / "kernels", "TMPDIR": tree.parent / "tmp"}
-        own["TMPDIR"].mkdir(exist_ok=True)
+        own["TMPDIR"].mkdir()
         # A shared cache would hold kernels that were compiled without the fault.
         environment = os.environ | {name: str(folder) for name, folder in own.items()}
         # tests/faults itself fails on every fault.
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-ra", "--ignore=tests/faults",
-                   "--draw", DRAW, "--dist", "load"]  # fmt: skip
-        command += [*shlex.split(self._arguments), *folders]
+                   "--draw", DRAW, "--dist", "load", "--first", ",".join(first),
+                   *shlex.split(self._arguments)]  # fmt: skip
+        begun = time.monotonic()
         with (tree.parent / f"{tree.name}.log").open("w+", encoding="utf-8") as log:
             process = subprocess.Popen(
                 command, cwd=tree, env=environment, stdin=subprocess.DEVNULL, stdout=log,
@@ -153,7 +166,7 @@ class Runs:
                 _end(process)
                 self._running.discard(process)
             log.seek(0)
-            return code, log.read()
+            return code, log.read(), time.monotonic() - begun
 
     def stop(self) -> None:
         """End all runs, and let later ones end at once."""
@@ -162,22 +175,11 @@ class Runs:
             _end(process)
 
 
-def likely_first(fault: Fault | None, arguments: str, tree: Path) -> list[list[str]]:
-    """Return the folders of tests that each run of pytest takes; none stands for all of them.
-
-    A run takes the same cases of a function whichever folders are named. So the folders that a
-    change of the fault's file touches can run first, those of small tests before the others, and
-    the rest only where these find nothing.
-    """
-    named = any(Path(tree, word.partition("::")[0]).exists() for word in shlex.split(arguments))
-    if fault is None or named:
-        return [[]]
-    folders = {path.parent.name for path in tree.glob("tests/*/test_*.py")} - {"faults"}
+def likely(fault: Fault) -> list[str]:
+    """Return parts of the paths of tests that likely find a fault, the likeliest first."""
     touched = sample.touched_by([fault.file]) - {*sample.ALWAYS}
-    order = sorted(folders, key=lambda name: (*SMALL, name).index(name))
-    parts = [[f"tests/{name}" for name in order if (name in touched) is first]
-             for first in (True, False)]  # fmt: skip
-    return [part for part in parts if part]
+    stem = Path(fault.file).stem.strip("_")
+    return [f"_{stem}.py", stem, *(f"tests/{name}/" for name in SMALL if name in touched)]
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -192,6 +192,14 @@ def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):
     assert found == suite("tests", "-n0")[0]
 
 
+def test_tests_with_some_words_in_their_paths_run_first(suite, tmp_path):
+    for name in ("first", "middle", "other"):
+        (tmp_path / "tests" / f"test_{name}.py").write_text("def test_it(): ...\n")
+    _, text = suite("tests", "-n0", "--first", "_other.py,middle")
+    order = re.findall(r"^tests/test_(\w+)\.py::\S+ PASSED", text, re.MULTILINE)
+    assert list(dict.fromkeys(order)) == ["other", "middle", "few", "first"]
+
+
 def test_what_is_named_runs_whole_and_in_one_process(suite):
     found, text = suite("tests/test_few.py")
     assert len(found) == 69
