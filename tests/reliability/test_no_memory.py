@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import subprocess
 import sys
 import warnings
@@ -135,7 +136,9 @@ def fail_each_allocation(name):
 def test_an_allocation_fails(name):
     code = f"from {__name__} import fail_each_allocation; fail_each_allocation({name!r})"
     result = subprocess.run(
-        [sys.executable, "-X", "faulthandler", "-c", code], cwd=ROOT, capture_output=True, text=True
-    )
+        [sys.executable, "-X", "faulthandler", "-c", code],
+        cwd=ROOT, capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
     assert result.returncode == 0, result.stderr
     assert result.stdout.endswith(" allocations failed\n")
