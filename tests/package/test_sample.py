@@ -33,10 +33,11 @@ def test_single(): ...
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 10, 31])
 @pytest.mark.parametrize("size", [1, 3, 7])
 def test_every_case_is_in_one_part(count, size):
-    parts = max(1, -(-count // size))
+    parts = max(1, count // size)
     found = [sample.part(range(count), size, draw, "f") for draw in range(parts)]
     assert sorted(i for part in found for i in part) == list(range(count))
-    assert all(part == sorted(part) and len(part) <= size for part in found)
+    assert all(part == sorted(part) and len(part) < 2 * size for part in found)
+    assert min(map(len, found)) >= min(size, count)
     assert sample.part(range(count), size, parts + 1, "f") == found[1 % parts]
 
 
@@ -150,11 +151,12 @@ def of(name, found):
 
 def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
     found, text = suite("tests", "-n0", "--draw", "first")
-    assert (len(of("test_usual", found)), len(of("test_more", found))) == (3, 6)
+    assert len(of("test_usual", found)) == 3
+    assert len(of("test_more", found)) in (7, 8)
     assert of("test_single", found)
     assert not of("test_long", found)
     assert "--draw 'first'" in text
-    assert re.search(r"test_few.py +59 of +69", text)
+    assert re.search(rf"test_few.py +{69 - len(found)} of +69", text)
     rest, _ = suite("tests", "-n0", "--draw", "first", "-m", "exhaustive")
     everything, text = suite("tests", "-n0", "--all")
     assert len(everything) == 69
@@ -162,7 +164,7 @@ def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
     assert found | rest == everything
     assert not found & rest
     more, _ = suite("tests", "-n0", "--draw", "second", "--times", "3")
-    assert 7 <= len(of("test_usual", more)) <= 8 + 3
+    assert 10 <= len(of("test_usual", more)) <= 10 + 3
     usual, _ = suite("tests", "-n0", "--draw", "second")
     rest, _ = suite("tests", "-n0", "--draw", "second", "--times", "3", "-m", "exhaustive")
     assert usual | rest == more
@@ -188,7 +190,7 @@ def test_what_is_selected_by_name_or_has_failed_runs_whole(suite):
 
 def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):
     found, text = suite("tests")
-    assert re.search(r"\d+ workers? \[10 items\]", text)
+    assert re.search(r"\d+ workers? \[1[12] items\]", text)
     assert found == suite("tests", "-n0")[0]
 
 

@@ -1,8 +1,9 @@
 """Which cases of each test function a run takes.
 
-A parametrized function may have a thousand cases. They are split into parts of about three, or as
-many as its marker ``cases(n)`` says, and a run takes one part, drawn by the hash of the commit. So
-a function of 30 cases meets each of them every ten commits on average.
+A parametrized function may have a thousand cases. They are split into parts of three or a few
+more, or of as many as its marker ``cases(n)`` says, and a run takes one part, drawn by the hash of
+the commit. So a function of 30 cases meets each of them every ten commits on average; one of up to
+five cases runs whole.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ TOUCHES = {
 }
 #: Cheap, and about everything: documentation, wheels, examples, planted faults.
 ALWAYS = ("cli", "data", "examples", "faults", "package")
-#: Cases that a run takes of a function without a `cases` marker.
+#: The least number of cases that a run takes of a function without a `cases` marker.
 USUAL = 3
 #: With `times`, a run takes one in so many of a folder's tests that are marked `exhaustive`.
 ROTATION = 8
@@ -86,11 +87,11 @@ def number(text: str) -> int:
 
 
 def part(cases: Sequence[T], size: int, draw: int, name: str) -> list[T]:
-    """Return the part number `draw` of `cases`, in their order, of about `size` cases.
+    """Return the part number `draw` of `cases`, in their order, of `size` cases or a few more.
 
     Neighbours tend to be alike, so a part has every n-th case of a shuffle that `name` decides.
     """
-    parts = max(1, -(-len(cases) // max(1, size)))
+    parts = max(1, len(cases) // max(1, size))
     order = list(range(len(cases)))
     if parts > 1:
         random.Random(name).shuffle(order)  # noqa: S311
