@@ -158,6 +158,35 @@ def test_cat_and_stack_gradients():
     assert (x.grad.tolist(), y.grad.tolist()) == ([[5, 7]], [[3]])
 
 
+LINES = {
+    "diagonal of two axes": lambda k: (k, k),
+    "diagonal of all axes": lambda k: (k, k, k),
+    "diagonal behind an axis": lambda k: (slice(None), k, k),
+    "diagonal across": lambda k: (k, k.flip(0)),
+    "one column": lambda k: (k, 0 * k),
+    "every element twice": lambda k: (k // 2, k),
+    "next diagonal": lambda k: (k[:-1], k[:-1] + 1),
+}
+
+
+@pytest.mark.cases(len(LINES))
+@pytest.mark.parametrize("line", LINES)
+def test_a_result_that_is_also_read_along_a_line_is_stored_whole(line):
+    """One kernel could store both, but it must not store the line alone."""
+
+    @krt.jit
+    def both(x):
+        y = x.exp()
+        return y, y[LINES[line](krt.arange(5))] * 2
+
+    x = np.random.default_rng(0).standard_normal((5, 5, 5))
+    whole, part = both(x)
+    k = krt.arange(5)
+    index = tuple(i.numpy() if isinstance(i, krt.Tensor) else i for i in LINES[line](k))
+    np.testing.assert_allclose(whole.numpy(), np.exp(x), rtol=1e-14)
+    np.testing.assert_allclose(part.numpy(), 2 * np.exp(x)[index], rtol=1e-14)
+
+
 def test_an_index_into_equal_elements_is_checked_too():
     with pytest.raises(krt.IndexBoundsError):
         krt.ones(3)[krt.tensor([0, 9])].numpy()
