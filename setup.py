@@ -124,6 +124,11 @@ def key_of(output: Path) -> Path:
     return output.with_name(f"{output.name}.key")
 
 
+def stamp(output: Path, key: str) -> bytes:
+    """Return the content of a key file: the digest of the inputs, and the size of `output`."""
+    return f"{key} {output.stat().st_size}".encode()
+
+
 def call(command: Sequence[str]) -> None:
     """Run a compiler; raise CompileError with its messages if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -266,7 +271,7 @@ class BuildExt(build_ext):
         Cython takes long to start, so each core gives it many files at once.
         """
         assert len({unit.object for unit in units}) == len(units), "two units make one object"
-        jobs = self.parallel if type(self.parallel) is int else cores()
+        jobs = max(1, self.parallel) if type(self.parallel) is int else cores()
         cython = [unit for unit in units if unit.source.suffix == ".pyx"]
         stale = [unit for unit in cython if not self.is_made(unit.c, self.translation_key(unit))]
         with ThreadPoolExecutor(jobs) as pool:
@@ -285,7 +290,7 @@ class BuildExt(build_ext):
         """Return whether `output` exists and was made from the inputs of the digest `key`."""
         known = key_of(output)
         there = not self.force and output.exists() and known.exists()
-        return there and known.read_text(encoding="ascii") == key
+        return there and known.read_bytes() == stamp(output, key)
 
     def translation_key(self, unit: Unit) -> str:
         return digest([self.tools], closure(unit.source))
@@ -298,9 +303,10 @@ class BuildExt(build_ext):
         for unit in units:
             key_of(unit.c).unlink(missing_ok=True)
         sources = [str(unit.source) for unit in units]
+        keys = [self.translation_key(unit) for unit in units]  # an edit from here on is built next
         call([sys.executable, "-m", "cython", "-f", *CYTHON, "-o", str(folder), *sources])
-        for unit in units:
-            key_of(unit.c).write_text(self.translation_key(unit), encoding="ascii")
+        for unit, key in zip(units, keys, strict=True):
+            key_of(unit.c).write_bytes(stamp(unit.c, key))
         say(f"Cython: {', '.join(unit.source.name for unit in units)}", began)
         return units
 
@@ -312,14 +318,14 @@ class BuildExt(build_ext):
             unit.object.parent.mkdir(parents=True, exist_ok=True)
             key_of(unit.object).unlink(missing_ok=True)
             call([*self.command(unit.c, unit.object), *unit.settings])
-            key_of(unit.object).write_text(key, encoding="ascii")
+            key_of(unit.object).write_bytes(stamp(unit.object, key))
             say(f"C: {unit.source}", began)
         return []
 
     def link(self, ext: Extension, folder: Path, objects: list[str]) -> None:
         """Link a module if one of its objects is new, and copy it to the package."""
         output = folder / self.get_ext_filename(ext.name)
-        keys = [key_of(Path(name)).read_text(encoding="ascii") for name in objects]
+        keys = [key_of(Path(name)).read_bytes() for name in objects]
         key = digest([self.tools, ext.libraries, ext.extra_link_args, *keys])
         if not self.is_made(output, key):
             key_of(output).unlink(missing_ok=True)
@@ -328,7 +334,7 @@ class BuildExt(build_ext):
                 objects, str(output), libraries=self.get_libraries(ext),
                 extra_postargs=ext.extra_link_args, debug=self.debug,
             )  # fmt: skip
-            key_of(output).write_text(key, encoding="ascii")
+            key_of(output).write_bytes(stamp(output, key))
         target = self.get_ext_fullpath(ext.name)
         self.mkpath(str(Path(target).parent))
         self.copy_file(str(output), target)

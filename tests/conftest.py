@@ -87,12 +87,15 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the environment below is inherited
     if config.option.draw is None:
         config.option.draw = sample.commit()
+    if config.option.times < 1:
+        raise pytest.UsageError(f"--times: expected at least 1, not {config.option.times}")
     since = config.option.since
     config.stash[TOUCHED] = set() if since is None else sample.touched(since)
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
-    os.environ.setdefault("KERNELRT_CACHE_SIZE", "4G")
-    if "KERNELRT_CACHE_DIR" not in os.environ:
+    if not os.environ.get("KERNELRT_CACHE_SIZE"):
+        os.environ["KERNELRT_CACHE_SIZE"] = "4G"
+    if not os.environ.get("KERNELRT_CACHE_DIR"):
         folder = tempfile.mkdtemp(prefix="kernelrt-tests-")
         os.environ["KERNELRT_CACHE_DIR"] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
@@ -106,17 +109,18 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    if takes_all(config):
-        return "cases: all"
-    return f"cases: a part, by --draw {config.option.draw!r}; --all runs every case"
-
-
-def takes_all(config: pytest.Config) -> bool:
-    """Whether a run leaves out no case: it selects by name, or repeats what has failed."""
     option = config.option
-    if option.all or (option.keyword and not option.markexpr):
-        return True
-    return getattr(option, "lf", False) and bool(config.cache.get("cache/lastfailed", {}))
+    if option.all or option.keyword:
+        return "cases: all"
+    return f"cases: a part, by --draw {option.draw!r}; --all runs every case"
+
+
+def names_failed(config: pytest.Config, items: list[pytest.Item]) -> bool:
+    """Whether --lf repeats some of these items."""
+    if not getattr(config.option, "lf", False):
+        return False
+    failed: dict[str, bool] = config.cache.get("cache/lastfailed", {})
+    return any(item.nodeid in failed for item in items)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -130,7 +134,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return next((n for n, word in enumerate(words) if word in str(path)), len(words))
 
     items.sort(key=lambda item: rank(item.path))
-    if takes_all(config):
+    if option.all:
         return
     files, folders = named(config), config.stash[TOUCHED]
     draw = sample.number(option.draw)
@@ -141,7 +145,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return resolved(item.path) in files or not item.path.is_relative_to(HERE)
 
     usual = taken = sample.chosen(items, draw, whole=is_named)
-    if folders or option.times > 1:
+    if names_failed(config, items):
+        # pytest collects those alone, so their functions cannot be split as before.
+        usual, taken = set(), set(items)
+    elif option.keyword:
+        taken = set(items)
+    elif folders or option.times > 1:
         taken = usual | sample.chosen(
             items, draw, option.times, whole=lambda item: is_named(item) or folder(item) in folders
         )

@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nkernelrt: interrupted", file=sys.stderr)
         return _INTERRUPTED
-    except (KernelrtError, OSError) as error:
+    except (KernelrtError, OSError, ImportError) as error:  # ImportError: llvmlite is too old
         print(f"kernelrt: {error}", file=sys.stderr)
         return 1
     return code

@@ -53,7 +53,9 @@ def planted(fault: Fault, text: str) -> str:
 def copy_tree(folder: Path) -> None:
     """Copy the files of the tree, as Git knows them, to `folder`; nothing that was built."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    found = subprocess.run(listed, cwd=ROOT, check=True, capture_output=True, text=True)
+    found = subprocess.run(listed, cwd=ROOT, check=False, capture_output=True, text=True)
+    if found.returncode:
+        raise PlantingError(f"git lists no files of {ROOT} ({found.stderr.strip()}); use a clone")
     for name in found.stdout.split("\0"):
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)

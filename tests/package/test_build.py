@@ -167,6 +167,35 @@ def test_an_older_build_that_is_wanted_again_takes_the_place_of_a_newer_one(proj
         assert project.value(project.folder) == value
 
 
+def test_an_edit_while_cython_runs_is_built_next(project, monkeypatch):
+    def call(command):
+        run(command)
+        if "cython" in command:
+            project.edit("tiny/one.pyx", "twice(", "-twice(")
+
+    run = script.call
+    project.edit("tiny/one.pyx", "VALUE", "OTHER = 1\nVALUE")
+    with monkeypatch.context() as changed:
+        changed.setattr(script, "call", call)
+        project.build()
+    assert project.build() == {"Cython: one.pyx", "C: tiny/one.pyx"}
+    assert project.value() == -22
+
+
+@pytest.mark.parametrize("name", ["*.o", "*.so", "one.c"])
+def test_a_damaged_product_is_built_again(project, name):
+    (folder,) = {path.parents[1] for path in project.folder.glob("build/temp*/*/tiny/*.o")}
+    paths = list(folder.rglob(name))
+    assert paths
+    for path in paths:
+        path.write_bytes(path.read_bytes()[:100])
+    for key in folder.rglob("part.o.key"):
+        key.write_bytes(b"\xff")
+    project.build()
+    assert project.value() == 22
+    assert project.build() == set()
+
+
 @pytest.mark.exhaustive
 def test_build_products_of_a_few_toolchains_are_kept(project, monkeypatch):
     project.modules.remove("one")

@@ -13,6 +13,7 @@ import pytest
 from support.skip_list import require
 
 from kernelrt import _llvm
+from kernelrt.cli import main
 
 ROOT = Path(__file__).parents[2]
 check = _llvm._check_version.__wrapped__
@@ -38,6 +39,17 @@ def test_the_oldest_version_is_that_of_the_metadata():
     dependencies = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     (bound,) = (re.findall(r"\d+", name) for name in dependencies if name.startswith("llvmlite"))
     assert tuple(map(int, bound)) == _llvm.OLDEST
+
+
+@pytest.mark.parametrize("command", ["env", "digits"])
+def test_commands_say_which_version_is_needed(command, monkeypatch, capsys):
+    monkeypatch.setattr(llvmlite, "__version__", "0.44.0")
+    _llvm._check_version.cache_clear()
+    try:
+        assert main([command]) == 1
+    finally:
+        _llvm._check_version.cache_clear()
+    assert "kernelrt: kernelrt needs llvmlite 0.45 or newer" in capsys.readouterr().err
 
 
 def test_a_first_computation_says_which_version_is_needed():

@@ -116,7 +116,8 @@ def test_a_change_touches_the_folders_of_its_longest_path(tmp_path, monkeypatch)
     git(tmp_path, "reset", "-q", "--hard")
     write("tests/jit/test_new.py")
     assert sample.touched("HEAD") == always | {"jit"}
-    with pytest.raises(pytest.UsageError, match=r"git could not list what changed .* bad revision"):
+    refused = r"git could not list what changed .* single revision"
+    with pytest.raises(pytest.UsageError, match=refused):
         sample.touched("no-such-commit")
 
 
@@ -132,15 +133,16 @@ def suite(tmp_path):
     (tmp_path / "pyproject.toml").write_text(f"[tool.pytest.ini_options]\n{marks}\n")
     (tests / "test_few.py").write_text(CASES, encoding="utf-8")
 
-    def run(*arguments):
-        command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-p", "xdist"]
+    def run(*arguments, status=0):
+        command = [sys.executable, "-m", "pytest", "-v", "-p", "xdist"]
         done = subprocess.run(
             [*command, *arguments], cwd=tmp_path, capture_output=True, text=True,
             env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert done.returncode == status, done.stdout + done.stderr
         lines = [line for line in done.stdout.splitlines() if "PASSED" in line]
-        return {part for line in lines for part in line.split() if "::" in part}, done.stdout
+        found = {part for line in lines for part in line.split() if "::" in part}
+        return found, done.stdout + done.stderr
 
     return run
 
@@ -186,6 +188,27 @@ def test_what_is_selected_by_name_or_has_failed_runs_whole(suite):
     assert "cases: all" in text
     rest, _ = suite("tests", "-n0", "-k", "test_usual", "-m", "exhaustive")
     assert len(rest) == 27
+
+
+def test_failed_cases_are_repeated_whatever_is_drawn(suite, tmp_path):
+    file = tmp_path / "tests" / "test_few.py"
+    text = file.read_text(encoding="utf-8")
+    failing = text.replace("def test_usual(n): ...", "def test_usual(n): assert n < 25")
+    for options in ([], ["--draw", "second"], ["-m", "exhaustive", "--draw", "third"]):
+        file.write_text(failing, encoding="utf-8")
+        suite("tests", "-n0", "--all", status=1)
+        file.write_text(text, encoding="utf-8")
+        found, _ = suite("tests", "-n0", "--lf", *options)
+        assert found == {f"tests/test_few.py::test_usual[{n}]" for n in range(25, 30)}
+    (tmp_path / "tests" / "more").mkdir()
+    (tmp_path / "tests" / "more" / "test_more.py").write_text(text, encoding="utf-8")
+    found, _ = suite("tests/more", "-n0", "--lf")
+    assert len(of("test_usual", found)) == 3
+
+
+def test_times_below_one_are_refused(suite):
+    _, text = suite("tests", "-n0", "--times", "0", status=4)
+    assert "--times: expected at least 1, not 0" in text
 
 
 def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):

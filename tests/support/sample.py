@@ -148,7 +148,8 @@ def touched(since: str) -> set[str]:
     pytest.UsageError
         git does not know the commit, or there is no git.
     """
-    listed = _git(since, "diff", "-z", "--no-renames", "--name-only", since, "--")
+    start = _git(since, "rev-parse", "--verify", "--end-of-options", f"{since}^{{commit}}").strip()
+    listed = _git(since, "diff", "-z", "--no-renames", "--relative", "--name-only", start, "--")
     listed += _git(since, "ls-files", "-z", "--others", "--exclude-standard")
     return touched_by(path for path in listed.split("\0") if path)
 

@@ -215,7 +215,9 @@ def test_the_limit_can_be_set(monkeypatch, tmp_path, size, limit):
     assert cache.most_files == max(16_384, limit // 16_384)
 
 
-@pytest.mark.parametrize("size", ["G", "-1", "1.5G", "2T", "much", "\N{SUPERSCRIPT TWO}"])
+@pytest.mark.parametrize(
+    "size", ["G", "-1", "1.5G", "2T", "much", "\N{SUPERSCRIPT TWO}", "9" * 5000]
+)
 def test_a_limit_that_is_no_size_is_named(monkeypatch, tmp_path, size):
     monkeypatch.delenv("KERNELRT_CACHE", raising=False)
     monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))

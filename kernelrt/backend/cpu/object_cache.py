@@ -250,7 +250,7 @@ def _default_limit() -> int:
     number, shift = given, 0
     if given[-1].upper() in _SUFFIXES:
         number, shift = given[:-1], _SUFFIXES[given[-1].upper()]
-    if not (number.isascii() and number.isdigit()):
+    if not (number.isascii() and number.isdigit() and len(number) < _MOST_DIGITS):
         warnings.warn(
             f"KERNELRT_CACHE_SIZE is {given!r}; expected bytes, or a number with the suffix K, M "
             f"or G, as in 512M. The kernel cache keeps {DEFAULT_LIMIT >> 20}M.",
@@ -261,6 +261,7 @@ def _default_limit() -> int:
     return int(number) << shift
 
 
+_MOST_DIGITS = 20
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
