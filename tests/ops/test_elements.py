@@ -146,7 +146,7 @@ def test_seeds():
 
 
 @pytest.mark.parametrize("name", ["float16", "bfloat16", "float32"])
-@pytest.mark.parametrize("number", [70000, 2**100, 2**1000, -(2**1000)])
+@pytest.mark.parametrize("number", [70000, 2**100, 2**1000, -(2**1000)], ids="{:.1e}".format)
 def test_integers_that_a_float_type_rounds_to_infinity(name, number):
     x = krt.ones(1, dtype=name)
     pairs = [(x + number, 1 + number), (number - x, number - 1), (x * number, number),
