@@ -7,8 +7,6 @@ import pytest
 
 import kernelrt as krt
 
-torch = pytest.importorskip("torch")
-
 #: Kernel, stride, padding.
 WINDOWS = [(1, 1, 0), (1, 3, 0), (2, 2, 0), (2, 2, 1), (2, 3, 1), (3, 1, 1), (3, 2, 1), (3, 4, 0),
            (3, 4, 1), (4, 3, 2), (5, 2, 2)]  # fmt: skip
@@ -17,6 +15,7 @@ SIZES = range(4, 12)
 
 def same(name: str, x: np.ndarray, *args: object, **options: object) -> None:
     """Values and gradients are those of torch."""
+    torch = pytest.importorskip("torch")
     outcomes = []
     for lib in (krt, torch):
         given = lib.tensor(x, requires_grad=True)
@@ -27,6 +26,28 @@ def same(name: str, x: np.ndarray, *args: object, **options: object) -> None:
     for ours, theirs in zip(*outcomes, strict=True):
         assert ours.shape == theirs.shape, (name, x.shape, args, options)
         np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("ceil_mode", [False, True])
+def test_windows_begin_in_the_input_or_in_the_padding_ahead(ceil_mode):
+    rng = np.random.default_rng(0)
+    for size in (4, 7, 10):
+        x = rng.standard_normal((2, size)).astype(np.float32)
+        expected, results = [], []
+        for kernel, stride, padding in WINDOWS:
+            begins = [
+                begin for begin in range(-padding, size + padding, stride)
+                if begin + kernel <= size + padding
+                or (ceil_mode and begin < size and begin - stride + kernel < size + padding)
+            ]  # fmt: skip
+            parts = [x[:, max(b, 0) : b + kernel].max(-1) for b in begins]
+            expected.append(np.stack(parts, -1))
+            results.append(krt.nn.functional.max_pool1d(
+                krt.tensor(x[None]), kernel, stride, padding, ceil_mode=ceil_mode
+            ))  # fmt: skip
+        krt.realize(*results)
+        for window, got, wanted in zip(WINDOWS, results, expected, strict=True):
+            np.testing.assert_array_equal(got[0].numpy(), wanted, str((size, *window)))
 
 
 @pytest.mark.cases(1)
