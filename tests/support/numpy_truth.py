@@ -604,6 +604,14 @@ class _Linalg:
             return self.solve(a, b[..., None])[..., 0]
         return peer(np.linalg.solve(a.array, b.array))
 
+    def solve_triangular(
+        self, a: Peer, b: Peer, *, upper: bool, left: bool = True, unitriangular: bool = False
+    ) -> Peer:
+        part = np.triu(a.array) if upper else np.tril(a.array)
+        if unitriangular:
+            np.einsum("...ii->...i", part)[...] = 1
+        return self.solve(peer(part), b, left)
+
     def vector_norm(self, x: Peer, *args: Any, **options: Any) -> Peer:
         return x.norm(*args, **options)
 
