@@ -47,6 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--times", type=int, default=1, metavar="N", help="take N times the usual number of cases"
     )
     group.addoption(
+        "--one-in", type=int, default=1, metavar="N",
+        help="take cases of one in N test functions, drawn as cases are",
+    )  # fmt: skip
+    group.addoption(
         "--since", metavar="COMMIT", help="take every case that the changes since COMMIT can touch"
     )
     group.addoption(
@@ -87,8 +91,10 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # the environment below is inherited
     if config.option.draw is None:
         config.option.draw = sample.commit()
-    if config.option.times < 1:
-        raise pytest.UsageError(f"--times: expected at least 1, not {config.option.times}")
+    for name in ("times", "one_in"):
+        if (value := getattr(config.option, name)) < 1:
+            option = f"--{name.replace('_', '-')}"
+            raise pytest.UsageError(f"{option}: expected at least 1, not {value}")
     since = config.option.since
     config.stash[TOUCHED] = set() if since is None else sample.touched(since)
     for name in ONE_THREAD:
@@ -144,7 +150,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Sampling is for tests/: benches that are named beside it run whole.
         return resolved(item.path) in files or not item.path.is_relative_to(HERE)
 
-    usual = taken = sample.chosen(items, draw, whole=is_named)
+    usual = taken = sample.chosen(items, draw, one_in=option.one_in, whole=is_named)
     if names_failed(config, items):
         # pytest collects those alone, so their functions cannot be split as before.
         usual, taken = set(), set(items)

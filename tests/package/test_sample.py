@@ -206,9 +206,19 @@ def test_failed_cases_are_repeated_whatever_is_drawn(suite, tmp_path):
     assert len(of("test_usual", found)) == 3
 
 
-def test_times_below_one_are_refused(suite):
-    _, text = suite("tests", "-n0", "--times", "0", status=4)
-    assert "--times: expected at least 1, not 0" in text
+@pytest.mark.parametrize("option", ["--times", "--one-in"])
+def test_numbers_below_one_are_refused(suite, option):
+    _, text = suite("tests", "-n0", option, "0", status=4)
+    assert f"{option}: expected at least 1, not 0" in text
+
+
+def test_one_in_some_functions_runs(suite):
+    ran = [suite("tests", "-n0", "--one-in", "2", "--draw", f"{n}")[0] for n in range(6)]
+    functions = [{test.partition("[")[0] for test in found} for found in ran]
+    assert min(map(len, functions)) < 3
+    assert len(set.union(*functions)) == 3
+    usual, _ = suite("tests", "-n0", "--draw", "0")
+    assert ran[0] < usual
 
 
 def test_a_folder_runs_on_every_core_and_every_worker_has_the_same_draw(suite):

@@ -102,6 +102,7 @@ def chosen(
     items: Iterable[pytest.Item],
     draw: int,
     times: int = 1,
+    one_in: int = 1,
     *,
     whole: Callable[[pytest.Item], bool],
 ) -> set[pytest.Item]:
@@ -116,6 +117,8 @@ def chosen(
     times : int
         How many times the usual number of cases a function gives. Above 1 a run also takes some
         tests that are marked `exhaustive`: every eighth of a folder's.
+    one_in : int
+        Take some cases of one in so many functions only, which `draw` decides.
     whole : callable
         Whether a run takes every case of an item's function, also one marked `exhaustive`.
     """
@@ -133,6 +136,8 @@ def chosen(
         marker = cases[0].get_closest_marker("cases")
         size = USUAL if marker is None else marker.args[0]
         # Offset by the name: the same commits would take part 0 of all functions otherwise.
+        if (draw + number(f"{name} function")) % one_in:
+            continue
         out.update(part(cases, size * times, draw + number(name), name))
     if times > 1:
         for folder, cases in long.items():
