@@ -9,13 +9,14 @@ import weakref
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt._survey import survey
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import hooking, state
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 DATA = np.array([[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]])
 

@@ -121,6 +121,21 @@ def require_command(*names: str) -> str:
     pytest.skip(f"needs the command {names[0]}")
 
 
+class Package:
+    """A package that is imported when a test first uses it; without it, that test is skipped.
+
+    A module whose every test needs a package calls pytest.importorskip instead.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> object:
+        if attribute.startswith("_"):  # pytest looks at what a module has
+            raise AttributeError(attribute)
+        return getattr(pytest.importorskip(self._name), attribute)
+
+
 # For tests/conftest.py ----------------------------------------------------------------------------
 
 
