@@ -229,7 +229,8 @@ def table(results: Results) -> str:
     ]  # fmt: skip
     for arguments, title in zip(runs, titles, strict=True):
         outcomes = [r.outcome for f in FAULTS if (r := results.get((arguments, f.name)))]
-        lines.append(f"- {title}: {sum(o in FOUND for o in outcomes)} of {len(outcomes)}")
+        found = sum(o in FOUND for o in outcomes)
+        lines.append(f"- {title}: found {found} of {len(outcomes)} measured ({len(FAULTS)} in all)")
     lines += ["", "| fault | in | harm |" + "".join(f" {title} |" for title in titles)]
     lines.append("|---|---|---|" + "---|" * len(runs))
     for fault in FAULTS:
