@@ -198,13 +198,13 @@ class BuildExt(build_ext):
         self.tools = self.find_tools()
         folder = self.kept() / digest([self.tools])[:16]
         folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)  # first: a build with other tools that ends meanwhile keeps it
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # a second build waits, and finds everything built
             units = {ext.name: units_of(ext, folder) for ext in self.extensions}
             self.make_objects([*dict.fromkeys(unit for some in units.values() for unit in some)])
             for ext in self.extensions:
                 self.link(ext, folder, [str(unit.object) for unit in units[ext.name]])
-        os.utime(folder)
         others = sorted(folder.parent.glob("[0-9a-f]" * 16), key=lambda path: path.stat().st_mtime)
         for old in others[:-KEPT]:
             shutil.rmtree(old, ignore_errors=True)
