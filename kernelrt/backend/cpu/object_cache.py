@@ -261,7 +261,7 @@ def _default_limit() -> int:
     return int(number) << shift
 
 
-_MOST_DIGITS = 20
+_MOST_DIGITS = 20  # more than any number of bytes has, and far fewer than int() refuses
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
