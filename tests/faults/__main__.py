@@ -29,7 +29,7 @@ BASELINE = "none"
 """The name of the run without a fault."""
 FOUND = ("found", "hang")
 DRAW = "faults"
-"""What all runs draw their cases by, so that results of different commits can be compared."""
+"""The `--draw` of all runs. It is fixed, so that results of different commits compare."""
 SMALL = ("unit", "csrc", "codegen", "plan", "jit", "ops")
 """Folders of small tests, in the order in which they run if the fault's file touches them."""
 NO_TESTS = 5
@@ -139,7 +139,7 @@ class Runs:
         status : int or None
             The exit status; None past the time limit.
         output : str
-            What pytest printed.
+            The output of pytest.
         seconds : float
             How long it ran.
         """
@@ -223,7 +223,7 @@ def table(results: Results) -> str:
     runs = list(dict.fromkeys(arguments for arguments, _ in results))
     titles = [f"`pytest {arguments}`" if arguments else "`pytest`" for arguments in runs]
     lines = [
-        "# Which planted faults the tests find", "",
+        "# Planted faults and the tests that find them", "",
         "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it.",
         f"All cases are drawn by `--draw {DRAW}`.", "",
     ]  # fmt: skip

@@ -105,8 +105,7 @@ class Project:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> Path:
     """The modules and what a first build of them keeps, to copy."""
-    if shutil.which("cc") is None:
-        pytest.skip("needs the command cc")
+    require_command("cc")
     folder = tmp_path_factory.mktemp("built")
     project = Project(folder)
     with pytest.MonkeyPatch.context() as changed:

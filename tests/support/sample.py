@@ -135,7 +135,7 @@ def chosen(
     for name, cases in functions.items():
         marker = cases[0].get_closest_marker("cases")
         size = USUAL if marker is None else marker.args[0]
-        # Offset by the name: the same commits would take part 0 of all functions otherwise.
+        # Numbers of names are added, or one draw would take the same part of every function.
         if (draw + number(f"{name} function")) % one_in:
             continue
         out.update(part(cases, size * times, draw + number(name), name))

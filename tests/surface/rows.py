@@ -175,7 +175,7 @@ class Row:
     sizes : mapping of str to int
         Sizes of letters that are not drawn.
     grid : bool
-        Whether the grid runs it; False for a template whose cases are rows of their own.
+        Whether the grid runs the row. False for a template whose cases are separate rows.
     kinds : str
         The types of random calls: f(loats), n (floats but float64, where torch has few digits),
         i(ntegers), b(ools); "f", or "fi" if `ints`, if empty.
