@@ -9,8 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.package import PACKAGE, is_in_package
 from support.patience import PATIENCE
 from support.skip_list import needs
+
+import kernelrt
 
 ROOT = Path(__file__).parents[2]
 if str(ROOT) not in sys.path:
@@ -86,6 +89,14 @@ def test_what_does_not_fail_again_is_said_to():
     case, _, remark = minimize("_faulty", {"kind": "fine", "numbers": FULL}, "values: 1", PATIENCE)
     assert case["numbers"] == FULL
     assert "did not fail again" in remark
+
+
+def test_files_of_the_package_are_told_from_those_of_a_checkout():
+    """The folder of a checkout is called kernelrt, too."""
+    assert is_in_package(kernelrt.__file__)
+    assert not is_in_package(str(Path(PACKAGE).parent / "tests" / "test_a.py"))
+    assert not is_in_package(str(Path(PACKAGE).parent / "kernelrt_more" / "a.py"))
+    assert not is_in_package("/home/user/kernelrt/tests/test_a.py")
 
 
 def test_a_worker_that_cannot_start_is_told():

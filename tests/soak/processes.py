@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Any, Self
 
+from tests.support.package import PACKAGE
+
 ROOT = Path(__file__).parents[2]
 CPU_LIMIT = 60.0
 """Seconds of computing after which a case hangs, or of waiting for nothing; see `Patience`."""
@@ -171,10 +173,12 @@ class Worker:
         return f"exit: status {code}{self.last_words()}"
 
     def last_words(self) -> str:
-        """What stands in the standard error, shortened to its end and to where kernelrt was."""
+        """Return the end of the standard error, and the frames of kernelrt in it."""
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").splitlines()
-        frames = [line.strip() for line in lines if "/kernelrt/" in line][:3]
+        # A worker starts in ROOT, and may find the package there instead of the installed one.
+        packages = (PACKAGE, f"{ROOT / 'kernelrt'}{os.sep}")
+        frames = [line.strip() for line in lines if any(p in line for p in packages)][:3]
         said = [line.strip() for line in lines if line.strip() and " File " not in line][-12:]
         return "".join("; " + line for line in [*said, *frames])[:1500]
 

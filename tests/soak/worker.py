@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tests.soak import record
+from tests.support.package import is_in_package
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +57,7 @@ def attempt(module: ModuleType, case: Any) -> str | None:
     except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
         where = ""
         for frame in traceback.extract_tb(error.__traceback__):
-            if "/kernelrt/" in frame.filename:
+            if is_in_package(frame.filename):
                 where = f" [{Path(frame.filename).name}:{frame.name}]"
         text = " ".join(str(error).split())
         return f"{type(error).__name__}: {text[:400]}{where}"

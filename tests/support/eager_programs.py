@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from support.package import is_in_package
 
 import kernelrt as krt
 
@@ -505,7 +506,7 @@ def of_kernelrt(error: BaseException) -> bool:
     """Whether it was raised, by whoever, below a call of kernelrt."""
     trace = error.__traceback__
     while trace is not None:
-        if "/kernelrt/" in trace.tb_frame.f_code.co_filename:
+        if is_in_package(trace.tb_frame.f_code.co_filename):
             return True
         trace = trace.tb_next
     return False
