@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import func, nn
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 X = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
 

@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 from surface.layers import LAYERS
 from surface.rows import In, Index, Row, draw
 
 import kernelrt as krt
 from kernelrt import nn
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 IDS = [f"{i}-{layer.text}" for i, layer in enumerate(LAYERS)]
 

@@ -8,12 +8,13 @@ from collections import OrderedDict
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DTypeError, StateError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 
 def both(make):

@@ -7,12 +7,13 @@ import pickle
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 CASES = [
     ("LazyLinear", (3,), {}, (2, 5)),

@@ -7,11 +7,12 @@ import pickle
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 KINDS = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam",
          "Rprop", "ASGD", "Adafactor"]  # fmt: skip
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 SHAPES = ((3, 4), (5,), ())
 STEPS = 20

@@ -9,13 +9,14 @@ import types
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.nn.utils import parametrizations, parametrize
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 
 class Symmetric(nn.Module):

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import DeviceError, DTypeError, KernelrtError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 
 @pytest.mark.parametrize("name", ["zeros", "ones", "empty", "rand", "randn"])

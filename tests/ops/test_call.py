@@ -12,6 +12,7 @@ from collections import namedtuple
 import numpy as np
 import pytest
 from support.c_functions import library
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.errors import (
@@ -23,7 +24,7 @@ from kernelrt.errors import (
 from kernelrt.tensor import execute
 from kernelrt.tensor.batching import batched
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 RNG = np.random.default_rng(3)
 POINTER = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)

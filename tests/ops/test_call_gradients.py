@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.errors import GradientError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 RNG = np.random.default_rng(3)
 

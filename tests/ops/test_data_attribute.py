@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
@@ -16,7 +17,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 WAYS: dict[str, Callable[[Any, Any], Any]] = {
     "polyak": lambda p, q: p.data.mul_(0.9).add_(q.data, alpha=0.1),

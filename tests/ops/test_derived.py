@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.errors import DTypeError, IndexBoundsError, LinAlgError, ShapeError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 WINDOWS = ["hann_window", "hamming_window", "blackman_window", "bartlett_window", "kaiser_window"]
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.errors import GradientError
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 
 def an_index(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:

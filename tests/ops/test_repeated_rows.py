@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.schedule.cost import Prices
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 SIZES = [(1, 1, 4), (2, 3, 5), (1, 17, 16), (3, 33, 8), (2, 64, 32), (1, 100, 7), (2, 130, 64)]
 

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt.schedule.cost import Prices
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 #: Heads, queries, keys, width: lengths that come out even, and no other test has. 16 rows fit a
 #: first cache of 32 KB.

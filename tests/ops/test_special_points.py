@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 NAN, INF = np.nan, np.inf
 TYPES = [np.float32, np.float64]

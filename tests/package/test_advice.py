@@ -7,11 +7,12 @@ import re
 
 import numpy as np
 import pytest
+from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import _lacking
 
-torch = pytest.importorskip("torch")
+torch = Package("torch")
 
 F32 = np.float32
 #: What names stand for where an example says nothing else.
