@@ -195,6 +195,7 @@ def test_large_results_are_written_in_place():
         same([exp.numpy()[k], total.numpy()[k]], [one[0], one[1]])
 
 
+@pytest.mark.cases(34)  # each layout takes a way of its own
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize(
     "make",
