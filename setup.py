@@ -344,14 +344,17 @@ class BuildExt(build_ext):
     ) -> tuple[str, bool]:
         """Copy a file whose content differs, even if it is older than the target.
 
-        It is older where a toolchain or switch is used again.
+        It is older where a toolchain or switch is used again. Either way the target is newer than
+        all sources afterwards, which is how the tests tell whether a build is missing.
         """
         target = Path(outfile)
         if target.is_file():
             if filecmp.cmp(infile, target, shallow=False):
+                os.utime(target)
                 return outfile, False
             target.unlink()
         copied: tuple[str, bool] = super().copy_file(infile, outfile, *arguments, **options)
+        os.utime(target)
         return copied
 
 

@@ -27,7 +27,7 @@ HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
 sys.path.insert(0, str(HERE))
 
-from support import sample, skip_list  # noqa: E402
+from support import sample, skip_list, tested  # noqa: E402
 from support.once import Once  # noqa: E402
 
 #: Libraries that results are compared with start a thread a core otherwise, in every worker.
@@ -89,6 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
             del os.environ[name]  # a pytest that a test starts is no worker of this run
         return  # the environment below is inherited
+    tested.check_import()
     if config.option.draw is None:
         config.option.draw = sample.commit()
     for name in ("times", "one_in"):
@@ -97,6 +98,7 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(f"{option}: expected at least 1, not {value}")
     since = config.option.since
     config.stash[TOUCHED] = set() if since is None else sample.touched(since)
+    config.pluginmanager.register(Failures(config), "failures as they come")
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
     if not os.environ.get("KERNELRT_CACHE_SIZE"):
@@ -114,11 +116,40 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput["touched"] = sorted(node.config.stash[TOUCHED])
 
 
-def pytest_report_header(config: pytest.Config) -> str:
+class Failures:
+    """Names a failure when it comes, not only at the end of the run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
+
+    @pytest.hookimpl(trylast=True)  # behind the letter that stands for the test
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        reporter: Any = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and reporter is not None and reporter.verbosity <= 0:
+            reporter.write_line(f"\nFAILED {report.nodeid}", red=True)
+
+
+def pytest_report_header(config: pytest.Config) -> list[str]:
+    return [*tested.header(), f"cases: {which_cases(config)}"]
+
+
+def which_cases(config: pytest.Config) -> str:
+    """Say which cases a run takes."""
     option = config.option
-    if option.all or option.keyword:
-        return "cases: all"
-    return f"cases: a part, by --draw {option.draw!r}; --all runs every case"
+    if option.all:
+        return "all"
+    if option.keyword:
+        return f"all that -k {option.keyword!r} names"
+    if getattr(option, "lf", False):
+        return "those that failed last time"
+    if not any(path.is_dir() for path in named(config)):
+        return "all that the command line names"
+    if "exhaustive" in option.markexpr:
+        return f"those that `pytest` leaves out with --draw {option.draw!r}"
+    part = f"a part, by --draw {option.draw!r}"
+    if folders := config.stash[TOUCHED]:
+        return f"all of {', '.join(sorted(folders))}, and of the other folders {part}"
+    return f"{part}; --all runs every case"
 
 
 def names_failed(config: pytest.Config, items: list[pytest.Item]) -> bool:
@@ -230,6 +261,12 @@ def pytest_testnodedown(node: Any) -> None:
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> None:
+    if skips := skip_list.reasons(terminalreporter.stats.get("skipped", ())):
+        terminalreporter.section("tests skipped")
+        for reason, n in skips.items():
+            terminalreporter.line(f"{n:>6,}  {reason}")
+    if source := tested.stale_modules():
+        terminalreporter.line(f"{source} is newer than the compiled modules that were tested")
     left_out = config.stash.get(LEFT_OUT, {})
     if not left_out:
         return

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import sample
+from support.package import PACKAGE
 from support.skip_list import require_command
 
 CASES = """
@@ -137,7 +138,10 @@ def suite(tmp_path):
         command = [sys.executable, "-m", "pytest", "-v", "-p", "xdist"]
         done = subprocess.run(
             [*command, *arguments], cwd=tmp_path, capture_output=True, text=True,
-            env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            env={
+                **os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+                "PYTHONPATH": str(Path(PACKAGE).parent),
+            },
         )  # fmt: skip
         assert done.returncode == status, done.stdout + done.stderr
         lines = [line for line in done.stdout.splitlines() if "PASSED" in line]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from support import skip_list
+from support.package import PACKAGE
 
 TESTS = Path(__file__).parents[1]
 FILE = """
@@ -60,6 +62,7 @@ def outcomes(tmp_path: Path, *options: str, whole: bool = False) -> tuple[dict[s
         [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "-c", "/dev/null",
          f"--rootdir={tmp_path}", "--confcutdir", str(tmp_path), "test_file.py", *options],
         cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(PACKAGE).parent)},
     )  # fmt: skip
     return dict(re.findall(r"::test_(\w+) ([A-Z]+)", done.stdout)), done.stdout
 
