@@ -225,8 +225,8 @@ def table(results: Results) -> str:
     lines = [
         "# Planted faults and the tests that find them", "",
         "Made by `python -m tests.faults --write`; `tests/faults/__init__.py` says how to read it.",
-        f"All cases are drawn by `--draw {DRAW}`. `pytest --all` runs the tests of `pytest`, too, so",
-        "it finds what `pytest` finds.", "",
+        f"All cases are drawn by `--draw {DRAW}`.",
+        "`pytest --all` runs the tests of `pytest`, too, so it finds what `pytest` finds.", "",
     ]  # fmt: skip
     for arguments, title in zip(runs, titles, strict=True):
         outcomes = [r.outcome for f in FAULTS if (r := results.get((arguments, f.name)))]

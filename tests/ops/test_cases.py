@@ -66,9 +66,13 @@ def test_values_and_gradients_in_float64(row):
             step = rng.standard_normal(arrays[i].shape)
             slope, size = directional(row, arrays, i, step)
             lost = SLOPE * row.tol * (1 + abs(slope) + size)
-            near = abs((gradient * step).sum() - slope) <= lost
+            found_slope = (gradient * step).sum()
+            near = abs(found_slope - slope) <= lost
             alike = np.isnan(slope) and np.isnan(gradient).any()
-            assert near or alike, f"gradient of operand {i}"
+            assert near or alike, (
+                f"{row.name}: the gradient of operand {i} has the slope {found_slope!r} along a "
+                f"random direction, expected {slope!r} within {lost:.2g}"
+            )
 
 
 def directional(row, arrays, i, step, h=1e-6):

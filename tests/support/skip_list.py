@@ -21,13 +21,14 @@ import platform
 import re
 import shutil
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 ROOT = Path(__file__).parents[2]
 
@@ -150,6 +151,16 @@ def add_options(parser: pytest.Parser) -> None:
         "--without", default="", metavar="NAMES",
         help="packages and commands, separated by commas, that --strict-skips lets be missing",
     )  # fmt: skip
+
+
+def reasons(reports: Iterable[pytest.TestReport]) -> dict[str, int]:
+    """Count skips by what was missing, the most first."""
+    found: Counter[str] = Counter()
+    for report in reports:
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
+        package = re.match(r"could not import '([\w.]+)'", reason)
+        found[f"need the package {package[1].partition('.')[0]}" if package else reason] += 1
+    return dict(found.most_common())
 
 
 def judge(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
