@@ -148,6 +148,8 @@ class _Settling:
         alone = self._committing(commit.target) == [k]
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
+        if any(self._graph.drafts[n] is None for n in writers):
+            return  # another commit of the same value has taken the kernels
         if len(writers) > 1 and self._joins(writers[0]):
             return  # a portion may read what another one would write
         writer = writers[-1]

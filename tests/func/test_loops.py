@@ -342,6 +342,22 @@ def test_rows_exchanged_in_a_buffer():
     assert (d.numpy() == want).all()
 
 
+def test_state_and_rows_of_a_loop_have_one_value():
+    """Two commits have the same source: the state, and a result of the turn."""
+    table = krt.tensor([[1.0, 2.0, 3.0, 4.0]] * 2)
+
+    def turn(carry, _):
+        row = table[krt.tensor(0)] + 0.0
+        row[krt.tensor([0, 2])] = 1
+        table[krt.tensor(0)] = row
+        return carry, table.flatten() * 1
+
+    _, rows = krt.scan(turn, krt.zeros(()), krt.arange(2))
+    want = [1, 2, 1, 4, 1, 2, 3, 4]
+    assert rows.tolist() == [want] * 2
+    assert table.flatten().tolist() == want
+
+
 def test_running_statistics_are_carried(torch):
     norm = krt.nn.BatchNorm1d(3)
     other = torch.nn.BatchNorm1d(3)
