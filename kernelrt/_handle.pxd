@@ -15,6 +15,17 @@ cdef enum:
     N_CODES = 13
 
 
+# How a handle shows elements of another one; see kernelrt.tensor.views.
+cdef class Link:
+    cdef readonly object root
+    cdef readonly tuple path
+    cdef readonly bint plain
+    cdef public object below
+    cdef public object node
+    cdef public unsigned long long seen
+    cdef public object lent
+
+
 cdef class ArrayHandle:
     cdef object hold  # an export of the memory; goes before the memory does
     cdef object memory
@@ -24,6 +35,7 @@ cdef class ArrayHandle:
     cdef Py_ssize_t nbytes
     cdef public object _uop
     cdef public object _leaf
+    cdef public object _link  # a Link; None where the handle shows elements of its own
     cdef public object _born  # the trace that made it; None outside of any, as of replays' results
     cdef public bint _plain
     cdef public bint _used
@@ -62,6 +74,9 @@ cdef tuple check_registers(registers)
 
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
+
+# Whether the data of a handle are what it shows.
+cdef bint is_current(ArrayHandle handle) noexcept
 
 # What becomes of a gradient that flows into the handle: there is nothing behind it, or what is
 # behind it is cut off, or it flows on.

@@ -83,6 +83,40 @@ def _name_mark(op: object, /) -> None:
 def _name_lineage(function: Callable[[Any], object], /) -> None:
     """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
 
+class Link:
+    """How a handle shows elements of another one, its root.
+
+    Attributes
+    ----------
+    root : Tensor
+        The tensor that has the elements. It shows no other one itself.
+    path : tuple
+        (path of the source or None, kind, arguments): the operations from the root to the handle.
+    plain : bool
+        Whether the handle was made where no history is recorded.
+    below : UOp
+        The value of the root that `node` is made of.
+    node : UOp
+        The elements shown.
+    seen : int
+        How often memory had been written when the handle was given data of its own.
+    lent : object
+        The memory of the root where the data of the handle lie in it, else None.
+    """
+
+    root: Any
+    path: tuple[Any, Any, tuple[Any, ...]]
+    plain: bool
+    below: Any
+    node: Any
+    seen: int
+    lent: Any
+
+    def __init__(
+        self, root: object, path: tuple[Any, Any, tuple[Any, ...]], plain: bool, below: object,
+        node: object,
+    ) -> None: ...
+
 class ArrayHandle:
     """Base class of Tensor: an optional block of realized, C-contiguous data.
 
@@ -97,6 +131,9 @@ class ArrayHandle:
 
     _leaf: Any
     """What marks a tensor that gradients are collected for, or None."""
+
+    _link: Link | None
+    """How the handle shows elements of another one; None where it has elements of its own."""
 
     _born: Any
     """The trace that made the tensor; None outside of any, as for results of a replay."""

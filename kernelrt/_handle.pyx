@@ -11,7 +11,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from kernelrt._memory cimport share_bytes
+from kernelrt._memory cimport share_bytes, writes
 from kernelrt._node cimport Node
 
 from kernelrt import dtype as dtypes
@@ -166,6 +166,27 @@ cdef tuple check_registers(registers):
         if type(register) is not Roster and not isinstance(register, dict):
             raise errors.JitError(f"a register must be a dict or a Roster, not {register!r}")
     return registers
+
+
+cdef class Link:
+    def __init__(self, ArrayHandle root not None, tuple path not None, bint plain, below, node):
+        self.root = root
+        self.path = path
+        self.plain = plain
+        self.below = below
+        self.node = node
+
+
+cdef bint is_current(ArrayHandle handle) noexcept:
+    cdef Link link
+    if handle._link is None:
+        return True
+    link = <Link> handle._link
+    if (<ArrayHandle> link.root).data == NULL:
+        return False
+    if link.lent is not None:
+        return link.lent is (<ArrayHandle> link.root).memory
+    return link.seen == writes
 
 
 cdef class ArrayHandle:
@@ -461,6 +482,8 @@ def copy_over(list pairs not None, list births not None, expected):
         return False
     for i in range(n):
         target, source = pairs[i]
+        if target._link is not None or source._link is not None:
+            return False  # their data may be those of an earlier value
         if (target.data == NULL or source.data == NULL or target.code != source.code
                 or target.nbytes != source.nbytes):
             return False

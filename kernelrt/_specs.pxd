@@ -9,7 +9,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt._handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, lineage
+from kernelrt._handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, is_current, lineage
 
 
 cdef enum Kind:
@@ -126,6 +126,7 @@ cdef inline int is_array(const Input *spec, PyObject *arg) except -1:
         return False
     handle = <ArrayHandle> arg
     return (handle.data != NULL and handle.code == spec.code
+            and is_current(handle)
             and (spec.lineage == LINEAGE_WHOLE or lineage(handle) <= spec.lineage)
             and same_shape(<PyObject *> handle.shape, spec.value))
 

@@ -54,7 +54,7 @@ class RetraceWarning(KernelrtWarning, RuntimeWarning):
 
 
 class ViewWarning(KernelrtWarning):
-    """A tensor changes that PyTorch would let share memory with another one, which does not."""
+    """Not given any more, as views share memory; kept for filters that name it."""
 
 
 class ShapeError(KernelrtError, RuntimeError, ValueError):

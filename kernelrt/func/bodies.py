@@ -15,7 +15,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.jit.once import called_once
-from kernelrt.tensor import Tensor, Trace, build, hints, state
+from kernelrt.tensor import Tensor, Trace, build, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
 from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
@@ -84,7 +84,7 @@ def _tensor(leaf: object, name: str) -> Tensor:
 
 def own(tree: Any) -> Any:
     """Nested tensors for a function that is called as it is, and may assign to them."""
-    return mapped(lambda t: hints.own(Tensor._of(t.uop)) if isinstance(t, Tensor) else t, tree)
+    return mapped(lambda t: Tensor._of(t.uop) if isinstance(t, Tensor) else t, tree)
 
 
 def node_of(tensor: Tensor) -> UOp:

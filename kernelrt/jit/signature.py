@@ -18,7 +18,7 @@ from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, views
 from kernelrt.tensor.creation import refuse_masked
 
 if TYPE_CHECKING:
@@ -256,6 +256,8 @@ def normalize(name: str, leaf: object) -> Any:
     if type(leaf) is np.ndarray and leaf.dtype.char in _PLAIN and leaf.dtype.isnative:
         return leaf
     if isinstance(leaf, Tensor):
+        if leaf._link is not None:
+            leaf = views.argument(leaf)
         if not leaf.is_realized:
             leaf.realize()
         return leaf

@@ -158,11 +158,7 @@ class Surroundings(Reach):
             if not is_a(holder, Module):
                 continue
             for key, value in place.before.items():
-                if is_a(value, Module) or (
-                    is_a(value, Tensor)
-                    and value._memory is not None
-                    and value._buffer in sources
-                ):
+                if is_a(value, Module) or (is_a(value, Tensor) and _memory(value) in sources):
                     yield Noted(holder, key, value)
 
     def check(self, name: str, purpose: Purpose, made: Callable[[object], bool]) -> None:
@@ -299,6 +295,12 @@ def _may_stay_failed(
     """Whether an item may be `now` behind an error, which other turns would not have come to."""
     del key, sure
     return not (_is_state(was) and made(now))
+
+
+def _memory(tensor: Any) -> Any:
+    """The memory that the elements of a tensor lie in; None where there is none yet."""
+    owner = tensor if tensor._link is None else tensor._link.root
+    return None if owner._memory is None else owner._buffer
 
 
 def _is_mode(key: object) -> bool:

@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, prod
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, state, views
 from kernelrt.tensor.arguments import axis_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.functions import settled
@@ -38,7 +38,7 @@ class ArrangingMethods(_Below):
     # ---- diagonals
 
     def diag(self, diagonal: int = 0) -> Self:
-        """A matrix with this vector as a diagonal, or a diagonal of this matrix."""
+        """A matrix with this vector as a diagonal, or a copy of a diagonal of this matrix."""
         if self.ndim == 1:
             return self.diag_embed(diagonal)
         if self.ndim != 2:
@@ -46,7 +46,7 @@ class ArrangingMethods(_Below):
                 f"diag: expected a vector or a matrix, not the shape {format_shape(self.dims)}; "
                 "of a batch, use x.diag_embed() or x.diagonal(0, -2, -1)"
             )
-        return self.diagonal(integer(diagonal, "diagonal"))
+        return self.diagonal(integer(diagonal, "diagonal")).clone()
 
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
         """Matrices over `dim1` and `dim2` with the last axis as a diagonal, and zeros elsewhere.
@@ -215,14 +215,15 @@ class ArrangingMethods(_Below):
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):
             return self._of(settled(build.full(0, node.dtype, shape), node))
-        return self._of(UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),)))
+        node = UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),))
+        return views.view(self, node, views.UNFOLD, axis, width, stride)
 
     def as_strided(
         self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
     ) -> Self:
         """The element ``storage_offset + i * stride[0] + j * stride[1] + ...`` at [i, j, ...].
 
-        They are counted in row-major order; the result is a value like any other.
+        They are counted in row-major order.
         """
         sizes = [integer(n, "size", 0) for n in size]
         steps = [integer(n, "stride", 0) for n in stride]
@@ -241,7 +242,8 @@ class ArrangingMethods(_Below):
         place = build.full(start, dt.int64, tuple(sizes))
         for axis, step in enumerate(steps):
             place = build.add(place, build.mul(build.iota_along(tuple(sizes), axis), step))
-        return self.reshape(-1)[self._of(place)]
+        node = self.reshape(-1)[self._of(place)].uop
+        return views.view(self, node, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
 
     # ---- parts
 

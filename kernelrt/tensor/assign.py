@@ -8,7 +8,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import handles, hints, state
+from kernelrt.tensor import handles, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
 
     One by one, the second source would be computed on its own if it reads the first target.
     """
-    pairs = list(pairs)
+    given = list(pairs)
+    pairs = [pair for pair in given if pair[0]._link is None]
+    # What views show is part of tensors that keep the rest of their values, and its history.
+    shown = [(t, t._of(detach(source.uop))) for t, source in given if t._link is not None]
     if state.local.trace is None:
         _store(pairs)
     done = False
@@ -34,6 +37,8 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
         done = put_all(
             [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
         )
+    for view, value in shown:
+        view._become_shown(value)  # type: ignore[attr-defined]
 
 
 def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
@@ -91,8 +96,6 @@ def put_all(
             trace.record(tensor, value)
             writes = state.local.writes
         else:
-            if buffer is None:
-                hints.own(tensor)
             ready.append((tensor, value))
     with state.lock:
         if state.changing is not None:
@@ -101,7 +104,7 @@ def put_all(
             check_settled(_with_memory(ready))
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
-        gradients = [(t, hints.own(gradient)) for t, gradient in gradients]
+        gradients = list(gradients)
         return settle(
             ready, gradients, list(found), state.pending, state.births, state.steady,
             state.units, unit, writes,

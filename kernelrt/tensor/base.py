@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle, become, exchange
-from kernelrt._memory import Memory
+from kernelrt._memory import Memory, count_writes
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, state
+from kernelrt.tensor import build, grads, handles, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
@@ -27,7 +27,6 @@ from kernelrt.tensor.marks import (
     mark,
     marked_anew,
 )
-from kernelrt.tensor.window import VIEWING, viewed_by
 
 if TYPE_CHECKING:
     import weakref
@@ -56,7 +55,7 @@ class TensorBase(ArrayHandle):
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
     __slots__ = (
-        "__weakref__", "_former", "_grad", "_handles", "_home", "_viewed", "_whose",
+        "__weakref__", "_former", "_grad", "_handles", "_home", "_whose",
     )  # fmt: skip
 
     _born: Trace | None
@@ -65,7 +64,6 @@ class TensorBase(ArrayHandle):
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _viewed: weakref.ref[Buffer] | None  # whose memory PyTorch would share, where that is known
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
@@ -139,6 +137,13 @@ class TensorBase(ArrayHandle):
         operands, whichever of them has to be committed.
         """
         self._used = True
+        link = self._link
+        if link is not None:
+            if views.is_fresh(self, link):
+                node = cast("UOp", self._uop)
+            else:
+                node = views.node_of(self, link)
+            return node if state.local.grad or link.plain else detach(node)
         self._enter()
         if state.pending:
             from kernelrt.tensor.realize import flush, is_changing
@@ -159,6 +164,8 @@ class TensorBase(ArrayHandle):
 
     def _recorded(self) -> UOp:
         """The node with its history, also where none is recorded."""
+        if self._link is not None:
+            return views.node_of(self, self._link)
         node = self.uop
         if state.local.grad or hasattr(self, "_whose"):
             return node
@@ -174,6 +181,9 @@ class TensorBase(ArrayHandle):
 
     def _enter(self) -> None:
         """Give this tensor a node that the active trace, if any, may read."""
+        if self._link is not None:
+            views.enter(self, self._link)
+            return
         lazy = self._uop is not None and self._address is None
         if lazy and self._born is not state.local.trace:
             self._cross()
@@ -206,14 +216,14 @@ class TensorBase(ArrayHandle):
 
         A history stays beside them unless it went stale.
         """
-        if node.op in VIEWING and not hasattr(self, "_viewed"):
-            self._viewed = viewed_by(node)
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
         known = not self._plain and lineage(node)
         plain = self._leaf is None and known is not True
         severed = known if isinstance(known, Severed) else None
-        if plain and self._grad is None:
+        if self._link is not None:
+            self._link.seen = count_writes()
+        elif plain and self._grad is None:
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize
             return self, node, data, None, data.address, dtype.code, shape, nbytes, None, False
@@ -266,7 +276,6 @@ class TensorBase(ArrayHandle):
 
     def _follow(self, other: TensorBase) -> None:
         """Have the value that `other` has, and its history."""
-        self._viewed = None
         if self._born is None:
             state.watched.add(self)
         done = False
@@ -366,6 +375,8 @@ class TensorBase(ArrayHandle):
     @property
     def _lineage(self) -> bool | Severed:
         """Whether a gradient can flow into this tensor; what stops it if that alone does."""
+        if self._link is not None:
+            views.enter(self, self._link)
         if self._uop is None:
             return self._severed or False
         return not self._plain and lineage(self._uop)
@@ -410,6 +421,8 @@ class TensorBase(ArrayHandle):
             )
         self._enter()
         known = self._lineage
+        if not known:
+            views.own(self)
         if isinstance(known, Severed):
             raise known.error("requires_grad")
         if not known:

@@ -15,7 +15,7 @@ from kernelrt.errors import DeviceError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
-from kernelrt.tensor import grads, hints
+from kernelrt.tensor import grads, hints, views
 from kernelrt.tensor.arguments import type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
@@ -73,6 +73,9 @@ class ConversionMethods(_Below):
         if self._uop is not None:  # otherwise it is the result of a replay, and nothing is pending
             self._realized()
         array = self._copy_out()
+        while array is None and self._address is None:  # a view, and another thread has written
+            self._realized()
+            array = self._copy_out()
         if array is None:
             dt.to_numpy(self.dtype)  # says what bfloat16 can be cast to
         assert array is not None
@@ -82,6 +85,9 @@ class ConversionMethods(_Below):
         """Make sure that the data are there and current."""
         from kernelrt.tensor.realize import flush
 
+        if self._link is not None:
+            flush()
+            views.enter(self, self._link)
         if not self.is_realized:
             realize(self)
         else:

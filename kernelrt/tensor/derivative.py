@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.tensor import build, hints, state
+from kernelrt.tensor import build, state
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.gradient import end_of, flow, seed_of, uninterrupted, wanted_of
 from kernelrt.tensor.hooking import Answers, handed_on
@@ -138,7 +138,7 @@ def grad(
         found = dict(handed_on(flown.items(), create_graph=create_graph))
         none = allow_unused and not materialize_grads
         out = [
-            (None if g is None else hints.own(g)) if (g := found.get(end)) is not None or none
+            (None if g is None else g) if (g := found.get(end)) is not None or none
             else t._of(detach(build.full(0, t.dtype, t.dims)))
             for t, end in zip(wanted, ends, strict=True)
         ]  # fmt: skip

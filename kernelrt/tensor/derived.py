@@ -194,8 +194,8 @@ class DerivedMethods(_Below):
         return self.group_norm(self._static_size(1, "instance_norm"), weight, bias, eps)
 
     def narrow_copy(self, dim: int, start: Dim, length: Dim) -> Self:
-        """The same as :meth:`narrow`: views share no memory."""
-        return self.narrow(dim, start, length)
+        """A copy of what :meth:`narrow` shows."""
+        return cast("Self", cast("Any", self.narrow(dim, start, length)).clone())
 
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
         """:meth:`nonzero` of a fixed number of rows: others are dropped, missing ones filled."""

@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build, hints, random
+from kernelrt.tensor import build, random
 from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
 from kernelrt.tensor.positions import checked
 
@@ -285,7 +285,6 @@ class DrawingMethods(_Below):
         return cast("Self", drawn.cast(self.dtype))
 
     def _put(self, value: Any) -> Self:
-        hints.tell_view(self, "drawing in place")
         whole = cast("Any", self)  # assigning comes above this family
         return cast("Self", whole.assign(value.cast(self.dtype)))
 

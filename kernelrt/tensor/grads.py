@@ -18,7 +18,7 @@ from kernelrt._handle import touch
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import state
+from kernelrt.tensor import state, views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -165,6 +165,8 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
     if trace is not None:
         trace.set_grad(tensor, value)
         return
+    if value is not None:
+        views.own(value)
     new = _settled(tensor, value)
     if tensor._grad is not new:
         touch()

@@ -13,7 +13,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import grads, state
+from kernelrt.tensor import grads, state, views
 from kernelrt.tensor.marks import detach, mark
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def owner_of(tensor: TensorBase) -> TensorBase:
 
 def data_of(tensor: TensorBase) -> TensorBase:
     """The ``data`` of `tensor`, which is computed for that unless a function is traced."""
+    if tensor._link is not None:
+        return tensor.detach()  # type: ignore[attr-defined, no-any-return]
     if state.local.trace is not None or not is_static(tensor.dims):
         made = tensor._of(detach(tensor.uop))
     else:
@@ -70,6 +72,7 @@ def set_data(tensor: TensorBase, value: TensorBase) -> None:
             f"data: expected a Tensor, not {type(value).__name__}; write x.assign(value)"
         )
     check_no_history(tensor)
+    views.own(tensor)
     owner = owner_of(tensor)
     if owner_of(value) is owner:
         return  # the same memory

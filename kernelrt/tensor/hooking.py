@@ -236,6 +236,8 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         marked = mark(base, new)
         if exchange(tensor, node, mark(marked, node.arg) if kept else marked):
             state.births[0] += 1
+            if tensor._link is not None:
+                tensor._link.node = marked
             if used:
                 kept_node = weakref.ref(node) if kept else None
                 new.late = late = Late(weakref.ref(new), marked.made, kept_node)

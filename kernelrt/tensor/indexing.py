@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, state, views
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -62,7 +62,7 @@ class IndexingMethods(_Below):
         items = spelled_out(index, self.ndim)
         out, axis = self, 0
         tensors: list[tuple[int, IndexingMethods]] = []
-        for item in items:
+        for number, item in enumerate(items):
             if item is None:
                 out = out.unsqueeze(axis)
                 axis += 1
@@ -82,11 +82,13 @@ class IndexingMethods(_Below):
                     axis += 1
                 else:  # as a number does, it drops its axis where it stands
                     out = out._take([(axis, places)])
+                    # The view stays where it is, whatever is assigned to the index.
+                    items[number] = self._of(places.uop)
             else:
                 out = out._pick(axis, item)
-        if not tensors:
-            return out._of(out.uop) if out is self else out
-        return out._take(tensors)
+        if tensors:
+            return out._take(tensors)
+        return views.view(self, out.uop, views.INDEX, tuple(items), index)
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""

@@ -102,7 +102,7 @@ class InquiryMethods(_Below):
         return len(theirs) == self.ndim and all(map(same, self.dims, theirs))
 
     def is_contiguous(self, memory_format: object = None) -> bool:  # noqa: ARG002
-        """True, as a tensor is a value, read in row-major order."""
+        """True: elements are read in row-major order, those of views too."""
         return True
 
     def stride(self, dim: int | None = None) -> Any:
@@ -125,7 +125,7 @@ class InquiryMethods(_Below):
         return strides if dim is None else strides[own_axis(dim, self.ndim)]
 
     def storage_offset(self) -> int:
-        """0, as a tensor is a value, which is no part of another."""
+        """0: elements are counted from the first one, those of views too."""
         return 0
 
     # ---- place

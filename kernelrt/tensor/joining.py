@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast, format_shape, same
-from kernelrt.tensor import build, hints
+from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.movement import MovementMethods
 from kernelrt.tensor.operation import operation
@@ -56,7 +56,7 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
                 f"{format_shape(first.dims)}; all axes but {axis} must agree"
             )
     joined = first._of(build.cat([p.uop for p in parts], axis))
-    return cast("Tensor", hints.own(joined))  # also where there is one part
+    return cast("Tensor", joined)  # also where there is one part
 
 
 @operation

@@ -19,7 +19,7 @@ from kernelrt.ir.shape import (
     prod,
     same,
 )
-from kernelrt.tensor import build, padding
+from kernelrt.tensor import build, padding, views
 from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
@@ -62,7 +62,11 @@ class MovementMethods(_Below):
         ShapeError
             The numbers of elements differ.
         """
-        return self._of(build.reshape(self.uop, self._infer_shape(shape_of(shape))))
+        wanted = self._infer_shape(shape_of(shape))
+        node = build.reshape(self.uop, wanted)
+        if not views.is_viewable(self, wanted):
+            return self._of(node)
+        return views.view(self, node, views.RESHAPE, wanted)
 
     def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
@@ -154,7 +158,7 @@ class MovementMethods(_Below):
                 "only axes of size 1 can grow"
             )
         check_sizes(new, "shape")
-        return self._of(build.broadcast_to(self.uop, new))
+        return views.view(self, build.broadcast_to(self.uop, new), views.EXPAND, new)
 
     def expand_as(self, other: TensorBase) -> Self:
         """This tensor expanded to the shape of `other`."""
@@ -202,7 +206,10 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"dims: {tuple(order)} does not name each of the {self.ndim} axes once"
             )
-        return self._of(build.permute(self.uop, axes))
+        return self._permuted(axes)
+
+    def _permuted(self, axes: Sequence[int]) -> Self:
+        return views.view(self, build.permute(self.uop, axes), views.PERMUTE, tuple(axes))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
         """With two axes exchanged."""
@@ -210,7 +217,7 @@ class MovementMethods(_Below):
         order = list(range(self.ndim))
         if self.ndim:
             order[a], order[b] = b, a
-        return self._of(build.permute(self.uop, order))
+        return self._permuted(order)
 
     swapaxes = transpose
 
@@ -231,11 +238,11 @@ class MovementMethods(_Below):
                 f"source, destination: expected as many axes, not {source} and {destination}"
             )
         if self.ndim == 0:
-            return self._of(self.uop)
+            return self._permuted(())
         order = [a for a in range(self.ndim) if a not in sources]
         for target, axis in sorted(zip(targets, sources, strict=True)):
             order.insert(target, axis)
-        return self._of(build.permute(self.uop, order))
+        return self._permuted(order)
 
     moveaxis = movedim
 
@@ -245,12 +252,12 @@ class MovementMethods(_Below):
             raise ShapeError(
                 f"t: expected at most 2 axes, not {self.ndim}; use mT for a batch of matrices"
             )
-        return self._of(build.permute(self.uop, range(self.ndim)[::-1]))
+        return self._permuted(range(self.ndim)[::-1])
 
     @property
     def T(self) -> Self:  # noqa: N802 - torch's name
         """The transpose: all axes in reverse order."""
-        return self._of(build.permute(self.uop, range(self.ndim)[::-1]))
+        return self._permuted(range(self.ndim)[::-1])
 
     @property
     def mT(self) -> Self:  # noqa: N802 - torch's name
@@ -327,7 +334,7 @@ class MovementMethods(_Below):
             )
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, end)
-        return self._of(window(node, bounds))
+        return views.view(self, window(node, bounds), views.NARROW, axis, start, length)
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
@@ -385,7 +392,8 @@ class MovementMethods(_Below):
         if first == second:
             raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
-        return self.permute(*rest, first, second)._diagonal(offset)
+        node = self.permute(*rest, first, second)._diagonal(offset).uop
+        return views.view(self, node, views.DIAGONAL, offset, first, second)
 
     def _diagonal(self, offset: int) -> Self:
         rows = self._static_size(self.ndim - 2, "diagonal")
@@ -474,18 +482,22 @@ class MovementMethods(_Below):
         return self._of(build.where(keep, node, 0))
 
     def contiguous(self) -> Self:
-        """This tensor, computed into memory of its own."""
-        return self._of(UOp(Op.CONTIGUOUS, self.dtype, (self.uop,)))
+        """This tensor with its elements in row-major order in memory.
+
+        A view whose elements lie in another order is copied.
+        """
+        node = UOp(Op.CONTIGUOUS, self.dtype, (self.uop,))
+        return views.view(self, node, views.CONTIGUOUS) if views.is_packed(self) else self._of(node)
 
     def detach(self) -> Self:
-        """This tensor's value without its history."""
+        """A view of this tensor without its history."""
         from kernelrt.tensor.marks import detach
 
-        return self._of(detach(self.uop))
+        return views.view(self, detach(self.uop), views.DETACH)
 
     def clone(self) -> Self:
         """A copy that an assignment to this tensor does not change."""
-        return self.contiguous()
+        return self._of(UOp(Op.CONTIGUOUS, self.dtype, (self.uop,)))
 
 
 def _cut(width: Dim) -> Dim:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build, hints, state
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.promotion import element, is_number
@@ -41,15 +41,16 @@ def _assigning(name: str) -> Callable[..., Any]:
 class InPlaceMethods(_Below):
     """Operations that assign their result to the tensor.
 
-    ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. Other tensors
-    stay what they are: a tensor is a value, and views do not share memory. Storage keeps no
-    history: where gradients flow into a value that is stored already, ``x += y`` gives the name x
-    to another tensor, and methods raise GradientError.
+    ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. A change of a
+    view, such as ``x[0].add_(1)``, changes the tensor that it shows, and all other views of that.
+    What was computed before keeps its value. Storage keeps no history: where gradients flow into
+    a value that is stored already, ``x += y`` gives the name x to another tensor, and methods
+    raise GradientError.
 
     Raises
     ------
     ShapeError
-        The result has another shape.
+        The result has another shape, or the tensor is an expanded view.
     DTypeError
         The result is of another kind, as floats for integers.
     GradientError
@@ -74,6 +75,9 @@ class InPlaceMethods(_Below):
                     f"{self.dtype.name} without loss; cast the tensor first, as in x.float()"
                 )
             new = new.cast(self.dtype)
+        if self._link is not None:
+            self._become_value(new, new, history=False)
+            return self
         history = self._gets_history(new, name)
         if history and self.is_realized:
             raise GradientError(
@@ -81,8 +85,6 @@ class InPlaceMethods(_Below):
                 "writing to storage keeps no history; write another name on the left, as in "
                 "y = x + 1, or x += y, which gives the name to another tensor then"
             )
-        # x[i] += 1 then assigns the result to x[i]
-        (hints.tell_view if name.endswith("_") else hints.note_view)(self, name)
         self._become_value(new, new, history=history)
         return self
 
@@ -114,7 +116,8 @@ class InPlaceMethods(_Below):
         if traced and is_number(self.uop):
             return NotImplemented
         new = rule(self, other)
-        stored = self.is_realized and not self._is_parameter and not hasattr(self, "_whose")
+        apart = self._link is None and not hasattr(self, "_whose")
+        stored = apart and self.is_realized and not self._is_parameter
         if not traced and stored and state.local.grad and (
             self.requires_grad or new.requires_grad
         ):  # fmt: skip

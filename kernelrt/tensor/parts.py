@@ -9,7 +9,7 @@ from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
-from kernelrt.tensor import build, hints, hooking, state
+from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
 from kernelrt.tensor.operation import operation
@@ -24,10 +24,13 @@ from kernelrt.tensor.positions import (
     spelled_out,
 )
 from kernelrt.tensor.promotion import as_scalar, check_size, element
+from kernelrt.tensor.rewriting import rewritten
 from kernelrt.tensor.scattering import replaced
 from kernelrt.tensor.written import memory_of, reads
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
@@ -67,14 +70,17 @@ class PartMethods(_Below):
             The value has a history, and the tensor is a parameter, its data, or comes from outside
             of the function that is traced.
         """
-        hints.withdraw(value)
+        if views.shows(value, self, index):
+            return  # as behind x[index] += 1, which has changed x by now
         new = self._new_elements(value)
+        if self._link is not None:
+            self._set_shown(index, new)
+            return
         if state.local.trace is None:
             _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
-        hints.tell_view(self, "x[index] = value")
         history = self._needs_history(new)
         if history and self.is_realized:
-            self._write_part(index, new)
+            self._write_part(lambda x, value: x.__setitem__(index, value), new)
             return
         if not isinstance(index, tuple) and mask_rank(index) is not None:
             self._become_value(self._masked(self._lift(index, "index"), new), new, history)
@@ -130,30 +136,93 @@ class PartMethods(_Below):
             )
         return True
 
-    def _write_part(self, index: Any, new: Self) -> None:
+    def _set_shown(self, index: Any, new: Self) -> None:
+        """Assign to elements of a view."""
+        items = spelled_out(index, self.ndim)
+        mask = not isinstance(index, tuple) and mask_rank(index) is not None
+        if not mask and not any(is_array(i) for i in items):
+            part = self[index]
+            part._become_value(new._into(part.dims, _SELECTED), new, history=False)
+            return
+        value = self._masked(self._lift(index, "index"), new) if mask else self._placed(index, new)
+        self._become_value(value, new, history=False)
+
+    def _become_shown(self, value: Self) -> None:
+        """Give the elements that a view shows another value, and its history."""
+        views.check_history(self)
+        part = None
+        assert self._link is not None
+        root: Self = self._link.root
+        detached = views.is_detached(self)
+        if detached:
+            value = value.detach()
+        history = False if detached else root._needs_history(value)
+        if history and root.is_realized:
+            root._write_part(
+                lambda x, new: x._become_value(views.placed(self, new, x), new, x is not root),
+                value,
+            )
+            return
+        part = None if history else views.writable_part(self)
+        if part is None:
+            root._become_value(views.placed(self, value, root), value, history)
+            return
+        bound = root._bound_by(value)
+        part._assign(value)
+        if bound is not None:
+            root._sever(bound)
+
+    def _with_index(self, items: tuple[Any, ...], value: Self) -> Self:
+        """This tensor with `value` where any index selects."""
+        if any(is_array(i) for i in items):
+            return self._placed(items, value)
+        return self._with_part(items, value)  # type: ignore[attr-defined, no-any-return]
+
+    def _with_places(self, places: Self, value: Self) -> Self:
+        """This tensor with `value` at `places` of its elements in row-major order."""
+        line = build.reshape(places.uop, (prod(places.dims),))
+        if build.has_zero(line.shape):
+            return self._of(self.uop)
+        flat = build.reshape(self.uop, (prod(self.dims),))
+        rule = replaced(flat, build.reshape(value.uop, line.shape), [line])
+        return self._of(build.reshape(rule, self.dims))
+
+    def _write_part(self, assign: Callable[[Self, Self], None], new: Self) -> None:
         """Write a value that gradients flow into, or beside others, to the storage.
 
         The history is that of the same assignment to a tensor without storage, whose elements
-        nothing asks for: the derivative depends on the index alone.
+        nothing asks for: the derivative depends on the place alone.
+
+        Parameters
+        ----------
+        assign : callable
+            ``assign(x, value)`` assigns `value` to the place in x.
+        new : Tensor
+            The value.
         """
         from kernelrt.tensor.realize import flush
 
         flush(self)
         before = self._entered()
         known = before.src[0] if is_kept(before) else None
-        if known is None or reads(known, memory_of([self])):
+        later = new
+        if known is not None and not reads(known, memory_of([self])):
+            # What the value reads of this tensor is computed again for a gradient that needs it.
+            later = self._of(rewritten([new._recorded()], {before: known})[0])
+            later._plain = False
+        else:
             bound = Stale(before) if self.requires_grad else self._severed
             known = build.full(0, self.dtype, self.dims)
             known = known if bound is None else mark(known, bound)
         with state.no_grad():
-            self[index] = new.detach()
+            assign(self, new.detach())
         # Should it end on the way, gradients that come to the tensor end in an error.
         self._sever(Stale(before))
         flush(self)
         severed = self._entered()
         apart = self._of(known)
         apart._plain = False
-        apart[index] = new
+        assign(apart, later)
         assert self._buffer is not None
         storage = storage_node(self._buffer, self.dims)
         if exchange(self, severed, mark(apart.uop, Kept(storage))):  # else it has another value
@@ -163,6 +232,9 @@ class PartMethods(_Below):
             hooking.follow(self, before)
 
     def _become_value(self, value: Self, new: Self, history: bool) -> None:
+        if self._link is not None:
+            self._become_shown(value)
+            return
         if not history:
             bound = self._bound_by(new)
             self._assign(value)

@@ -14,7 +14,7 @@ from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, Variabl
 from kernelrt.ir import UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, execute, hints, state
+from kernelrt.tensor import build, execute, hints, state, views
 from kernelrt.tensor.marks import strip
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
@@ -66,6 +66,8 @@ def realize(*tensors: TensorBase) -> None:
     for tensor in tensors:
         tensor._enter()
         _check_static(tensor)
+        if tensor._link is not None:
+            views.settle(tensor, tensor._link)
     with state.lock:
         targets = _lazy_ones(tensors)
         if len(targets) != 1 or state.pending or not _compute_again(targets[0]):

@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, same
-from kernelrt.tensor import build, hints
+from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axes_of, axis_of, flag, real, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import custom, detach
@@ -57,7 +57,7 @@ class ReductionMethods(_Below):
         axes = axes_of(dim, len(node.shape))
         out = build.reduce(node, op, axes)
         wide = build.reshape(out, build.keep_axes(node.shape, axes)) if keepdim else out
-        return hints.own(self._of(wide))  # also where there is one element to add
+        return self._of(wide)  # also where there is one element to add
 
     def _summand(self, dtype: object) -> UOp:
         """Bools and integers add up in int64 unless `dtype` says otherwise."""

@@ -388,7 +388,7 @@ class ScatteringMethods(_Below):
 
     def select(self, dim: int, index: int) -> Self:
         """The slice at position `index` of axis `dim`, without that axis."""
-        return self._pick(own_axis(dim, self.ndim), index)
+        return self[(*(slice(None),) * own_axis(dim, self.ndim), index)]
 
     def select_scatter(self, src: TensorBase, dim: int, index: int) -> Self:
         """This tensor with `src` as the slice at position `index` of axis `dim`."""

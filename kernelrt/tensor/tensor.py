@@ -12,7 +12,7 @@ from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
-from kernelrt.tensor import build, gradient, grads, hints, hooking, random, realize, state
+from kernelrt.tensor import build, gradient, grads, hooking, random, realize, state
 from kernelrt.tensor.activation import ActivationMethods
 from kernelrt.tensor.arithmetic import ArithmeticMethods
 from kernelrt.tensor.arranging import ArrangingMethods
@@ -105,10 +105,10 @@ class Tensor(
     """An array whose value is an expression until it is needed.
 
     Operations give tensors with PyTorch's names and semantics; nothing is computed before a
-    value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called. A tensor
-    is a value: views do not share memory, and an assignment to one tensor changes no other.
+    value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called.
     ``x += y`` and ``x.add_(y)`` assign to the tensor; where it collects a gradient, that is
-    allowed under ``no_grad`` only.
+    allowed under ``no_grad`` only. ``x[0]``, ``x.T`` and ``x.reshape(-1)`` are views, as in
+    PyTorch: an assignment to one changes x.
 
     Parameters
     ----------
@@ -286,7 +286,8 @@ class Tensor(
         A tensor with storage keeps it: the value is written there, in place, when something is
         computed or this tensor is read next; a plan that reads the storage sees it. One without,
         such as ``krt.zeros(3)``, gets storage once a new value is computed from the one it has.
-        No other tensor changes. The value's history does not come along.
+        Of other tensors, the views of this one change, and what it is a view of. The value's
+        history does not come along.
 
         Parameters
         ----------
@@ -341,7 +342,6 @@ class Tensor(
         """
         if isinstance(src, Tensor) and src.requires_grad and state.is_grad_enabled():
             return self._replace(cast("Self", src._fitted(self)), "copy_")
-        hints.tell_view(self, "copy_")
         return self.assign(src)
 
     def _fitted(self, target: Self) -> Self:
@@ -360,13 +360,11 @@ class Tensor(
 
     def zero_(self) -> Self:
         """Assign zeros."""
-        hints.tell_view(self, "zero_")
         return self.assign(0 if not self.dtype.is_bool else False)
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements; DTypeError for one that the type does not have."""
         number = element(value, self.dtype, "value")
-        hints.tell_view(self, "fill_")
         return self.assign(self._of(build.full(number, self.dtype, self.dims)))
 
     def __reduce__(self) -> tuple[Any, ...]:

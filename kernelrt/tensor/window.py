@@ -1,24 +1,20 @@
-"""Parts of memory that are memory themselves, here or in PyTorch."""
+"""Parts of memory that are memory themselves."""
 
 from __future__ import annotations
 
-import weakref
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import Severed, is_kept, mark
+from kernelrt.tensor.marks import Severed, mark
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim, UOp
 
-__all__ = ["VIEWING", "viewed", "viewed_by", "window"]
-
-#: What PyTorch does without a copy, where it can; and memory itself.
-VIEWING: Final = frozenset({Op.RESHAPE, Op.PERMUTE, Op.SHRINK, Op.DETACH, Op.BUFFER})
+__all__ = ["window"]
 
 
 def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
@@ -67,36 +63,3 @@ def _run(
         size *= count
         stride *= d
     return start, size
-
-
-def viewed(node: UOp) -> list[UOp]:
-    """The nodes whose elements PyTorch would let a tensor of this one share, the next first."""
-    found: list[UOp] = []
-    flat = -1  # how many there were when axes were joined or split
-    while node.op in VIEWING and node.op is not Op.BUFFER:
-        below = node.arg.storage if is_kept(node) else node.src[0]
-        if node.op is Op.RESHAPE:
-            if flat < 0 and _wide(node.shape) != _wide(below.shape):
-                flat = len(found)
-        elif flat >= 0 and (
-            node.op is Op.PERMUTE
-            or (node.op is Op.SHRINK and _run(below.shape, node.arg) is None)
-        ):
-            return found[:flat]  # which has to copy
-        found.append(below)
-        node = below
-    return found
-
-
-def viewed_by(node: UOp) -> weakref.ref[Buffer] | None:
-    """The stored memory whose elements PyTorch would let a tensor of this node share."""
-    base = next(iter(viewed(node)[-1:]), node)
-    if base.op is not Op.BUFFER or not isinstance(base.arg, Buffer):
-        return None
-    if getattr(base.arg, "stands_in", False):
-        return None
-    return weakref.ref(base.arg.base or base.arg)
-
-
-def _wide(shape: Sequence[Dim]) -> list[Dim]:
-    return [d for d in shape if not (isinstance(d, int) and d == 1)]

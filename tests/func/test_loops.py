@@ -330,7 +330,7 @@ def test_rows_exchanged_in_a_buffer():
     d = krt.tensor(np.arange(8.0).reshape(4, 2))
 
     def turn(c, k):
-        row = d[k]
+        row = d[k].clone()
         d[k] = d[3 - k]
         d[3 - k] = row
         return c, row

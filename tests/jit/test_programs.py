@@ -85,7 +85,8 @@ def run_tensors(program: list[Assign | Apply], returned: list[int], states: list
         if isinstance(step, Assign):
             states[step.state].assign(values[step.value])
         else:
-            values.append(OPS[step.op][0](*(values[i] for i in step.operands)))
+            # The result may be a view, which the model in NumPy does not follow.
+            values.append(OPS[step.op][0](*(values[i] for i in step.operands)).clone())
     return tuple(values[i] for i in returned)
 
 

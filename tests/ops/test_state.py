@@ -36,17 +36,17 @@ def test_assign_broadcasts_and_converts():
     assert x.fill_(3).tolist() == [[3, 3], [3, 3]]
 
 
-def test_tensors_are_values():
-    """What reads a tensor keeps the value it had when it was written down."""
+def test_results_are_values_and_views_follow():
+    """What is computed of a tensor keeps the value it had when it was written down."""
     x = krt.tensor([1.0, 2.0])
     y = x * 2
     view = x.reshape(2, 1)
-    copy = x.detach()
+    copy = x.clone()
     x.assign(x + 100)
     z = x * 2
     x.assign(x + 100)
     assert y.tolist() == [2, 4]
-    assert view.tolist() == [[1], [2]]
+    assert view.tolist() == [[201], [202]]
     assert copy.tolist() == [1, 2]
     assert z.tolist() == [202, 204]
     assert x.tolist() == [201, 202]

@@ -1,8 +1,8 @@
 """Eager programs in two worlds, kernelrt's and PyTorch's: what their actions do, and what differs.
 
 An action names values by numbers that are taken modulo how many there are, and places by numbers
-taken modulo the size of the axis, so every part of a program can be left out. Tensors of kernelrt
-are values: what torch would share with another tensor is copied there.
+taken modulo the size of the axis, so every part of a program can be left out. Views are copied in
+both worlds; tests/support/view_programs.py is about views.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ class World:
         small(theirs.numel())
         if len(self.values) >= MOST:
             self.values.pop(0)
-        self.values.append((ours, theirs))
+        self.values.append((ours if ours._link is None else ours.clone(), theirs))
 
     def pair(self, number: int) -> tuple[Any, Any]:
         return self.values[number % len(self.values)]

@@ -1,0 +1,521 @@
+"""Views: tensors that show elements of another one.
+
+``x[1]``, ``x.T`` and ``x.reshape(-1)`` are views of x, their root. A view remembers the path from
+its root: the operations with their arguments. Reading a view reads the root; where the root has
+another value than before, the path is followed again. A write to a view is an assignment to the
+root: each operation on the path has an inverse that puts elements back.
+
+A view of a view has the same root, and a longer path. A path ends where PyTorch has to copy, as
+``x.T.reshape(-1)`` does: that is a tensor of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+from kernelrt._handle import Link
+from kernelrt._memory import count_writes
+from kernelrt.errors import GradientError, JitError, ShapeError
+from kernelrt.ir import Op
+from kernelrt.ir.shape import is_static, prod
+from kernelrt.tensor import build, state
+from kernelrt.tensor.marks import detach, is_kept
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.ir import Dim, UOp
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = [
+    "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
+    "RESHAPE", "UNFOLD", "Kind", "argument", "check_history", "enter", "is_detached", "is_fresh",
+    "is_packed", "is_viewable", "node_of", "own", "placed", "settle", "shows", "view",
+    "writable_part",
+]  # fmt: skip
+
+_T = TypeVar("_T", bound="TensorBase")
+
+Path = tuple["Path | None", "Kind", tuple[Any, ...]]
+"""The path of the source, the operation, and its arguments."""
+Layout = tuple[tuple[int, ...], tuple[int, ...]]
+"""The size of each axis, and how far its elements are apart in the root, in row-major order."""
+
+
+class Kind(NamedTuple):
+    """An operation that shows elements of its operand.
+
+    Attributes
+    ----------
+    get : callable
+        ``get(x, *arguments)`` is the view.
+    put : callable
+        ``put(x, value, *arguments)`` is x with `value` as the elements that the view shows.
+    layout : callable
+        ``layout(sizes, strides, *arguments)`` is the layout of the view.
+    """
+
+    get: Callable[..., Any]
+    put: Callable[..., Any]
+    layout: Callable[..., Layout]
+
+
+# ---- the operations
+
+
+def _permuted(sizes: Sequence[int], strides: Sequence[int], order: Sequence[int]) -> Layout:
+    return tuple(sizes[a] for a in order), tuple(strides[a] for a in order)
+
+
+def _put_permuted(x: Any, value: Any, order: Sequence[int]) -> Any:
+    del x
+    return value.permute([order.index(a) for a in range(len(order))])
+
+
+def _reshaped(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ...]) -> Layout:
+    found = _split(sizes, strides, shape)
+    assert found is not None
+    return shape, found
+
+
+def _expanded(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ...]) -> Layout:
+    more = len(shape) - len(sizes)
+    return shape, tuple(
+        0 if i < more or sizes[i - more] != n else strides[i - more] for i, n in enumerate(shape)
+    )
+
+
+def _put_expanded(x: Any, value: Any, shape: tuple[Dim, ...]) -> Any:
+    if build.same_shape(x.dims, shape[len(shape) - x.ndim :]) and prod(shape) == prod(x.dims):
+        return value.reshape(x.dims)
+    raise ShapeError(
+        "the tensor is an expanded view: several of its elements are one element of the tensor "
+        "that it shows, so they cannot be assigned to; copy it first, as in x.expand(3, 4).clone()"
+    )
+
+
+def _narrowed(
+    sizes: Sequence[int], strides: Sequence[int], axis: int, start: int, length: int
+) -> Layout:
+    del start
+    return (*sizes[:axis], length, *sizes[axis + 1 :]), tuple(strides)
+
+
+def _put_narrowed(x: Any, value: Any, axis: int, start: Any, length: Any) -> Any:
+    end = build.total((start, length))
+    return x._with_part((*(slice(None),) * axis, slice(start, end)), value)
+
+
+def _get_indexed(x: Any, items: tuple[Any, ...], _: object) -> Any:
+    return x[items]
+
+
+def _put_indexed(x: Any, value: Any, items: tuple[Any, ...], _: object) -> Any:
+    return x._with_index(items, value)
+
+
+def _indexed(
+    sizes: Sequence[int], strides: Sequence[int], items: Sequence[Any], _: object
+) -> Layout:
+    out: list[tuple[int, int]] = []
+    axes = iter(zip(sizes, strides, strict=True))
+    for item in items:
+        if item is None:
+            out.append((1, 0))
+            continue
+        size, stride = next(axes)
+        if isinstance(item, slice):
+            start, stop, step = item.indices(size)
+            out.append((len(range(start, stop, step)), stride * step))
+    return tuple(n for n, _ in out), tuple(s for _, s in out)
+
+
+def _diagonal(
+    sizes: Sequence[int], strides: Sequence[int], offset: int, dim1: int, dim2: int
+) -> Layout:
+    rest = [a for a in range(len(sizes)) if a not in (dim1, dim2)]
+    n = min(sizes[dim1] - max(-offset, 0), sizes[dim2] - max(offset, 0))
+    return (
+        (*(sizes[a] for a in rest), max(n, 0)),
+        (*(strides[a] for a in rest), strides[dim1] + strides[dim2]),
+    )
+
+
+def _unfolded(
+    sizes: Sequence[int], strides: Sequence[int], axis: int, size: int, step: int
+) -> Layout:
+    count = (sizes[axis] - size) // step + 1
+    return (
+        (*sizes[:axis], count, *sizes[axis + 1 :], size),
+        (*strides[:axis], strides[axis] * step, *strides[axis + 1 :], strides[axis]),
+    )
+
+
+def _strided(
+    sizes: Sequence[int], strides: Sequence[int], size: Sequence[int], stride: Sequence[int],
+    offset: int,
+) -> Layout:  # fmt: skip
+    del sizes, strides, offset
+    return tuple(size), tuple(stride)
+
+
+def _same(sizes: Sequence[int], strides: Sequence[int]) -> Layout:
+    return tuple(sizes), tuple(strides)
+
+
+def _put_whole(x: Any, value: Any) -> Any:
+    del x
+    return value
+
+
+def _by_position(get: Callable[..., Any]) -> Callable[..., Any]:
+    """Put values where `get` shows the number of the place; of equal places the last counts."""
+
+    def put(x: Any, value: Any, *arguments: Any) -> Any:
+        order = x._of(build.reshape(build.iota(prod(x.dims)), x.dims))
+        return x._with_places(get(order, *arguments), value)
+
+    return put
+
+
+RESHAPE = Kind(
+    lambda x, shape: x.reshape(shape), lambda x, value, *_: value.reshape(x.dims), _reshaped
+)
+PERMUTE = Kind(lambda x, order: x.permute(order), _put_permuted, _permuted)
+EXPAND = Kind(lambda x, shape: x.expand(shape), _put_expanded, _expanded)
+NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed)
+INDEX = Kind(_get_indexed, _put_indexed, _indexed)
+DIAGONAL = Kind(
+    lambda x, *place: x.diagonal(*place),
+    lambda x, value, *place: x.diagonal_scatter(value, *place),
+    _diagonal,
+)
+UNFOLD = Kind(
+    lambda x, *windows: x.unfold(*windows),
+    _by_position(lambda x, *windows: x.unfold(*windows)),
+    _unfolded,
+)
+AS_STRIDED = Kind(
+    lambda x, *layout: x.as_strided(*layout),
+    _by_position(lambda x, *layout: x.as_strided(*layout)),
+    _strided,
+)
+DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
+CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
+
+
+# ---- layouts
+
+
+def _steps(path: Path | None) -> Iterator[tuple[Kind, tuple[Any, ...]]]:
+    """The operations of a path, that of the root first."""
+    steps: list[tuple[Kind, tuple[Any, ...]]] = []
+    while path is not None:
+        path, kind, arguments = path
+        steps.append((kind, arguments))
+    return iter(reversed(steps))
+
+
+def _packed(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of elements that follow each other in row-major order."""
+    strides, stride = [], 1
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= size
+    return tuple(reversed(strides))
+
+
+def _layout(tensor: TensorBase) -> Layout | None:
+    """How the elements of a view lie in its root; None where sizes are known at run time only."""
+    link = tensor._link
+    assert link is not None
+    dims = link.root.dims
+    if not is_static(dims) or not is_static(tensor.dims):
+        return None
+    sizes, strides = tuple(dims), _packed(dims)
+    for kind, arguments in _steps(link.path):
+        sizes, strides = kind.layout(sizes, strides, *arguments)
+    return sizes, strides
+
+
+def _split(
+    sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]
+) -> tuple[int, ...] | None:
+    """The strides of a layout in another shape; None where elements have to be copied.
+
+    Axes can be joined where one step along the outer is as far as all along the inner.
+    """
+    blocks: list[list[int]] = []  # (number of elements, stride of the innermost)
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if blocks and blocks[-1][1] == size * stride:
+            blocks[-1] = [blocks[-1][0] * size, stride]
+        else:
+            blocks.append([size, stride])
+    if 0 in shape:
+        return _packed(shape)
+    found: list[int] = []
+    left, stride = 1, 1
+    for size in reversed(shape):
+        if size == 1:
+            found.append(stride)
+            continue
+        if left == 1:
+            if not blocks:
+                return None
+            left, stride = blocks.pop()
+        if left % size:
+            return None
+        found.append(stride)
+        left //= size
+        stride *= size
+    return tuple(reversed(found))
+
+
+def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
+    """Whether PyTorch would give the elements another shape without a copy."""
+    if tensor._link is None:
+        return True
+    layout = _layout(tensor)
+    return layout is None or not is_static(shape) or _split(*layout, shape) is not None
+
+
+def is_packed(tensor: TensorBase) -> bool:
+    """Whether the elements follow each other in the root."""
+    if tensor._link is None:
+        return True
+    layout = _layout(tensor)
+    if layout is None:
+        return True
+    sizes, strides = layout
+    return all(
+        n == 1 or a == b for n, a, b in zip(sizes, strides, _packed(sizes), strict=True)
+    )
+
+
+# ---- reading
+
+
+def view(source: _T, node: UOp, kind: Kind, *arguments: Any) -> _T:
+    """A tensor of `node` that shows elements of `source`."""
+    tensor = source._of(node)
+    link = source._link
+    below: UOp | None = None
+    if link is None:
+        root, path = source, None
+        if state.local.trace is None:
+            below = source._uop  # which the operation has read
+    else:
+        root, path = link.root, link.path
+        if source._born is tensor._born:
+            below = link.below
+    if below is None:
+        below = root._recorded()
+    tensor._link = Link(root, (path, kind, arguments), tensor._plain, below, node)
+    state.watched.discard(tensor)
+    return tensor
+
+
+def _followed(link: Link, value: UOp) -> UOp:
+    """The elements that a view shows of `value`, the value of its root."""
+    root = link.root
+    found = root._of(detach(value) if link.plain and not root._plain else value)
+    found._plain = True  # the node as it is, with its history
+    for kind, arguments in _steps(link.path):
+        found = kind.get(found, *arguments)
+        found._plain = True
+    return cast("UOp", found._recorded())
+
+
+def _is_here(tensor: TensorBase) -> bool:
+    """Whether the tensor may be given another node: it was made by the trace that is active."""
+    trace = state.local.trace
+    born = tensor._born
+    if born is trace:
+        return True
+    if born is not None and not (trace is not None and trace.holds(born)):
+        raise JitError(
+            "this tensor was made while a function was traced and has no value outside of "
+            "that call; return it from the function, or assign it to a tensor that it reaches"
+        )
+    return False
+
+
+def _renew(tensor: TensorBase, link: Link) -> None:
+    """Let a view show what its root is now."""
+    value = link.root._recorded()
+    if value is not link.below:
+        node = _followed(link, value)
+        link.below, link.node = value, node
+    elif _has_current_data(tensor, link):
+        return
+    forget(tensor, link)
+
+
+def _has_current_data(tensor: TensorBase, link: Link) -> bool:
+    """Whether a view has no data, or those that its root, which has the same node, has now."""
+    if tensor._address is None or link.lent is not None or not link.root.is_realized:
+        return True
+    return bool(link.seen == count_writes())
+
+
+def forget(tensor: TensorBase, link: Link) -> None:
+    """Let a view have no data, as they may be those of an earlier value."""
+    tensor._uop = link.node
+    tensor._plain = link.plain
+    if tensor._address is not None:
+        tensor._unbind()
+    link.lent = None
+
+
+def enter(tensor: TensorBase, link: Link) -> None:
+    """Let a view show what its root is now, where it may be changed."""
+    if _is_here(tensor):
+        _renew(tensor, link)
+
+
+def is_fresh(tensor: TensorBase, link: Link) -> bool:
+    """Whether the node of a view is seen at once to be right: a quick answer to a frequent case."""
+    return (
+        link.root._uop is link.below
+        and tensor._address is None
+        and not state.pending
+        and tensor._born is None
+        and state.local.trace is None
+    )
+
+
+def node_of(tensor: TensorBase, link: Link) -> UOp:
+    """The elements that a view shows, with their history."""
+    if not _is_here(tensor):
+        return _followed(link, link.root._recorded())
+    _renew(tensor, link)
+    # Data of its own are not those of the root: they would go stale in what is made of them.
+    if tensor._address is not None and link.root.is_realized:
+        return cast("UOp", link.node)
+    return tensor._entered()
+
+
+def settle(tensor: TensorBase, link: Link) -> None:
+    """Give a view the memory of its root, where its elements are one run there."""
+    if tensor._address is not None or tensor._leaf is not None:
+        return
+    run = _run(link)
+    if run is not None:
+        buffer, shape = run
+        tensor._bind(buffer, buffer.keep(), buffer.dtype.code, shape, link.node)
+        link.lent = link.root._memory
+
+
+def _run(link: Link) -> tuple[Buffer, tuple[int, ...]] | None:
+    """The memory of the root that a view shows, if it is one run of elements, and the shape."""
+    if not link.root.is_realized:
+        return None
+    node, detached = link.node, False
+    while node.op is Op.RESHAPE or node.op is Op.DETACH:
+        if is_kept(node):
+            node = node.arg.storage
+            continue
+        detached = detached or (node.op is Op.DETACH and node.arg is None)
+        if node.op is Op.DETACH and not detached:
+            return None  # with data of its own it would lose the mark
+        node = node.src[0]
+    if node.op is not Op.BUFFER:
+        return None
+    return node.arg, cast("tuple[int, ...]", link.node.shape)
+
+
+def argument(tensor: _T) -> _T:
+    """A tensor of its own with the data of a view, for a program that is called with it."""
+    from kernelrt.tensor.realize import realize
+
+    link = tensor._link
+    assert link is not None
+    if tensor._lineage is not False or not _is_here(tensor):
+        found = tensor._of(node_of(tensor, link))
+        realize(found)
+        return found
+    if not link.root.is_realized:
+        realize(link.root)
+    realize(tensor)
+    buffer, shape = tensor._buffer, tensor._shape
+    assert buffer is not None
+    assert shape is not None
+    return tensor._over(buffer, shape)
+
+
+def own(tensor: TensorBase) -> None:
+    """Let a view be a tensor of its own, with the value that it has."""
+    link = tensor._link
+    if link is None:
+        return
+    enter(tensor, link)
+    forget(tensor, link)
+    tensor._link = None
+    if tensor._born is None:
+        state.births[0] += 1
+        state.watched.add(tensor)
+        state.births[0] += 1
+
+
+# ---- writing
+
+
+def shows(value: object, source: TensorBase, index: object) -> bool:
+    """Whether `value` is the view ``source[index]``, so that assigning it there changes nothing."""
+    link = getattr(value, "_link", None)
+    if link is None:
+        return False
+    path, kind, arguments = link.path
+    own = source._link
+    root, before = (source, None) if own is None else (own.root, own.path)
+    return link.root is root and path is before and kind is INDEX and arguments[1] is index
+
+
+def placed(tensor: _T, value: _T, root: _T) -> _T:
+    """`root`, the root of the view `tensor` or what it will be, with `value` shown by the view."""
+    link = tensor._link
+    assert link is not None
+    steps = list(_steps(link.path))
+    levels = [root]
+    for kind, arguments in steps[:-1]:
+        levels.append(kind.get(levels[-1], *arguments))
+    for (kind, arguments), level in zip(reversed(steps), reversed(levels), strict=True):
+        value = kind.put(level, value, *arguments)
+    return value
+
+
+def is_detached(tensor: TensorBase) -> bool:
+    """Whether a view is one without the history of its root."""
+    link = tensor._link
+    assert link is not None
+    return any(kind is DETACH for kind, _ in _steps(link.path))
+
+
+def check_history(tensor: TensorBase) -> None:
+    """Raise GradientError where a write to a detached view would not be known to a history."""
+    link = tensor._link
+    assert link is not None
+    root = link.root
+    if root._lineage is True and root._leaf is None and is_detached(tensor):
+        raise GradientError(
+            "the tensor is detached from a result of operations that gradients flow through, and "
+            "the history of that result would not know of the new value; write to a copy, as in "
+            "y.detach().clone(), or give the name to a new value, as in y = y * 3"
+        )
+
+
+def writable_part(tensor: _T) -> _T | None:
+    """The memory that a view shows as a tensor, where it can be written without its root."""
+    link = tensor._link
+    assert link is not None
+    root = link.root
+    if state.local.trace is not None or root._leaf is not None or hasattr(root, "_whose"):
+        return None
+    enter(tensor, link)
+    run = _run(link)
+    if run is None or run[0] is root._memory:
+        return None
+    return tensor._over(*run)

@@ -1,0 +1,316 @@
+"""Views: a change in place reaches what they show, as in PyTorch."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import operator
+import pickle
+import weakref
+
+import numpy as np
+import pytest
+from support import view_programs
+from support.skip_list import Package
+
+import kernelrt as krt
+from kernelrt.errors import GradientError, JitError, ShapeError
+
+torch = Package("torch")
+
+#: Changes of a tensor of shape (3, 4) by way of views of it.
+CHANGES = [
+    lambda k, x: x[0].copy_(k.ones(4)),
+    lambda k, x: x[0].add_(1),
+    lambda k, x: x[k.tensor(1)].add_(1),
+    lambda k, x: x[:, k.tensor(1)].add_(1),
+    lambda k, x: x[1][k.tensor(2)].add_(1),
+    lambda k, x: x.view(-1).fill_(1),
+    lambda k, x: x.T.zero_(),
+    lambda k, x: x.T[0].add_(1),
+    lambda k, x: x.mT.mul_(3),
+    lambda k, x: x.t()[1].mul_(3),
+    lambda k, x: x.swapaxes(0, 1)[1].mul_(3),
+    lambda k, x: x.movedim(0, 1)[1:].mul_(3),
+    lambda k, x: x.permute(1, 0)[2].mul_(3),
+    lambda k, x: x.detach().mul_(2),
+    lambda k, x: x.detach()[1].mul_(2),
+    lambda k, x: x[0].__setitem__(1, 5),
+    lambda k, x: x[::2].add_(1),
+    lambda k, x: x[:, 1::2].add_(1),
+    lambda k, x: x[1:, :2].clamp_(1),
+    lambda k, x: x[..., -1].sub_(1),
+    lambda k, x: x[None][0, 1].sub_(1),
+    lambda k, x: x.reshape(2, 6)[0].sub_(1),
+    lambda k, x: x[1:].reshape(-1).add_(1),
+    lambda k, x: x.data[0].add_(1),
+    lambda k, x: x[0].data.add_(1),
+    lambda k, x: x.narrow(1, 1, 2).add_(1),
+    lambda k, x: x.select(1, 2).add_(1),
+    lambda k, x: x.unbind(1)[3].add_(1),
+    lambda k, x: x.split(2)[0].add_(1),
+    lambda k, x: x.chunk(2, 1)[1].add_(1),
+    lambda k, x: x.tensor_split(2)[0].add_(1),
+    lambda k, x: x.diagonal().fill_(7),
+    lambda k, x: x.diagonal(1).mul_(2),
+    lambda k, x: x.unfold(1, 2, 2).add_(1),
+    lambda k, x: x.as_strided((2,), (5,), 1).add_(1),
+    lambda k, x: x.contiguous().add_(1),
+    lambda k, x: x[:2].contiguous().add_(1),
+    lambda k, x: x.unsqueeze(0).squeeze(0).add_(1),
+    lambda k, x: x.unflatten(1, (2, 2))[:, 0].add_(1),
+    lambda k, x: x.flatten().add_(1),
+    lambda k, x: x.ravel()[3:5].add_(1),
+    lambda k, x: x.view_as(k.ones(4, 3))[1].add_(1),
+    lambda k, x: x.expand(3, 4)[1].add_(1),
+    lambda k, x: [row.add_(i) for i, row in enumerate(x)],
+    lambda k, x: operator.iadd(x[1], 1),
+    lambda k, x: operator.iadd(x.T[1:], 1),
+    lambda k, x: x[1].masked_fill_(x[1] > 4, 0),
+    lambda k, x: x[0].__setitem__(k.tensor([0, 2]), 9),
+    lambda k, x: x[:2].__setitem__(x[:2] > 2, 0),
+    lambda k, x: x.T.__setitem__((slice(None), 1), k.arange(4).float()),
+    lambda k, x: x[0].sin_().mul_(2),
+    lambda k, x: x[1].copy_(x[0] + 1),
+]  # fmt: skip
+#: Changes of what is no view.
+COPIES = [
+    lambda k, x: x[0].clone().add_(1),
+    lambda k, x: (x[0] + 1).add_(1),
+    lambda k, x: x[[0, 1]].add_(1),
+    lambda k, x: x[x > 2].add_(1),
+    lambda k, x: x[k.tensor([1])].add_(1),
+    lambda k, x: x.T.reshape(-1).add_(1),
+    lambda k, x: x[:, :2].reshape(-1).add_(1),
+    lambda k, x: x.T.contiguous().add_(1),
+    lambda k, x: x.T.flatten().add_(1),
+    lambda k, x: x.flip(0).add_(1),
+    lambda k, x: k.cat([x]).add_(1),
+    lambda k, x: k.stack([x]).add_(1),
+    lambda k, x: x[:1].sum(0).add_(1),
+    lambda k, x: x.repeat(1, 1).add_(1),
+]  # fmt: skip
+
+
+def start(k):
+    return k.arange(12).float().reshape(3, 4).clone()
+
+
+def same(ours, theirs):
+    np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6)
+
+
+@pytest.mark.cases(len(CHANGES) + len(COPIES))
+@pytest.mark.parametrize("change", [*CHANGES, *COPIES], ids=range(len(CHANGES) + len(COPIES)))
+def test_a_change_reaches_what_the_view_shows(change):
+    """Of what is stored, what is not computed yet, what a trace makes, its state, and a carry."""
+    wanted = start(torch)
+    before = wanted[1:2].view(-1)
+    change(torch, wanted)
+    for stored in (False, True):
+        x = start(krt)
+        if stored:
+            x.numpy()
+        row, twice = x[1:2].view(-1), x * 2
+        change(krt, x)
+        same(x, wanted)
+        same(row, before)
+        same(twice, start(torch) * 2)
+    state = start(krt).realize()
+
+    @krt.jit
+    def step(scale):
+        made = start(krt) * scale
+        change(krt, state)
+        change(krt, made)
+        return made, state * 1
+
+    if change in (CHANGES[48], COPIES[3]):  # masks
+        return
+    made, after = step(1.0)
+    for found in (made, after, state):
+        same(found, wanted)
+
+    def turn(carry, _):
+        change(krt, carry)
+        return carry, carry.sum()
+
+    theirs = start(torch)
+    for _ in range(3):
+        change(torch, theirs)
+    same(krt.scan(turn, start(krt), krt.arange(3))[0], theirs)
+
+
+@pytest.mark.cases(60)
+@pytest.mark.parametrize("seed", range(600))
+def test_random_programs(seed):
+    assert torch.tensor
+    with contextlib.suppress(view_programs.Refused):
+        view_programs.check(view_programs.generate(np.random.default_rng(seed)))
+
+
+def test_programs_see_a_write_that_is_lost(monkeypatch):
+    assert torch.tensor
+    case = {"lines": ["t0 = given((3, 4), 1)", "t1 = t0[1]", "t1.add_(1)"], "way": "eager"}
+    view_programs.check(case)
+    monkeypatch.setattr(krt.Tensor, "add_", lambda self, other: self)
+    with pytest.raises(AssertionError, match="array 0"):
+        view_programs.check(case)
+
+
+# ---- without torch
+
+
+def test_a_view_follows_its_root_and_the_other_way_round():
+    x = krt.zeros(3, 4)
+    row, column, one = x[1], x[:, 2], x[1, 2]
+    row += 1
+    assert (row.tolist(), column.tolist(), one.item()) == ([1] * 4, [0, 1, 0], 1)
+    column.mul_(5)
+    assert (row.tolist(), one.item()) == ([1, 1, 5, 1], 5)
+    x.assign(krt.ones(3, 4) * 2)
+    assert (row.tolist(), column.tolist(), one.item()) == ([2] * 4, [2] * 3, 2)
+    one.zero_()
+    assert x.sum().item() == 22
+
+
+def test_a_view_outlives_the_name_of_its_root():
+    x = krt.zeros(3, 2)
+    row, both = x[0], x[:2]
+    del x
+    row.add_(1)
+    assert both.tolist() == [[1, 1], [0, 0]]
+
+
+def test_a_view_of_an_index_tensor_stays_where_it_is():
+    x, i = krt.zeros(3), krt.tensor(1)
+    one = x[i]
+    i.add_(1)
+    one.add_(5)
+    assert x.tolist() == [0, 5, 0]
+
+
+def test_an_expanded_view_is_not_assigned_to():
+    x = krt.zeros(3, 1)
+    wide = x.expand(3, 4)
+    for write in (lambda x: x.add_(1), lambda x: x.__setitem__(0, 1), lambda x: x[0].zero_()):
+        with pytest.raises(ShapeError, match=r"expanded view.*clone\(\)"):
+            write(wide)
+    assert not x.numpy().any()
+    x.expand(3, 1).add_(1)
+    assert x.sum().item() == 3
+
+
+def test_gradients():
+    """Leaves refuse, results take part, no_grad writes values."""
+    w = krt.ones(3, requires_grad=True)
+    for write in (lambda: w[0].add_(1), lambda: w[1:].mul_(w[:2])):
+        with pytest.raises(GradientError):
+            write()
+    with krt.no_grad():
+        w[0].add_(1)
+        w[1:].view(-1).mul_(3)
+    assert w.tolist() == [2, 3, 3]
+    for stored in (False, True):
+        y = w * 2
+        if stored:
+            y.tolist()
+        y[0].mul_(10)
+        y[1:].zero_()
+        w.grad = None
+        (y * y).sum().backward()
+        assert w.grad.tolist() == [2 * 20 * 20 * 2, 0, 0]
+    y = w * 2
+    with pytest.raises(GradientError, match="detached from a result"):
+        y.detach()[0].zero_()
+    assert y.requires_grad
+    w.detach().fill_(1)
+    assert w.tolist() == [1, 1, 1]
+    assert w.requires_grad
+
+
+def test_arguments_of_a_jitted_function_are_not_assigned_to():
+    @krt.jit
+    def f(x):
+        x[0].add_(1)
+        return x * 2
+
+    with pytest.raises(JitError, match="argument"):
+        f(krt.zeros(3, 4))
+
+
+@pytest.mark.parametrize("view", [
+    lambda x: x[1], lambda x: x.T, lambda x: x.reshape(-1), lambda x: x[:, ::2], lambda x: x[1:],
+])  # fmt: skip
+def test_views_as_arguments_are_what_they_are_at_the_call(view):
+    f = krt.jit(lambda v: v * 2)
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    x = krt.tensor(values)
+    shown = view(x)
+    for _ in range(4):
+        np.testing.assert_array_equal(f(shown).numpy(), 2 * view(values))
+        x.add_(1)
+        values = values + 1
+
+
+def test_one_plan_serves_all_rows():
+    f = krt.jit(lambda row, total: total + row)
+    x = krt.tensor(np.arange(12, dtype=np.float32).reshape(3, 4))
+    total = krt.zeros(4)
+    for row in x:
+        total = f(row, total)
+    assert total.tolist() == [12, 15, 18, 21]
+    assert f.retraces == 0
+
+
+def test_a_step_that_changes_the_root_is_seen_by_views():
+    x = krt.zeros(3, 4).realize()
+    row, turned = x[1], x.T
+    assert row.tolist() == [0] * 4
+    assert turned.sum().item() == 0
+    step = krt.jit(lambda: x.assign(x + 1))
+    for turn in (1, 2):
+        step()
+        assert row.tolist() == [turn] * 4
+        assert turned.tolist() == [[turn] * 3] * 4
+
+
+def test_views_are_copied_as_values():
+    x = krt.zeros(3, 4)
+    other = pickle.loads(pickle.dumps(x[1]))  # noqa: S301
+    other.add_(1)
+    leaf = x[2].requires_grad_()
+    with krt.no_grad():
+        leaf.add_(1)
+    assert not x.numpy().any()
+    assert leaf.tolist() == [1] * 4
+
+
+def test_roots_are_freed_with_their_views():
+    x = krt.zeros(100, 100)
+    known = weakref.ref(x)
+    row = x[3]
+    del x
+    assert known() is not None
+    row.add_(1)
+    krt.realize()  # what is assigned is kept until it is written
+    del row
+    gc.collect()
+    assert known() is None
+
+
+def test_a_chain_of_views_is_one_step_from_its_root():
+    x = y = krt.zeros(6)
+    for _ in range(300):
+        y = y.reshape(2, 3).reshape(-1)
+    y.add_(1)
+    assert x.tolist() == [1] * 6
+    assert y._link.root is x
+
+
+def test_out_of_memory_shared_with_numpy():
+    values = np.zeros((2, 3), np.float32)
+    x = krt.from_numpy(values.T)
+    x[1].add_(5)
+    krt.realize(x)
+    assert values.tolist() == [[0, 5, 0], [0, 5, 0]]
