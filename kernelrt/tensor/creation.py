@@ -101,6 +101,8 @@ def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
 def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     buffer = Buffer(array.size, dtype)
     buffer.content()[...] = array.reshape(-1)
+    if local.trace is not None:  # each call makes it anew: it is no state
+        return kind._of(storage_node(buffer, array.shape))
     return kind._over(buffer, array.shape)
 
 

@@ -342,6 +342,27 @@ def test_rows_exchanged_in_a_buffer():
     assert (d.numpy() == want).all()
 
 
+def test_a_tensor_that_a_body_makes_is_made_in_each_turn():
+    """It is no state, though it is changed in place; and no call of a jitted function finds it."""
+
+    def turn(carry, _):
+        made = krt.tensor([1.0, 2.0])
+        made.add_(carry)
+        made[0] *= 2
+        return carry + 1, made * 1
+
+    def step(x):
+        made = krt.tensor(np.ones(2, np.float32))
+        made -= x
+        return made, krt.scan(turn, x, krt.arange(3))[1]
+
+    for call in (step, krt.jit(step)):
+        for k in range(3):
+            made, rows = call(krt.tensor(float(k)))
+            assert made.tolist() == [1 - k] * 2
+            assert rows.tolist() == [[2 * (1 + k + i), 2 + k + i] for i in range(3)]
+
+
 def test_state_and_rows_of_a_loop_have_one_value():
     """Two commits have the same source: the state, and a result of the turn."""
     table = krt.tensor([[1.0, 2.0, 3.0, 4.0]] * 2)

@@ -81,8 +81,9 @@ class World:
         found = eval(text, {"__builtins__": {}, **self.builtin, **env, **states})  # noqa: S307
         if isinstance(self.lib, Torch):
             self.lib.look(found)
-        # A name for a state itself would change with it; the truth knows values alone.
-        return found.clone() if any(found is s for s in self.states.values()) else found
+        # A state itself or a view of one would change with it; the truth knows values alone.
+        is_state = any(found is s for s in self.states.values())
+        return found.clone() if is_state or getattr(found, "_link", None) is not None else found
 
     def block(self, lines: Block, env: Env) -> Env:
         """What is known after some statements; `env` is left alone."""
