@@ -24,6 +24,8 @@ cdef class Link:
     cdef public object node
     cdef public unsigned long long seen
     cdef public object lent
+    cdef public object layout
+    cdef public tuple fixed
 
 
 cdef class ArrayHandle:

@@ -102,6 +102,11 @@ class Link:
         How often memory had been written when the handle was given data of its own.
     lent : object
         The memory of the root where the data of the handle lie in it, else None.
+    fixed : tuple of (Tensor, UOp), or None
+        The indices on the path that are tensors, as they were when the view was made, and the nodes
+        of them that `node` reads.
+    layout : tuple, or None
+        Sizes, and how far elements are apart in the root; None where they were not asked for.
     """
 
     root: Any
@@ -111,6 +116,8 @@ class Link:
     node: Any
     seen: int
     lent: Any
+    fixed: tuple[tuple[Any, Any], ...] | None
+    layout: tuple[tuple[int, ...], tuple[int, ...]] | None
 
     def __init__(
         self, root: object, path: tuple[Any, Any, tuple[Any, ...]], plain: bool, below: object,

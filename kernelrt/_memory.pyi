@@ -108,6 +108,9 @@ class Storage:
     @property
     def own(self) -> bool:
         """Whether all that may write here says so by :func:`wrote`, or is a plan."""
+    @property
+    def lender(self) -> memoryview | None:
+        """The bytes of the object that owns them; None for memory of kernelrt."""
     def share(self) -> None:
         """Note that others may write here from now on, without a word."""
     @property

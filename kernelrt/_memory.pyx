@@ -337,6 +337,11 @@ cdef class Storage:
             lender.watched = True
         return 0
 
+    @property
+    def lender(self):
+        """A view of the bytes of the object that owns them; None for memory of kernelrt."""
+        return None if self.memory is None else self.memory.lender
+
     def share(self):
         """Note that others may write here from now on, without a word."""
         cdef StoredMemory memory = self.take()

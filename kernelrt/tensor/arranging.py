@@ -135,7 +135,8 @@ class ArrangingMethods(_Below):
 
     def ravel(self) -> Self:
         """The elements, in row-major order, as a vector."""
-        return self.reshape(-1) if not build.has_zero(self.dims) else self.reshape(0)
+        source = self if views.is_packed(self) else self.clone()
+        return source.reshape(-1) if not build.has_zero(self.dims) else source.reshape(0)
 
     def reshape_as(self, other: TensorBase) -> Self:
         """This tensor in the shape of `other`."""
@@ -163,7 +164,7 @@ class ArrangingMethods(_Below):
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else own_axis(dim, self.ndim)
         if not isinstance(repeats, TensorBase | np.ndarray):
-            return source._spread_out(repeats, axis)
+            return views.apart(source._spread_out(repeats, axis), self)
         counts = self._lift(repeats, "repeats")
         size = source._static_size(axis, "repeat_interleave")
         if not counts.dtype.is_int or counts.ndim > 1:
@@ -210,7 +211,7 @@ class ArrangingMethods(_Below):
         length = self._static_size(axis, "unfold")
         if width > length:
             raise ShapeError(f"size: expected at most the {length} of axis {axis}, not {width}")
-        node = self.uop
+        node = self._live()
         count = (length - width) // stride + 1
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):

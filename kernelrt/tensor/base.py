@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, state, views
+from kernelrt.tensor import build, grads, handles, sharing, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
@@ -55,7 +55,7 @@ class TensorBase(ArrayHandle):
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
     __slots__ = (
-        "__weakref__", "_former", "_grad", "_handles", "_home", "_whose",
+        "__weakref__", "_former", "_grad", "_handles", "_home", "_taken", "_whose",
     )  # fmt: skip
 
     _born: Trace | None
@@ -64,6 +64,7 @@ class TensorBase(ArrayHandle):
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
+    _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of what it held when it was read
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
     @classmethod
@@ -131,7 +132,18 @@ class TensorBase(ArrayHandle):
     def uop(self) -> UOp:
         """The node whose value this tensor has.
 
-        Reading it is how operations use the tensor. No node that is given out reads, in its value
+        Reading it is how operations use the tensor. Of memory that code outside can write it has
+        what is there now.
+        """
+        node = self._live()
+        if not sharing.shared[0] or state.local.trace is not None or not sharing.is_shared(self):
+            return node
+        return sharing.taken(self, node)
+
+    def _live(self) -> UOp:
+        """The node whose value this tensor has, over the memory itself.
+
+        No node that is given out reads, in its value
         or in its history, data that a pending assignment is about to change: assignments are
         committed first. So a node stays true while the operation takes those of its other
         operands, whichever of them has to be committed.
@@ -166,7 +178,7 @@ class TensorBase(ArrayHandle):
         """The node with its history, also where none is recorded."""
         if self._link is not None:
             return views.node_of(self, self._link)
-        node = self.uop
+        node = self._live()
         if state.local.grad or hasattr(self, "_whose"):
             return node
         trace = state.local.trace
@@ -222,7 +234,8 @@ class TensorBase(ArrayHandle):
         plain = self._leaf is None and known is not True
         severed = known if isinstance(known, Severed) else None
         if self._link is not None:
-            self._link.seen = count_writes()
+            outside = sharing.shared[0] and sharing.is_shared(self)
+            self._link.seen = 0 if outside else count_writes()
         elif plain and self._grad is None:
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize

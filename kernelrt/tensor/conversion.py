@@ -15,7 +15,7 @@ from kernelrt.errors import DeviceError, DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
-from kernelrt.tensor import grads, hints, views
+from kernelrt.tensor import grads, hints, sharing, views
 from kernelrt.tensor.arguments import type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
@@ -129,6 +129,7 @@ class ConversionMethods(_Below):
         """Address of the first element; computes the tensor."""
         forbid("data_ptr()")
         self._realized()
+        sharing.lend(self)
         address, buffer = self._address, self._buffer
         assert address is not None
         assert buffer is not None
@@ -178,6 +179,7 @@ class ConversionMethods(_Below):
         forbid("__dlpack__()")
         self._realized()
         grads.move_out(self)
+        sharing.lend(self)
         buffer = self._buffer
         assert buffer is not None
         shaped = buffer.raw().reshape(self._shape or ())

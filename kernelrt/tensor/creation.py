@@ -15,7 +15,7 @@ from kernelrt.errors import DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
-from kernelrt.tensor import build
+from kernelrt.tensor import build, sharing
 from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape_of, sized
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.operation import operation
@@ -249,6 +249,10 @@ def tensor(
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares the memory of `array`; each sees what the other writes.
 
+    What an operation makes of it is made of what the array holds at that line: of a copy, unless
+    nobody else holds the array. A plan of :func:`kernelrt.prepare` and a jitted function read the
+    array itself when they run.
+
     Parameters
     ----------
     array : numpy.ndarray or array-like with DLPack or the buffer protocol
@@ -287,6 +291,7 @@ def from_numpy(array: Any) -> Tensor:
             "shared; pass numpy.ascontiguousarray(array), or use kernelrt.tensor to copy"
         )
     buffer = Buffer.wrap(packed, dtype)
+    sharing.shared[0] = True
     shared = _class()._over(buffer, packed.shape)
     if packed.shape == array.shape and order == sorted(order):
         return shared

@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build, state, views
+from kernelrt.tensor import build, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -61,6 +61,7 @@ class IndexingMethods(_Below):
         """
         items = spelled_out(index, self.ndim)
         out, axis = self, 0
+        nodes: list[UOp] = []
         tensors: list[tuple[int, IndexingMethods]] = []
         for number, item in enumerate(items):
             if item is None:
@@ -83,18 +84,24 @@ class IndexingMethods(_Below):
                 else:  # as a number does, it drops its axis where it stands
                     out = out._take([(axis, places)])
                     # The view stays where it is, whatever is assigned to the index.
-                    items[number] = self._of(places.uop)
+                    nodes.append(places.uop)
+                    items[number] = self._of(nodes[-1])
             else:
                 out = out._pick(axis, item)
         if tensors:
-            return out._take(tensors)
-        return views.view(self, out.uop, views.INDEX, tuple(items), index)
+            return sharing.computed(self, out._take(tensors))
+        shown = views.view(self, out._live(), views.INDEX, tuple(items), index, tuple(nodes))
+        if nodes:
+            assert shown._link is not None
+            fixed = tuple((i, i._uop) for i in items if isinstance(i, IndexingMethods))
+            shown._link.fixed = (*(shown._link.fixed or ()), *fixed)
+        return shown
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""
         size = self.dims[axis]
         start = position(item, size, axis)
-        node = self.uop
+        node = self._live()
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, build.total((start, 1)))
         picked = window(node, bounds)
@@ -110,7 +117,7 @@ class IndexingMethods(_Below):
         if step == 1:
             start = limit(item.start, 0, size, axis)
             stop = limit(item.stop, size, size, axis)
-            node = self.uop
+            node = self._live()
             length = build.difference(stop, start)
             if isinstance(length, int) and length < 0:
                 stop = start
@@ -173,7 +180,7 @@ class IndexingMethods(_Below):
         shape = broadcast(*(t.dims for _, t in tensors))
         axes = [a for a, _ in tensors]
         adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
-        node = self.uop
+        node = self._live()
         rest = [a for a in range(self.ndim) if a not in axes]
         front = [a for a in rest if adjacent and a < axes[0]]
         back = [a for a in rest if a not in front]
@@ -299,7 +306,7 @@ class IndexingMethods(_Below):
             )
         source = self if self.ndim else self.reshape(1)
         index = self._of(checked(places.uop, source.dims[axis]))
-        out = source._take([(axis, index.reshape(-1))])
+        out = sharing.computed(source, source._take([(axis, index.reshape(-1))]))
         return out if self.ndim else out.reshape(())
 
     def embedding(self, weight: TensorBase) -> Any:
@@ -316,7 +323,7 @@ class IndexingMethods(_Below):
         if not self.dtype.is_int:
             raise DTypeError(f"embedding: expected integers, not {self.dtype.name}")
         index = self._of(checked(self.uop, table.dims[0]))
-        return table._take([(0, index)])
+        return sharing.computed(table, table._take([(0, index)]))
 
     def one_hot(self, num_classes: int = -1) -> Self:
         """A last axis of `num_classes` with 1 at each element's class, else 0, as int64.

@@ -170,12 +170,21 @@ class Stale:
 
 
 class Kept:
-    """Marks a value that was computed already and lies in a buffer; its history stays."""
+    """Marks a value that was computed already and lies in a buffer; its history stays.
 
-    __slots__ = ("storage",)
+    Parameters
+    ----------
+    storage : UOp
+        The value in the buffer.
+    shared : bool
+        Whether it was taken from memory that code outside can write, which the history reads.
+    """
 
-    def __init__(self, storage: UOp) -> None:
+    __slots__ = ("shared", "storage")
+
+    def __init__(self, storage: UOp, *, shared: bool = False) -> None:
         self.storage = storage
+        self.shared = shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,10 +63,9 @@ class MovementMethods(_Below):
             The numbers of elements differ.
         """
         wanted = self._infer_shape(shape_of(shape))
-        node = build.reshape(self.uop, wanted)
         if not views.is_viewable(self, wanted):
-            return self._of(node)
-        return views.view(self, node, views.RESHAPE, wanted)
+            return self._of(build.reshape(self.uop, wanted))
+        return views.view(self, build.reshape(self._live(), wanted), views.RESHAPE, wanted)
 
     def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
@@ -158,7 +157,7 @@ class MovementMethods(_Below):
                 "only axes of size 1 can grow"
             )
         check_sizes(new, "shape")
-        return views.view(self, build.broadcast_to(self.uop, new), views.EXPAND, new)
+        return views.view(self, build.broadcast_to(self._live(), new), views.EXPAND, new)
 
     def expand_as(self, other: TensorBase) -> Self:
         """This tensor expanded to the shape of `other`."""
@@ -209,7 +208,7 @@ class MovementMethods(_Below):
         return self._permuted(axes)
 
     def _permuted(self, axes: Sequence[int]) -> Self:
-        return views.view(self, build.permute(self.uop, axes), views.PERMUTE, tuple(axes))
+        return views.view(self, build.permute(self._live(), axes), views.PERMUTE, tuple(axes))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
         """With two axes exchanged."""
@@ -320,7 +319,7 @@ class MovementMethods(_Below):
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
         """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
         axis = own_axis(dim, self.ndim)
-        node = self.uop
+        node = self._live()
         start, length = shape_of((start, length), "start, length")
         size = node.shape[axis]
         if isinstance(start, int) and start < 0:
@@ -392,7 +391,7 @@ class MovementMethods(_Below):
         if first == second:
             raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
-        node = self.permute(*rest, first, second)._diagonal(offset).uop
+        node = self.permute(*rest, first, second)._diagonal(offset)._live()
         return views.view(self, node, views.DIAGONAL, offset, first, second)
 
     def _diagonal(self, offset: int) -> Self:
@@ -486,14 +485,16 @@ class MovementMethods(_Below):
 
         A view whose elements lie in another order is copied.
         """
-        node = UOp(Op.CONTIGUOUS, self.dtype, (self.uop,))
-        return views.view(self, node, views.CONTIGUOUS) if views.is_packed(self) else self._of(node)
+        if not views.is_packed(self):
+            return self.clone()
+        node = UOp(Op.CONTIGUOUS, self.dtype, (self._live(),))
+        return views.view(self, node, views.CONTIGUOUS)
 
     def detach(self) -> Self:
         """A view of this tensor without its history."""
         from kernelrt.tensor.marks import detach
 
-        return views.view(self, detach(self.uop), views.DETACH)
+        return views.view(self, detach(self._live()), views.DETACH)
 
     def clone(self) -> Self:
         """A copy that an assignment to this tensor does not change."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
@@ -150,12 +151,16 @@ class PartMethods(_Below):
     def _become_shown(self, value: Self) -> None:
         """Give the elements that a view shows another value, and its history."""
         views.check_history(self)
-        part = None
-        assert self._link is not None
-        root: Self = self._link.root
         detached = views.is_detached(self)
         if detached:
             value = value.detach()
+        # Another thread may write to another part, as the whole is read and written here.
+        with state.lock if state.local.trace is None else contextlib.nullcontext():
+            self._write_shown(value, detached=detached)
+
+    def _write_shown(self, value: Self, *, detached: bool) -> None:
+        assert self._link is not None
+        root: Self = self._link.root
         history = False if detached else root._needs_history(value)
         if history and root.is_realized:
             root._write_part(

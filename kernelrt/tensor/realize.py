@@ -14,7 +14,7 @@ from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, Variabl
 from kernelrt.ir import UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, execute, hints, state, views
+from kernelrt.tensor import build, execute, hints, sharing, state, views
 from kernelrt.tensor.marks import strip
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
@@ -191,7 +191,7 @@ def _prepared(tensors: Sequence[TensorBase]) -> ExecutionPlan:
         assigned = [id(t) in apart for t in tensors]
         _run([], apart=apart)
         marked = [t._entered() for t in tensors]
-        nodes = strip(marked)
+        nodes = strip(sharing.in_place(marked))
         commits = {
             i: build.write(t._memory, node)
             for i, (t, node) in enumerate(zip(tensors, nodes, strict=True))

@@ -12,7 +12,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build
+from kernelrt.tensor import build, views
 from kernelrt.tensor.arguments import PerAxis, flag, real, whole
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.pooling import Pooled
@@ -274,8 +274,8 @@ class ResamplingMethods(_Below):
             out = self
             for axis, (_, factor) in enumerate(sizes, 2):
                 out = out._spread_out(int(factor or 1), axis)
-            return out
-        return self._interpolated(sizes, mode, bool(align_corners))
+            return views.apart(out, self)
+        return views.apart(self._interpolated(sizes, mode, bool(align_corners)), self)
 
     def _interpolated(
         self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool

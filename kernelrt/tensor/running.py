@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import build, functions
+from kernelrt.tensor import build, functions, views
 from kernelrt.tensor.arguments import axis_of, integer, real, tensor_of
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
@@ -123,7 +123,7 @@ class RunningMethods(_Below):
                 out = self._of(later.alu(Op.XOR, earlier))
             else:
                 out = self._of(functions.difference(later, earlier))
-        return out
+        return views.apart(out, self)
 
     def _framed(
         self, prepend: TensorBase | None, append: TensorBase | None, axis: int

@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import build, linalg, spectral
+from kernelrt.tensor import build, linalg, spectral, views
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.operation import operation, operations
 
@@ -153,7 +153,7 @@ class LinalgMethods(_Below):
             power >>= 1
             base = base @ base if power else base
         assert out is not None
-        return out
+        return views.apart(out, self)
 
     def matrix_exp(self) -> Self:
         """The exponential of each matrix, by scaling, a Pade approximant, and squaring."""

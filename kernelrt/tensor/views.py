@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from kernelrt._handle import Link
+from kernelrt._handle import ArrayHandle, Link
 from kernelrt._memory import count_writes
 from kernelrt.errors import GradientError, JitError, ShapeError
 from kernelrt.ir import Op
-from kernelrt.ir.shape import is_static, prod
+from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import detach, is_kept
 
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from kernelrt.device.buffer import Buffer
-    from kernelrt.ir import Dim, UOp
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
 __all__ = [
     "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
-    "RESHAPE", "UNFOLD", "Kind", "argument", "check_history", "enter", "is_detached", "is_fresh",
-    "is_packed", "is_viewable", "node_of", "own", "placed", "settle", "shows", "view",
+    "RESHAPE", "UNFOLD", "Kind", "apart", "argument", "check_history", "enter", "is_detached",
+    "is_fresh", "is_packed", "is_viewable", "node_of", "own", "placed", "settle", "shows", "view",
     "writable_part",
 ]  # fmt: skip
 
@@ -50,14 +50,15 @@ class Kind(NamedTuple):
     ----------
     get : callable
         ``get(x, *arguments)`` is the view.
-    put : callable
-        ``put(x, value, *arguments)`` is x with `value` as the elements that the view shows.
+    put : callable, optional
+        ``put(x, value, *arguments)`` is x with `value` as the elements that the view shows. None
+        where it may show an element several times.
     layout : callable
         ``layout(sizes, strides, *arguments)`` is the layout of the view.
     """
 
     get: Callable[..., Any]
-    put: Callable[..., Any]
+    put: Callable[..., Any] | None
     layout: Callable[..., Layout]
 
 
@@ -86,15 +87,6 @@ def _expanded(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ..
     )
 
 
-def _put_expanded(x: Any, value: Any, shape: tuple[Dim, ...]) -> Any:
-    if build.same_shape(x.dims, shape[len(shape) - x.ndim :]) and prod(shape) == prod(x.dims):
-        return value.reshape(x.dims)
-    raise ShapeError(
-        "the tensor is an expanded view: several of its elements are one element of the tensor "
-        "that it shows, so they cannot be assigned to; copy it first, as in x.expand(3, 4).clone()"
-    )
-
-
 def _narrowed(
     sizes: Sequence[int], strides: Sequence[int], axis: int, start: int, length: int
 ) -> Layout:
@@ -107,16 +99,16 @@ def _put_narrowed(x: Any, value: Any, axis: int, start: Any, length: Any) -> Any
     return x._with_part((*(slice(None),) * axis, slice(start, end)), value)
 
 
-def _get_indexed(x: Any, items: tuple[Any, ...], _: object) -> Any:
+def _get_indexed(x: Any, items: tuple[Any, ...], *_: object) -> Any:
     return x[items]
 
 
-def _put_indexed(x: Any, value: Any, items: tuple[Any, ...], _: object) -> Any:
+def _put_indexed(x: Any, value: Any, items: tuple[Any, ...], *_: object) -> Any:
     return x._with_index(items, value)
 
 
 def _indexed(
-    sizes: Sequence[int], strides: Sequence[int], items: Sequence[Any], _: object
+    sizes: Sequence[int], strides: Sequence[int], items: Sequence[Any], *_: object
 ) -> Layout:
     out: list[tuple[int, int]] = []
     axes = iter(zip(sizes, strides, strict=True))
@@ -169,21 +161,11 @@ def _put_whole(x: Any, value: Any) -> Any:
     return value
 
 
-def _by_position(get: Callable[..., Any]) -> Callable[..., Any]:
-    """Put values where `get` shows the number of the place; of equal places the last counts."""
-
-    def put(x: Any, value: Any, *arguments: Any) -> Any:
-        order = x._of(build.reshape(build.iota(prod(x.dims)), x.dims))
-        return x._with_places(get(order, *arguments), value)
-
-    return put
-
-
 RESHAPE = Kind(
     lambda x, shape: x.reshape(shape), lambda x, value, *_: value.reshape(x.dims), _reshaped
 )
 PERMUTE = Kind(lambda x, order: x.permute(order), _put_permuted, _permuted)
-EXPAND = Kind(lambda x, shape: x.expand(shape), _put_expanded, _expanded)
+EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded)
 NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed)
 INDEX = Kind(_get_indexed, _put_indexed, _indexed)
 DIAGONAL = Kind(
@@ -191,16 +173,8 @@ DIAGONAL = Kind(
     lambda x, value, *place: x.diagonal_scatter(value, *place),
     _diagonal,
 )
-UNFOLD = Kind(
-    lambda x, *windows: x.unfold(*windows),
-    _by_position(lambda x, *windows: x.unfold(*windows)),
-    _unfolded,
-)
-AS_STRIDED = Kind(
-    lambda x, *layout: x.as_strided(*layout),
-    _by_position(lambda x, *layout: x.as_strided(*layout)),
-    _strided,
-)
+UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded)
+AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided)
 DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
 CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
 
@@ -230,12 +204,15 @@ def _layout(tensor: TensorBase) -> Layout | None:
     """How the elements of a view lie in its root; None where sizes are known at run time only."""
     link = tensor._link
     assert link is not None
+    if link.layout is not None:
+        return link.layout
     dims = link.root.dims
     if not is_static(dims) or not is_static(tensor.dims):
         return None
     sizes, strides = tuple(dims), _packed(dims)
     for kind, arguments in _steps(link.path):
         sizes, strides = kind.layout(sizes, strides, *arguments)
+    link.layout = sizes, strides
     return sizes, strides
 
 
@@ -313,7 +290,13 @@ def view(source: _T, node: UOp, kind: Kind, *arguments: Any) -> _T:
             below = link.below
     if below is None:
         below = root._recorded()
-    tensor._link = Link(root, (path, kind, arguments), tensor._plain, below, node)
+    if kind is RESHAPE and path is not None and path[1] is RESHAPE:
+        path = path[0]  # the shape in between does not matter
+    tensor._link = made = Link(root, (path, kind, arguments), tensor._plain, below, node)
+    if link is not None and link.fixed is not None:
+        made.fixed = link.fixed
+    if link is not None and link.layout is not None:
+        made.layout = kind.layout(*link.layout, *arguments)
     state.watched.discard(tensor)
     return tensor
 
@@ -346,12 +329,26 @@ def _is_here(tensor: TensorBase) -> bool:
 def _renew(tensor: TensorBase, link: Link) -> None:
     """Let a view show what its root is now."""
     value = link.root._recorded()
-    if value is not link.below:
+    if value is not link.below or _moved(link):
         node = _followed(link, value)
         link.below, link.node = value, node
+        if link.fixed is not None:
+            link.fixed = tuple((index, index._recorded()) for index, _ in link.fixed)
     elif _has_current_data(tensor, link):
         return
+    before = tensor._uop
     forget(tensor, link)
+    if before is not None and before.op is Op.DETACH:
+        from kernelrt.tensor.hooking import follow
+
+        used, tensor._used = tensor._used, False  # nothing is made of the new value yet
+        follow(tensor, before)
+        tensor._used = used
+
+
+def _moved(link: Link) -> bool:
+    """Whether an index on the path was computed since, as its source is to be written."""
+    return link.fixed is not None and any(index._uop is not node for index, node in link.fixed)
 
 
 def _has_current_data(tensor: TensorBase, link: Link) -> bool:
@@ -380,6 +377,7 @@ def is_fresh(tensor: TensorBase, link: Link) -> bool:
     """Whether the node of a view is seen at once to be right: a quick answer to a frequent case."""
     return (
         link.root._uop is link.below
+        and link.fixed is None
         and tensor._address is None
         and not state.pending
         and tensor._born is None
@@ -446,6 +444,13 @@ def argument(tensor: _T) -> _T:
     return tensor._over(buffer, shape)
 
 
+def apart(result: _T, source: TensorBase) -> _T:
+    """`result`, or a copy where it is `source` or a view: for an operation that never shares."""
+    if result is source or result._link is not None:
+        return cast("_T", cast("Any", result).clone())
+    return result
+
+
 def own(tensor: TensorBase) -> None:
     """Let a view be a tensor of its own, with the value that it has."""
     link = tensor._link
@@ -471,7 +476,23 @@ def shows(value: object, source: TensorBase, index: object) -> bool:
     path, kind, arguments = link.path
     own = source._link
     root, before = (source, None) if own is None else (own.root, own.path)
-    return link.root is root and path is before and kind is INDEX and arguments[1] is index
+    if link.root is not root or path is not before or kind is not INDEX:
+        return False
+    _, given, nodes = arguments
+    if given is not index:
+        return False
+    # Tensors and arrays among the items may hold other numbers by now; in a trace nodes tell.
+    arrays = [i for i in (index if isinstance(index, tuple) else (index,)) if _is_changeable(i)]
+    if arrays and state.local.trace is None:
+        return False
+    return len(arrays) == len(nodes) and all(
+        isinstance(i, ArrayHandle) and cast("TensorBase", i).uop is node
+        for i, node in zip(arrays, nodes, strict=True)
+    )
+
+
+def _is_changeable(item: object) -> bool:
+    return not (item is None or item is Ellipsis or isinstance(item, int | slice))
 
 
 def placed(tensor: _T, value: _T, root: _T) -> _T:
@@ -479,12 +500,31 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
     link = tensor._link
     assert link is not None
     steps = list(_steps(link.path))
+    if any(kind.put is None for kind, _ in steps):
+        _check_apart(tensor)
+        # What other parts of the path show of an element must not be written, too.
+        places = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
+        for kind, arguments in steps:
+            places = kind.get(places, *arguments)
+        return cast("_T", root._with_places(places, value))  # type: ignore[attr-defined]
     levels = [root]
     for kind, arguments in steps[:-1]:
         levels.append(kind.get(levels[-1], *arguments))
     for (kind, arguments), level in zip(reversed(steps), reversed(levels), strict=True):
+        assert kind.put is not None
         value = kind.put(level, value, *arguments)
     return value
+
+
+def _check_apart(tensor: TensorBase) -> None:
+    """Raise ShapeError where several elements of a view are certainly one of its root."""
+    layout = _layout(tensor)
+    if layout is not None and any(n > 1 and s == 0 for n, s in zip(*layout, strict=True)):
+        raise ShapeError(
+            f"the tensor of shape {format_shape(tensor.dims)} is an expanded view: several of its "
+            "elements are one element of the tensor that it shows, so they cannot be assigned to; "
+            "copy it first, as in x.expand(3, 4).clone()"
+        )
 
 
 def is_detached(tensor: TensorBase) -> bool:

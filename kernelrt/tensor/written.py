@@ -10,7 +10,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import HOST, Region, RegionMap, region_of, taken_region
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import state
-from kernelrt.tensor.marks import Stale, is_kept, mark
+from kernelrt.tensor.marks import Stale, is_kept, lineage, mark
 from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
@@ -195,7 +195,9 @@ def _expire_below(
         stale = {
             node: mark(node.arg.storage, Stale(node))
             for node in below([root], ends)
-            if is_kept(node) and _history_reads(node.src[0], written)
+            if is_kept(node)
+            and not (node.arg.shared and lineage(node) is False)
+            and _history_reads(node.src[0], written)
         }
         if stale:
             exchange(tensor, root, rewritten([root], stale)[0])

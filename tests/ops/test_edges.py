@@ -271,12 +271,14 @@ def test_inputs_in_any_layout_are_copied():
 def test_from_numpy_shares_memory():
     a = np.arange(6, dtype=np.float32).reshape(2, 3)
     x = krt.from_numpy(a)
-    y = x * 2
     a[0, 0] = 10
+    y = x * 2
+    a[0, 0] = 20
     assert y.tolist()[0][0] == 20
+    assert x.tolist()[0][0] == 20
     x.assign(x + 1)
     krt.realize()
-    assert a[0, 0] == 11
+    assert a[0, 0] == 21
 
 
 def test_from_numpy_shares_a_transpose():

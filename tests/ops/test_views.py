@@ -6,6 +6,7 @@ import contextlib
 import gc
 import operator
 import pickle
+import threading
 import weakref
 
 import numpy as np
@@ -72,6 +73,12 @@ CHANGES = [
     lambda k, x: x.T.__setitem__((slice(None), 1), k.arange(4).float()),
     lambda k, x: x[0].sin_().mul_(2),
     lambda k, x: x[1].copy_(x[0] + 1),
+    lambda k, x: x.unfold(1, 3, 1)[1, 0].add_(5),
+    lambda k, x: x.unfold(0, 2, 1)[0, 1, 1].fill_(5),
+    lambda k, x: x.view(-1).unfold(0, 4, 2)[1].mul_(3),
+    lambda k, x: x.as_strided((3, 3), (1, 1))[0].add_(10),
+    lambda k, x: x[:, :1].expand(3, 4)[:, 0].add_(1),
+    lambda k, x: x[:1].expand(3, 4)[2].fill_(9),
 ]  # fmt: skip
 #: Changes of what is no view.
 COPIES = [
@@ -89,6 +96,13 @@ COPIES = [
     lambda k, x: k.stack([x]).add_(1),
     lambda k, x: x[:1].sum(0).add_(1),
     lambda k, x: x.repeat(1, 1).add_(1),
+    lambda k, x: x.repeat_interleave(1, 0).add_(1),
+    lambda k, x: x.diff(n=0).add_(1),
+    lambda k, x: k.linalg.matrix_power(x[:, :3], 1).add_(1),
+    lambda k, x: k.nn.functional.pixel_shuffle(x[None, :, None], 1).add_(1),
+    lambda k, x: k.nn.functional.channel_shuffle(x[None, :, None], 1).add_(1),
+    lambda k, x: k.nn.functional.interpolate(x[None], scale_factor=1.0).add_(1),
+    lambda k, x: x[:, 0].ravel().fill_(7),
 ]  # fmt: skip
 
 
@@ -188,6 +202,51 @@ def test_a_view_of_an_index_tensor_stays_where_it_is():
     i.add_(1)
     one.add_(5)
     assert x.tolist() == [0, 5, 0]
+
+
+@pytest.mark.parametrize("make", [
+    lambda: krt.tensor(0), lambda: np.array(0), lambda: (krt.tensor(0), slice(None)),
+])  # fmt: skip
+def test_an_index_that_has_changed_names_another_row(make):
+    x = krt.tensor([[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]])
+    index = make()
+    row = x[index]
+    changing = index[0] if isinstance(index, tuple) else index
+    changing += 1
+    assert row.tolist() == [0, 1]
+    x[index] = row
+    assert x.tolist() == [[0, 1], [0, 1], [4, 5]]
+
+
+def test_a_view_that_retains_its_gradient_does_so_when_its_root_changes():
+    w = krt.ones(2, 2, requires_grad=True)
+    y = w * 2
+    row = y[0]
+    row.retain_grad()
+    y[1].mul_(3)
+    (row**2).sum().backward()
+    assert row.grad.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_threads_write_to_parts_at_once(stored):
+    x = krt.zeros(8, 2)
+    if stored:
+        x.realize()
+    columns, ready = [x[:, 0], x[:, 1], x[3]], threading.Barrier(3)
+
+    def write(view):
+        ready.wait()
+        for _ in range(20):
+            view.add_(1)
+
+    threads = [threading.Thread(target=write, args=(c,)) for c in columns[:2]]
+    for thread in threads:
+        thread.start()
+    ready.wait()
+    for thread in threads:
+        thread.join()
+    assert x.tolist() == [[20, 20]] * 8
 
 
 def test_an_expanded_view_is_not_assigned_to():

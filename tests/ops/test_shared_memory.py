@@ -1,0 +1,149 @@
+"""Memory that is shared with NumPy or torch is read where the program says so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from support.skip_list import Package
+
+import kernelrt as krt
+
+torch = Package("torch")
+
+OPERATIONS = {
+    "clone": lambda x: x.clone(),
+    "tensor": krt.tensor,
+    "add": lambda x: x + 1,
+    "twice": lambda x: x * x,
+    "row": lambda x: x[1] * 2,
+    "rows": lambda x: x[1:] + 0,
+    "column": lambda x: x[:, 1] * 2,
+    "turned": lambda x: x.T * 2,
+    "turned and flat": lambda x: x.T.reshape(-1) * 1,
+    "element": lambda x: x[krt.tensor(1), 0] + 1,
+    "gather": lambda x: x[[1, 0]],
+    "sum": lambda x: x.sum(),
+    "product": lambda x: x @ x.T,
+    "stack": lambda x: krt.stack([x, x]),
+    "cat": lambda x: krt.cat([x[:1], x]),
+    "where": lambda x: krt.where(x > 1, x, -x),
+    "diagonal": lambda x: x.diagonal() * 1,
+    "cast": lambda x: x.double(),
+    "scan": lambda x: krt.scan(lambda c, r: (c + r, c * 2), x[0], x)[1],
+    "assigned": lambda x: krt.zeros(2, 3).assign(x),
+    "copied": lambda x: krt.zeros(2, 3).realize().copy_(x),
+    "put": lambda x: put(krt.zeros(4, 3), x),
+    "put where stored": lambda x: put(krt.zeros(4, 3).realize(), x),
+    "vmap": krt.func.vmap(lambda row: row * 2),
+}  # fmt: skip
+START = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def put(target, x):
+    target[1:3] = x
+    return target
+
+
+def shares():
+    """The ways to share memory: a tensor, and the array that others write to."""
+    array = START.copy()
+    yield "from_numpy", krt.from_numpy(array), array
+    array = START.copy()
+    yield "asarray", krt.asarray(array, copy=False), array
+    array = START.T.copy()
+    yield "transposed", krt.from_numpy(array.T), array.T
+    array = np.zeros((4, 3), np.float32)
+    array[1:3] = START
+    yield "part", krt.from_numpy(array[1:3]), array
+    own = krt.tensor(START).realize()
+    yield "exported", own, np.from_dlpack(own)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_results_are_of_what_the_memory_held_at_the_call(name):
+    wanted = OPERATIONS[name](krt.tensor(START)).numpy()
+    for way, x, array in shares():
+        made = OPERATIONS[name](x)
+        array[...] = 100
+        np.testing.assert_array_equal(made.numpy(), wanted, err_msg=way)
+        assert x.tolist() == np.full((2, 3), 100).tolist()
+
+
+def test_what_waits_is_computed_before_memory_is_handed_out():
+    w = krt.ones(2, 2).realize()
+    turned, late = w.T, w * 3
+    memory = np.from_dlpack(w)
+    memory[0, 1] = 7
+    assert late.tolist() == [[3, 3], [3, 3]]
+    assert turned.tolist() == [[1, 1], [7, 1]]
+    memory[0, 1] = 8
+    assert turned.tolist() == [[1, 1], [8, 1]]
+    assert (w * 1).tolist() == [[1, 8], [1, 1]]
+
+
+def test_a_buffer_that_is_filled_again_and_again():
+    memory, sums = np.zeros(3, np.float32), []
+    x = krt.from_numpy(memory)
+    for i in range(4):
+        memory[:] = i
+        sums.append((x * x).sum())
+        sums.append(x.clone()[1])
+    assert [s.item() for s in sums] == [0, 0, 3, 1, 12, 2, 27, 3]
+
+
+def test_a_tensor_of_torch():
+    theirs = torch.ones(3)
+    x = krt.from_dlpack(theirs)
+    made = x * 2
+    theirs.fill_(5)
+    assert made.tolist() == [2, 2, 2]
+    assert (x * 2).tolist() == [10, 10, 10]
+
+
+def test_gradients_are_of_what_the_memory_held():
+    memory = np.array([1.0, 2.0], np.float32)
+    w = krt.from_numpy(memory).requires_grad_()
+    loss = (w * w).sum()
+    memory[:] = 50
+    loss.backward()
+    assert w.grad.tolist() == [2, 4]
+    assert loss.item() == 5
+    assert w.is_leaf
+
+
+def test_a_plan_and_a_jitted_function_read_the_memory_itself():
+    memory = np.zeros(3, np.float32)
+    x = krt.from_numpy(memory)
+    y = x + 1
+    plan = krt.prepare(y[1:] * 2)
+    f = krt.jit(lambda: x * 2)
+    for i in range(3):
+        memory[:] = i
+        plan.execute()
+        assert plan.output_buffers[0].numpy().tolist() == [2 * i + 2] * 2
+        assert f().tolist() == [2 * i] * 3
+    assert y.tolist() == [1, 1, 1]
+
+
+def test_writes_of_both_sides_meet():
+    memory = np.zeros((2, 2), np.float32)
+    x = krt.from_numpy(memory)
+    x[0] += 1
+    krt.realize(x)
+    memory[1] = 5
+    x[1] *= 2
+    assert x.tolist() == [[1, 1], [10, 10]]
+    assert memory.tolist() == [[1, 1], [10, 10]]
+
+
+def test_what_nobody_else_can_write_is_not_copied():
+    for make in (START.copy, lambda: np.frombuffer(START.tobytes(), np.float32)):
+        x = krt.from_numpy(make())
+        assert (x * 2).tolist() == (START.reshape(x.shape) * 2).tolist()
+        assert not hasattr(x, "_taken")
+    array = START.copy()
+    x = krt.from_numpy(array)
+    assert (x * 2).tolist() == (START * 2).tolist()
+    known = x._taken
+    assert (x * 3).tolist() == (START * 3).tolist()
+    assert x._taken is known, "the same elements are not copied again"
