@@ -18,7 +18,7 @@ from kernelrt._memory import count_writes
 from kernelrt.errors import GradientError, JitError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, is_static, prod
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import detach, is_kept
 
 if TYPE_CHECKING:
@@ -330,14 +330,14 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     """Let a view show what its root is now."""
     value = link.root._recorded()
     if value is not link.below or _moved(link):
-        node = _followed(link, value)
-        link.below, link.node = value, node
+        link.node = _followed(link, value)
         if link.fixed is not None:
             link.fixed = tuple((index, index._recorded()) for index, _ in link.fixed)
     elif _has_current_data(tensor, link):
         return
     before = tensor._uop
     forget(tensor, link)
+    link.below = value  # last: where an interrupt comes before, it is all done again
     if before is not None and before.op is Op.DETACH:
         from kernelrt.tensor.hooking import follow
 
@@ -458,6 +458,8 @@ def own(tensor: TensorBase) -> None:
         return
     enter(tensor, link)
     forget(tensor, link)
+    if sharing.shared[0] and state.local.trace is None and sharing.is_shared(tensor):
+        tensor._uop = sharing.taken(tensor, link.node)
     tensor._link = None
     if tensor._born is None:
         state.births[0] += 1

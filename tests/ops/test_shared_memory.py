@@ -147,3 +147,14 @@ def test_what_nobody_else_can_write_is_not_copied():
     known = x._taken
     assert (x * 3).tolist() == (START * 3).tolist()
     assert x._taken is known, "the same elements are not copied again"
+
+
+def test_functions_of_shared_memory_are_differentiated_where_they_are_called():
+    memory = np.array([1.0, 2.0, 3.0], np.float32)
+    x = krt.from_numpy(memory)
+    slope = krt.func.grad(lambda v: (v * v * v).sum())(x)
+    leaf = x[1:].requires_grad_()
+    loss = (leaf * leaf).sum()
+    memory[:] = 9
+    assert slope.tolist() == [3, 12, 27]
+    assert loss.item() == 13
