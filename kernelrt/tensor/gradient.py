@@ -392,9 +392,10 @@ def _collect(
             if id(held) in sums:
                 before = sums[id(held)][1]
             else:
-                before, node = held.uop, held._entered()
-                if before is not node and before is not detach(node) and not tracing:
+                there, node = held._live(), held._entered()
+                if there is not node and there is not detach(node) and not tracing:
                     return False
+                before = held.uop
                 known.append((held, node, held._grad))
             sums[id(held)] = held, build.add(before, new.uop)
     if tracing:

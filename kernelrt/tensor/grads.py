@@ -326,7 +326,7 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
             home.vacate()
             data = held._buffer
             assert data is not None
-            home.buffer.raw()[...] = data.raw()
+            home.buffer.copyin(data)
     copies, given = _to_be_done(effects)
     if copies:
         busy = True

@@ -158,3 +158,13 @@ def test_functions_of_shared_memory_are_differentiated_where_they_are_called():
     memory[:] = 9
     assert slope.tolist() == [3, 12, 27]
     assert loss.item() == 13
+
+
+def test_gradients_are_added_to_memory_that_is_shared():
+    w = krt.ones(3, requires_grad=True)
+    memory = np.zeros(3, np.float32)
+    w.grad = krt.from_numpy(memory)
+    for turn in (1, 2):
+        (w * 2).sum().backward()
+        krt.realize(w.grad)
+        assert memory.tolist() == [2 * turn] * 3
