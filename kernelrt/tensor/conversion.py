@@ -86,8 +86,10 @@ class ConversionMethods(_Below):
         from kernelrt.tensor.realize import flush
 
         if self._link is not None:
-            flush()
             views.enter(self, self._link)
+            if self.is_realized:  # else what is assigned is written by the plan that computes it
+                flush()
+                views.enter(self, self._link)
         if not self.is_realized:
             realize(self)
         else:
