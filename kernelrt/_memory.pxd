@@ -65,7 +65,7 @@ cdef class Storage:
     cdef bint is_own(self) noexcept
 
     # Note that somebody keeps what is made of what it holds.
-    cdef int watch(self) except -1
+    cpdef int watch(self) except -1
 
 
 # Uninitialised memory for a result, which nothing but the end of its life releases.

@@ -111,6 +111,8 @@ class Storage:
     @property
     def lender(self) -> memoryview | None:
         """The bytes of the object that owns them; None for memory of kernelrt."""
+    def watch(self) -> int:
+        """Have it told by :func:`wrote` where the memory begins to be shared."""
     def share(self) -> None:
         """Note that others may write here from now on, without a word."""
     @property

@@ -329,7 +329,8 @@ cdef class Storage:
         """Whether nothing outside can write here."""
         return self.is_own()
 
-    cdef int watch(self) except -1:
+    cpdef int watch(self) except -1:
+        """Have it told by :func:`wrote` where the memory begins to be shared."""
         cdef StoredMemory memory = self.take()
         cdef Memory lender = lender_of(memory)
         memory.watched = True

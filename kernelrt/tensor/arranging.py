@@ -211,13 +211,13 @@ class ArrangingMethods(_Below):
         length = self._static_size(axis, "unfold")
         if width > length:
             raise ShapeError(f"size: expected at most the {length} of axis {axis}, not {width}")
-        node = self._live()
+        node, below = views.read(self)
         count = (length - width) // stride + 1
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):
             return self._of(settled(build.full(0, node.dtype, shape), node))
         node = UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),))
-        return views.view(self, node, views.UNFOLD, axis, width, stride)
+        return views.view(self, node, below, views.UNFOLD, axis, width, stride)
 
     def as_strided(
         self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
@@ -243,8 +243,9 @@ class ArrangingMethods(_Below):
         place = build.full(start, dt.int64, tuple(sizes))
         for axis, step in enumerate(steps):
             place = build.add(place, build.mul(build.iota_along(tuple(sizes), axis), step))
+        _, below = views.read(self)
         node = self.reshape(-1)[self._of(place)].uop
-        return views.view(self, node, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
+        return views.view(self, node, below, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
 
     # ---- parts
 

@@ -236,6 +236,8 @@ class TensorBase(ArrayHandle):
         if self._link is not None:
             outside = sharing.shared[0] and sharing.is_shared(self)
             self._link.seen = 0 if outside else count_writes()
+            if (memory := self._link.root._buffer) is not None:
+                memory.storage.watch()  # it is told when somebody else may write there
         elif plain and self._grad is None:
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize

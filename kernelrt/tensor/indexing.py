@@ -60,6 +60,7 @@ class IndexingMethods(_Below):
             An index is a mask, and a function is traced.
         """
         items = spelled_out(index, self.ndim)
+        _, below = views.read(self)
         out, axis = self, 0
         nodes: list[UOp] = []
         tensors: list[tuple[int, IndexingMethods]] = []
@@ -90,7 +91,8 @@ class IndexingMethods(_Below):
                 out = out._pick(axis, item)
         if tensors:
             return sharing.computed(self, out._take(tensors))
-        shown = views.view(self, out._live(), views.INDEX, tuple(items), index, tuple(nodes))
+        node = out._live()
+        shown = views.view(self, node, below, views.INDEX, tuple(items), index, tuple(nodes))
         if nodes:
             assert shown._link is not None
             fixed = tuple((i, i._uop) for i in items if isinstance(i, IndexingMethods))

@@ -65,7 +65,8 @@ class MovementMethods(_Below):
         wanted = self._infer_shape(shape_of(shape))
         if not views.is_viewable(self, wanted):
             return self._of(build.reshape(self.uop, wanted))
-        return views.view(self, build.reshape(self._live(), wanted), views.RESHAPE, wanted)
+        node, below = views.read(self)
+        return views.view(self, build.reshape(node, wanted), below, views.RESHAPE, wanted)
 
     def _infer_shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
@@ -157,7 +158,8 @@ class MovementMethods(_Below):
                 "only axes of size 1 can grow"
             )
         check_sizes(new, "shape")
-        return views.view(self, build.broadcast_to(self._live(), new), views.EXPAND, new)
+        node, below = views.read(self)
+        return views.view(self, build.broadcast_to(node, new), below, views.EXPAND, new)
 
     def expand_as(self, other: TensorBase) -> Self:
         """This tensor expanded to the shape of `other`."""
@@ -208,7 +210,8 @@ class MovementMethods(_Below):
         return self._permuted(axes)
 
     def _permuted(self, axes: Sequence[int]) -> Self:
-        return views.view(self, build.permute(self._live(), axes), views.PERMUTE, tuple(axes))
+        node, below = views.read(self)
+        return views.view(self, build.permute(node, axes), below, views.PERMUTE, tuple(axes))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
         """With two axes exchanged."""
@@ -319,7 +322,7 @@ class MovementMethods(_Below):
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
         """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
         axis = own_axis(dim, self.ndim)
-        node = self._live()
+        node, below = views.read(self)
         start, length = shape_of((start, length), "start, length")
         size = node.shape[axis]
         if isinstance(start, int) and start < 0:
@@ -333,7 +336,7 @@ class MovementMethods(_Below):
             )
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
         bounds[axis] = (start, end)
-        return views.view(self, window(node, bounds), views.NARROW, axis, start, length)
+        return views.view(self, window(node, bounds), below, views.NARROW, axis, start, length)
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
@@ -391,8 +394,9 @@ class MovementMethods(_Below):
         if first == second:
             raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
+        _, below = views.read(self)
         node = self.permute(*rest, first, second)._diagonal(offset)._live()
-        return views.view(self, node, views.DIAGONAL, offset, first, second)
+        return views.view(self, node, below, views.DIAGONAL, offset, first, second)
 
     def _diagonal(self, offset: int) -> Self:
         rows = self._static_size(self.ndim - 2, "diagonal")
@@ -487,14 +491,16 @@ class MovementMethods(_Below):
         """
         if not views.is_packed(self):
             return self.clone()
-        node = UOp(Op.CONTIGUOUS, self.dtype, (self._live(),))
-        return views.view(self, node, views.CONTIGUOUS)
+        node, below = views.read(self)
+        packed = UOp(Op.CONTIGUOUS, self.dtype, (node,))
+        return views.view(self, packed, below, views.CONTIGUOUS)
 
     def detach(self) -> Self:
         """A view of this tensor without its history."""
         from kernelrt.tensor.marks import detach
 
-        return views.view(self, detach(self._live()), views.DETACH)
+        node, below = views.read(self)
+        return views.view(self, detach(node), below, views.DETACH)
 
     def clone(self) -> Self:
         """A copy that an assignment to this tensor does not change."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
-from kernelrt.tensor import build, hooking, state, views
+from kernelrt.ir.shape import broadcasts_to, format_shape, prod, same
+from kernelrt.tensor import build, hooking, sharing, state, views
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
 from kernelrt.tensor.operation import operation
@@ -18,7 +17,6 @@ from kernelrt.tensor.positions import (
     is_array,
     is_number,
     is_one,
-    is_run,
     limit,
     mask_rank,
     position,
@@ -32,6 +30,7 @@ from kernelrt.tensor.written import memory_of, reads
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
@@ -74,33 +73,20 @@ class PartMethods(_Below):
         if views.shows(value, self, index):
             return  # as behind x[index] += 1, which has changed x by now
         new = self._new_elements(value)
-        if self._link is not None:
-            self._set_shown(index, new)
+        mask = not isinstance(index, tuple) and mask_rank(index) is not None
+        if not mask and not any(is_array(i) for i in spelled_out(index, self.ndim)):
+            part = self[index]
+            part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
         if state.local.trace is None:
-            _ = self.uop  # an assignment to what this tensor is computed from lets it be computed
-        history = self._needs_history(new)
+            _ = self._live()  # an assignment to what it is computed from lets it be computed
+        history = self._link is None and self._needs_history(new)
         if history and self.is_realized:
             self._write_part(lambda x, value: x.__setitem__(index, value), new)
             return
-        if not isinstance(index, tuple) and mask_rank(index) is not None:
-            self._become_value(self._masked(self._lift(index, "index"), new), new, history)
-            return
-        items = spelled_out(index, self.ndim)
-        if any(is_array(i) for i in items):
-            self._become_value(self._placed(index, new), new, history)
-            return
-        part = None if history else self._run_of(index, items)
-        if part is not None:
-            bound = self._bound_by(new)
-            part._assign(new._into(part.dims, _SELECTED))
-            if bound is not None:
-                self._sever(bound)
-            return
-        # Where the selection has gone says which elements it covers: zeros in, ones out.
-        places = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))[index]
-        covered, filled = self._spread(items, new._into(places.dims, _SELECTED))
-        self._become_value(self._select(covered, filled, self), new, history)
+        value = self._masked(self._lift(index, "index"), new) if mask else self._placed(index, new)
+        self._become_value(value, new, history)
+        sharing.write_now(self)
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
         """This tensor with `value` where any index selects."""
@@ -137,17 +123,6 @@ class PartMethods(_Below):
             )
         return True
 
-    def _set_shown(self, index: Any, new: Self) -> None:
-        """Assign to elements of a view."""
-        items = spelled_out(index, self.ndim)
-        mask = not isinstance(index, tuple) and mask_rank(index) is not None
-        if not mask and not any(is_array(i) for i in items):
-            part = self[index]
-            part._become_value(new._into(part.dims, _SELECTED), new, history=False)
-            return
-        value = self._masked(self._lift(index, "index"), new) if mask else self._placed(index, new)
-        self._become_value(value, new, history=False)
-
     def _become_shown(self, value: Self) -> None:
         """Give the elements that a view shows another value, and its history."""
         views.check_history(self)
@@ -171,6 +146,7 @@ class PartMethods(_Below):
         part = None if history else views.writable_part(self)
         if part is None:
             root._become_value(views.placed(self, value, root), value, history)
+            sharing.write_now(root)
             return
         bound = root._bound_by(value)
         part._assign(value)
@@ -322,29 +298,6 @@ class PartMethods(_Below):
             value = element(number, self.dtype, "value")
         check_size(value, self.dtype, "value")
         return self._lift(value, "value", like=True).cast(self.dtype)
-
-    def _run_of(self, index: Any, items: list[Any]) -> Self | None:
-        """A tensor of the storage below what `index` selects, where that is one run of it."""
-        if state.local.trace is not None or self._leaf is not None or hasattr(self, "_whose"):
-            return None
-        if not self.is_realized:
-            # A loop would heap up assignments to the whole otherwise, in a graph of its own.
-            if not is_static(self.dims) or not is_run(items, self.dims):
-                return None
-            from kernelrt.tensor.realize import materialize
-
-            materialize([self])
-        whole = self
-        if self._severed is not None:  # the mark would stand between the part and the storage
-            assert self._buffer is not None
-            whole = self._over(self._buffer, cast("tuple[int, ...]", self._shape))
-        part = whole[index]
-        below = part.uop
-        while below.op is Op.RESHAPE:
-            below = below.src[0]
-        if below.op is not Op.BUFFER or below.arg is self._memory:
-            return None
-        return self._over(below.arg, cast("tuple[int, ...]", part.shape))
 
     @operation
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:

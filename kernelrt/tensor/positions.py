@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = ["check_known", "check_labels", "checked", "first_lack", "is_array", "is_number",
-           "is_run", "limit", "mask_rank", "position", "spelled_out", "within"]  # fmt: skip
+           "limit", "mask_rank", "position", "spelled_out", "within"]  # fmt: skip
 
 
 _T = TypeVar("_T", bound=TensorBase)
@@ -74,30 +74,6 @@ def is_one(item: object) -> bool:
     if isinstance(item, TensorBase):
         return not item.dtype.is_bool and all(d == 1 for d in item.dims)
     return not is_array(item)
-
-
-def is_run(items: list[Any], dims: Sequence[Dim]) -> bool:
-    """Whether elements that lie side by side are selected: `items` are checked as they are used."""
-    behind_whole = True
-    kept = [i for i in items if i is not None]
-    for item, size in zip(reversed(kept), reversed(dims), strict=True):
-        if not isinstance(item, slice):
-            count, step = 1, 1
-        elif isinstance(size, int) and _is_plain(item):
-            span = range(size)[item]
-            count, step = len(span), span.step
-        else:
-            return False
-        if count != 1 and (step != 1 or not behind_whole):
-            return False
-        behind_whole = behind_whole and count == size
-    return True
-
-
-def _is_plain(item: slice) -> bool:
-    """Whether the ends of a slice and its step are numbers that may stand there."""
-    ends = (item.start, item.stop, item.step)
-    return item.step != 0 and all(e is None or isinstance(e, int | np.integer) for e in ends)
 
 
 def position(item: object, size: Dim, axis: int) -> Dim:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["computed", "in_place", "is_shared", "lend", "shared", "taken"]
+__all__ = ["computed", "in_place", "is_shared", "lend", "shared", "taken", "write_now"]
 
 _T = TypeVar("_T", bound="TensorBase")
 
@@ -67,6 +67,17 @@ def lend(tensor: TensorBase) -> None:
     buffer = tensor._buffer
     if buffer is not None:
         before_writes([buffer])
+
+
+def write_now(tensor: TensorBase) -> None:
+    """Carry out an assignment to a part of a tensor that was made of its other elements, too.
+
+    Code outside may write to those, which must not have their former values again afterwards.
+    """
+    from kernelrt.tensor.realize import flush
+
+    if shared[0] and state.local.trace is None and is_shared(tensor):
+        flush()
 
 
 def taken(tensor: TensorBase, node: UOp) -> UOp:

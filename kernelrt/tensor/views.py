@@ -11,6 +11,7 @@ A view of a view has the same root, and a longer path. A path ends where PyTorch
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kernelrt._handle import ArrayHandle, Link
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
     "RESHAPE", "UNFOLD", "Kind", "apart", "argument", "check_history", "enter", "is_detached",
-    "is_fresh", "is_packed", "is_viewable", "node_of", "own", "placed", "settle", "shows", "view",
-    "writable_part",
+    "is_fresh", "is_packed", "is_viewable", "node_of", "own", "placed", "read", "settle", "shows",
+    "view", "writable_part",
 ]  # fmt: skip
 
 _T = TypeVar("_T", bound="TensorBase")
@@ -275,21 +276,42 @@ def is_packed(tensor: TensorBase) -> bool:
 # ---- reading
 
 
-def view(source: _T, node: UOp, kind: Kind, *arguments: Any) -> _T:
-    """A tensor of `node` that shows elements of `source`."""
+def read(source: TensorBase) -> tuple[UOp, UOp | None]:
+    """Give the node of `source` and the value of its root that the node is made of.
+
+    A finalizer or a signal handler may compute the root in between. Then the value is not known,
+    which is None, and a view of the node follows its path again when it is read.
+    """
+    node = source._live()
+    link = source._link
+    if state.local.trace is not None:  # finalizers and handlers are kept out
+        if link is not None and source._born is state.local.trace:
+            return node, link.below
+        return node, (source if link is None else link.root)._recorded()
+    # The value first: if the pair changes behind it, the nodes differ.
+    below = source._uop if link is None else link.below
+    shown = source._uop if link is None or source._uop is node else link.node
+    known = node is shown or (shown is not None and node is detach(shown))
+    return node, below if known else None
+
+
+def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) -> _T:
+    """Make a view.
+
+    Parameters
+    ----------
+    source : Tensor
+        What it shows elements of.
+    node : UOp
+        The elements.
+    below : UOp, optional
+        The value of the root that `node` is made of, as :func:`read` gives it before the operation.
+    kind, arguments
+        The operation.
+    """
     tensor = source._of(node)
     link = source._link
-    below: UOp | None = None
-    if link is None:
-        root, path = source, None
-        if state.local.trace is None:
-            below = source._uop  # which the operation has read
-    else:
-        root, path = link.root, link.path
-        if source._born is tensor._born:
-            below = link.below
-    if below is None:
-        below = root._recorded()
+    root, path = (source, None) if link is None else (link.root, link.path)
     if kind is RESHAPE and path is not None and path[1] is RESHAPE:
         path = path[0]  # the shape in between does not matter
     tensor._link = made = Link(root, (path, kind, arguments), tensor._plain, below, node)
@@ -376,7 +398,8 @@ def enter(tensor: TensorBase, link: Link) -> None:
 def is_fresh(tensor: TensorBase, link: Link) -> bool:
     """Whether the node of a view is seen at once to be right: a quick answer to a frequent case."""
     return (
-        link.root._uop is link.below
+        link.below is not None
+        and link.root._uop is link.below
         and link.fixed is None
         and tensor._address is None
         and not state.pending
@@ -407,8 +430,11 @@ def settle(tensor: TensorBase, link: Link) -> None:
         link.lent = link.root._memory
 
 
-def _run(link: Link) -> tuple[Buffer, tuple[int, ...]] | None:
-    """The memory of the root that a view shows, if it is one run of elements, and the shape."""
+def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] | None:
+    """Give the memory of a view, if it is one run of elements of its root, and the shape.
+
+    Memory has no marks of a history: only with `marked` may there be one that tells something.
+    """
     if not link.root.is_realized:
         return None
     node, detached = link.node, False
@@ -417,8 +443,8 @@ def _run(link: Link) -> tuple[Buffer, tuple[int, ...]] | None:
             node = node.arg.storage
             continue
         detached = detached or (node.op is Op.DETACH and node.arg is None)
-        if node.op is Op.DETACH and not detached:
-            return None  # with data of its own it would lose the mark
+        if node.op is Op.DETACH and not detached and not marked:
+            return None
         node = node.src[0]
     if node.op is not Op.BUFFER:
         return None
@@ -550,14 +576,26 @@ def check_history(tensor: TensorBase) -> None:
 
 
 def writable_part(tensor: _T) -> _T | None:
-    """The memory that a view shows as a tensor, where it can be written without its root."""
+    """Give the memory of a view as a tensor, where it can be written without its root.
+
+    A loop over the parts of a lazy root would heap up assignments to the whole otherwise, in a
+    graph of its own; so the root is computed.
+    """
+    from kernelrt.tensor.realize import materialize
+
     link = tensor._link
     assert link is not None
     root = link.root
     if state.local.trace is not None or root._leaf is not None or hasattr(root, "_whose"):
         return None
+    if not root.is_realized:
+        layout = _layout(tensor)
+        whole = layout is not None and math.prod(layout[0]) == math.prod(cast("Any", root.dims))
+        if layout is None or whole or not is_packed(tensor):
+            return None
+        materialize([root])
     enter(tensor, link)
-    run = _run(link)
+    run = _run(link, marked=True)
     if run is None or run[0] is root._memory:
         return None
     return tensor._over(*run)

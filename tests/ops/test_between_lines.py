@@ -263,3 +263,26 @@ def test_what_reads_no_assignment_is_asked_again_after_one_between_any_two_lines
         assert second.tolist() == [3, 3, 3]
         lines = between.lines
         at += 1
+
+
+@pytest.mark.parametrize("act", [lambda x: x.tolist(), lambda x: x.assign(x + 1), lambda x: x[1:]],
+                         ids=["read", "assign", "view"])  # fmt: skip
+@pytest.mark.parametrize("view", [
+    lambda x: x[1], lambda x: x[1:], lambda x: x.reshape(3, 1), lambda x: x.reshape(1, 3).T[2],
+    lambda x: x.detach()[0], lambda x: x[krt.tensor(2)],
+])  # fmt: skip
+def test_a_view_shows_its_root_whatever_comes_between_any_two_lines(view, act):
+    at, lines, stride = 0, 0, 3
+    while at <= lines:
+        x = krt.tensor(X) * 2 + 1
+        with Between(lambda x=x: act(x), at, OURS) as between:
+            shown = view(x)
+            shown.tolist()
+        lines = between.lines
+        x.assign(x * 10)
+        want = view(krt.tensor(x.numpy())).tolist()
+        assert shown.tolist() == want, at
+        shown.add_(1)
+        assert view(x).tolist() == shown.tolist(), at
+        at += stride
+    ALIVE.clear()

@@ -136,6 +136,39 @@ def test_writes_of_both_sides_meet():
     assert memory.tolist() == [[1, 1], [10, 10]]
 
 
+def test_a_part_is_written_and_no_other_element():
+    """The others have what is written there meanwhile."""
+    for put in (
+        lambda x: x.__setitem__(0, 1), lambda x: x.__setitem__((slice(None), 0), 1),
+        lambda x: x.T[0].fill_(1), lambda x: x.__setitem__([0, 1], x[[0, 1]] + 1),
+        lambda x: x.diagonal().add_(1), lambda x: x[:, :1].expand(3, 1).add_(1),
+    ):  # fmt: skip
+        memory, wanted = np.zeros((2, 3, 3), np.float32)
+        x = krt.from_numpy(memory)
+        put(x)
+        put(torch.from_numpy(wanted))
+        memory[2, 2] = wanted[2, 2] = 9
+        krt.realize()
+        np.testing.assert_array_equal(memory, wanted)
+        assert x.tolist() == wanted.tolist()
+
+
+def test_views_that_were_read_see_what_is_written_later():
+    memory = np.zeros((2, 2), np.float32)
+    turned = krt.from_numpy(memory).T
+    own = krt.ones(2, 2).realize()
+    mine = own.T
+    f = krt.jit(lambda v: v * 1)
+    for _ in range(2):
+        assert turned.tolist() == f(turned).tolist() == memory.T.tolist()
+        assert mine.tolist() == f(mine).tolist()
+        memory[0, 1] += 9
+    lent = np.from_dlpack(own)
+    for _ in range(2):
+        lent[0, 1] += 7
+        assert mine.tolist() == f(mine).tolist() == lent.T.tolist()
+
+
 def test_what_nobody_else_can_write_is_not_copied():
     for make in (START.copy, lambda: np.frombuffer(START.tobytes(), np.float32)):
         x = krt.from_numpy(make())
