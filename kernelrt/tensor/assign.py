@@ -38,7 +38,7 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
             [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
         )
     for view, value in shown:
-        view._become_shown(value)  # type: ignore[attr-defined]
+        view._become_shown(value, value)  # type: ignore[attr-defined]
 
 
 def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:

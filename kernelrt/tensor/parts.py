@@ -123,20 +123,27 @@ class PartMethods(_Below):
             )
         return True
 
-    def _become_shown(self, value: Self) -> None:
-        """Give the elements that a view shows another value, and its history."""
+    def _become_shown(self, value: Self, new: Self) -> None:
+        """Assign to the elements that a view shows.
+
+        Parameters
+        ----------
+        value : Tensor
+            The elements, and their history.
+        new : Tensor
+            What they are made of. It may have a history where they are none, and have not.
+        """
         views.check_history(self)
-        detached = views.is_detached(self)
-        if detached:
-            value = value.detach()
+        if views.is_detached(self):
+            value = new = value.detach()
         # Another thread may write to another part, as the whole is read and written here.
         with state.lock if state.local.trace is None else contextlib.nullcontext():
-            self._write_shown(value, detached=detached)
+            self._write_shown(value, new)
 
-    def _write_shown(self, value: Self, *, detached: bool) -> None:
+    def _write_shown(self, value: Self, new: Self) -> None:
         assert self._link is not None
         root: Self = self._link.root
-        history = False if detached else root._needs_history(value)
+        history = not views.is_detached(self) and root._needs_history(new)
         if history and root.is_realized:
             root._write_part(
                 lambda x, new: x._become_value(views.placed(self, new, x), new, x is not root),
@@ -145,10 +152,10 @@ class PartMethods(_Below):
             return
         part = None if history else views.writable_part(self)
         if part is None:
-            root._become_value(views.placed(self, value, root), value, history)
+            root._become_value(views.placed(self, value, root), new, history)
             sharing.write_now(root)
             return
-        bound = root._bound_by(value)
+        bound = root._bound_by(new)
         part._assign(value)
         if bound is not None:
             root._sever(bound)
@@ -214,7 +221,7 @@ class PartMethods(_Below):
 
     def _become_value(self, value: Self, new: Self, history: bool) -> None:
         if self._link is not None:
-            self._become_shown(value)
+            self._become_shown(value, new)
             return
         if not history:
             bound = self._bound_by(new)

@@ -432,8 +432,6 @@ class ScatteringMethods(_Below):
         """This tensor with `src` where numbers and slices select."""
         full = spelled_out(items, self.ndim)
         value = self._part(src, self[items].dims)
-        if build.has_zero(self.dims):
-            return self._of(self.uop)
         covered, filled = self._spread(full, value)
         return self._select(covered, filled, self)
 
