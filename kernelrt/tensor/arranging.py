@@ -164,7 +164,7 @@ class ArrangingMethods(_Below):
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else own_axis(dim, self.ndim)
         if not isinstance(repeats, TensorBase | np.ndarray):
-            return views.apart(source._spread_out(repeats, axis), self)
+            return views.unshared(source._spread_out(repeats, axis), self)
         counts = self._lift(repeats, "repeats")
         size = source._static_size(axis, "repeat_interleave")
         if not counts.dtype.is_int or counts.ndim > 1:

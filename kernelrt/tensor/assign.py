@@ -26,7 +26,7 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
     """
     given = list(pairs)
     pairs = [pair for pair in given if pair[0]._link is None]
-    # What views show is part of tensors that keep the rest of their values, and its history.
+    # The root of a view keeps its other elements and their history, so views come one by one.
     shown = [(t, t._of(detach(source.uop))) for t, source in given if t._link is not None]
     if state.local.trace is None:
         _store(pairs)

@@ -132,8 +132,8 @@ class TensorBase(ArrayHandle):
     def uop(self) -> UOp:
         """The node whose value this tensor has.
 
-        Reading it is how operations use the tensor. Of memory that code outside can write it has
-        what is there now.
+        Operations read it to use the tensor. Where code outside can write the memory, it has the
+        elements that are there now.
         """
         node = self._live()
         if not sharing.shared[0] or state.local.trace is not None or not sharing.is_shared(self):
@@ -141,12 +141,11 @@ class TensorBase(ArrayHandle):
         return sharing.taken(self, node)
 
     def _live(self) -> UOp:
-        """The node whose value this tensor has, over the memory itself.
+        """Return the node whose value this tensor has; it reads shared memory itself.
 
-        No node that is given out reads, in its value
-        or in its history, data that a pending assignment is about to change: assignments are
-        committed first. So a node stays true while the operation takes those of its other
-        operands, whichever of them has to be committed.
+        No node that is given out reads, in its value or in its history, data that a pending
+        assignment is about to change: assignments are committed first. So a node stays true while
+        the operation takes those of its other operands, whichever of them has to be committed.
         """
         self._used = True
         link = self._link
@@ -437,7 +436,7 @@ class TensorBase(ArrayHandle):
         self._enter()
         known = self._lineage
         if not known:
-            views.own(self)
+            views.unlink(self)
         if isinstance(known, Severed):
             raise known.error("requires_grad")
         if not known:

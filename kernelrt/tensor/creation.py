@@ -101,7 +101,7 @@ def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
 def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     buffer = Buffer(array.size, dtype)
     buffer.content()[...] = array.reshape(-1)
-    if local.trace is not None:  # each call makes it anew: it is no state
+    if local.trace is not None:  # it is made anew in each call, and is no state
         return kind._of(storage_node(buffer, array.shape))
     return kind._over(buffer, array.shape)
 
@@ -249,9 +249,9 @@ def tensor(
 def from_numpy(array: Any) -> Tensor:
     """A tensor that shares the memory of `array`; each sees what the other writes.
 
-    What an operation makes of it is made of what the array holds at that line: of a copy, unless
-    nobody else holds the array. A plan of :func:`kernelrt.prepare` and a jitted function read the
-    array itself when they run.
+    An operation computes with what the array holds at that line. It copies the array, unless nobody
+    else holds it. A plan of :func:`kernelrt.prepare` and a jitted function read the array itself
+    when they run.
 
     Parameters
     ----------

@@ -166,7 +166,7 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
         trace.set_grad(tensor, value)
         return
     if value is not None:
-        views.own(value)
+        views.unlink(value)
     new = _settled(tensor, value)
     if tensor._grad is not new:
         touch()

@@ -72,7 +72,7 @@ def set_data(tensor: TensorBase, value: TensorBase) -> None:
             f"data: expected a Tensor, not {type(value).__name__}; write x.assign(value)"
         )
     check_no_history(tensor)
-    views.own(tensor)
+    views.unlink(tensor)
     owner = owner_of(tensor)
     if owner_of(value) is owner:
         return  # the same memory

@@ -53,7 +53,7 @@ class ImageMethods(_Below):
         k = len(lead)
         x = self.reshape(*lead, out, r, r, height, width)
         x = x.permute(*range(k + 1), k + 3, k + 1, k + 4, k + 2)
-        return views.apart(x.reshape(*lead, out, prod((height, r)), prod((width, r))), self)
+        return views.unshared(x.reshape(*lead, out, prod((height, r)), prod((width, r))), self)
 
     def pixel_unshuffle(self, downscale_factor: int) -> Self:
         """Pixels as channels: (..., C, H * r, W * r) becomes (..., C * r * r, H, W)."""
@@ -68,7 +68,7 @@ class ImageMethods(_Below):
         k = len(lead)
         x = self.reshape(*lead, channels, height // r, r, width // r, r)
         x = x.permute(*range(k + 1), k + 2, k + 4, k + 1, k + 3)
-        return views.apart(x.reshape(*lead, channels * r * r, height // r, width // r), self)
+        return views.unshared(x.reshape(*lead, channels * r * r, height // r, width // r), self)
 
     def channel_shuffle(self, groups: int) -> Self:
         """The channels of (N, C, ...), which are `groups` in a row, taken one from each in turn.
@@ -86,7 +86,7 @@ class ImageMethods(_Below):
             raise ShapeError(f"groups: {channels} channels do not divide into {g} groups")
         batch, _, *rest = self.dims
         grouped = self.reshape(batch, g, channels // g, *rest)
-        return views.apart(grouped.transpose(1, 2).reshape(self.dims), self)
+        return views.unshared(grouped.transpose(1, 2).reshape(self.dims), self)
 
     def _planes(self, name: str) -> tuple[Sequence[Dim], int, Dim, Dim]:
         if self.ndim < 3:

@@ -177,7 +177,7 @@ class Kept:
     storage : UOp
         The value in the buffer.
     shared : bool
-        Whether it was taken from memory that code outside can write, which the history reads.
+        Whether `storage` is a copy of memory that code outside can write. The history reads that.
     """
 
     __slots__ = ("shared", "storage")

@@ -43,7 +43,7 @@ class InPlaceMethods(_Below):
 
     ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. A change of a
     view, such as ``x[0].add_(1)``, changes the tensor that it shows, and all other views of that.
-    What was computed before keeps its value. Storage keeps no history: where gradients flow into
+    Results computed before keep their values. Storage keeps no history: where gradients flow into
     a value that is stored already, ``x += y`` gives the name x to another tensor, and methods
     raise GradientError.
 

@@ -70,7 +70,7 @@ class PartMethods(_Below):
             The value has a history, and the tensor is a parameter, its data, or comes from outside
             of the function that is traced.
         """
-        if views.shows(value, self, index):
+        if views.is_item(value, self, index):
             return  # as behind x[index] += 1, which has changed x by now
         new = self._new_elements(value)
         mask = not isinstance(index, tuple) and mask_rank(index) is not None
@@ -131,12 +131,12 @@ class PartMethods(_Below):
         value : Tensor
             The elements, and their history.
         new : Tensor
-            What they are made of. It may have a history where they are none, and have not.
+            What `value` was expanded from. It keeps its history even if `value` has no elements.
         """
         views.check_history(self)
         if views.is_detached(self):
             value = new = value.detach()
-        # Another thread may write to another part, as the whole is read and written here.
+        # Reading and writing the whole is one step, or another thread's part would be lost.
         with state.lock if state.local.trace is None else contextlib.nullcontext():
             self._write_shown(value, new)
 
@@ -195,7 +195,7 @@ class PartMethods(_Below):
         known = before.src[0] if is_kept(before) else None
         later = new
         if known is not None and not reads(known, memory_of([self])):
-            # What the value reads of this tensor is computed again for a gradient that needs it.
+            # A gradient that needs the former elements of this tensor computes them again.
             later = self._of(rewritten([new._recorded()], {before: known})[0])
             later._plain = False
         else:

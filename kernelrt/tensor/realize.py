@@ -67,7 +67,7 @@ def realize(*tensors: TensorBase) -> None:
         tensor._enter()
         _check_static(tensor)
         if tensor._link is not None:
-            views.settle(tensor, tensor._link)
+            views.borrow(tensor, tensor._link)
     with state.lock:
         targets = _lazy_ones(tensors)
         if len(targets) != 1 or state.pending or not _compute_again(targets[0]):

@@ -274,8 +274,8 @@ class ResamplingMethods(_Below):
             out = self
             for axis, (_, factor) in enumerate(sizes, 2):
                 out = out._spread_out(int(factor or 1), axis)
-            return views.apart(out, self)
-        return views.apart(self._interpolated(sizes, mode, bool(align_corners)), self)
+            return views.unshared(out, self)
+        return views.unshared(self._interpolated(sizes, mode, bool(align_corners)), self)
 
     def _interpolated(
         self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool

@@ -123,7 +123,7 @@ class RunningMethods(_Below):
                 out = self._of(later.alu(Op.XOR, earlier))
             else:
                 out = self._of(functions.difference(later, earlier))
-        return views.apart(out, self)
+        return views.unshared(out, self)
 
     def _framed(
         self, prepend: TensorBase | None, append: TensorBase | None, axis: int

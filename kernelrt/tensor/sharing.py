@@ -1,9 +1,10 @@
-"""Memory that code outside of kernelrt can write: its values are taken where they are read.
+"""Memory that is shared with code outside of kernelrt, such as an array of :func:`from_numpy`.
 
-A lazy tensor reads memory later than the line that makes it. Of memory that kernelrt alone writes
-that is never seen, as readers are computed before a write. What is made of an array that somebody
-else holds, too, is made of a copy of what the array holds at that line. The graph has both, as for
-a value that was computed already: a plan of :func:`kernelrt.prepare` reads the array itself.
+A lazy tensor reads memory when it is computed, later than the line that makes it. kernelrt computes
+readers before it writes memory itself, but does not see writes from outside. So an operation on
+shared memory reads a copy, taken at its line. The copy is left out where nobody else holds the
+array. The graph has both the copy and the memory, and a plan of :func:`kernelrt.prepare` reads the
+memory.
 """
 
 from __future__ import annotations
@@ -31,36 +32,37 @@ __all__ = ["computed", "in_place", "is_shared", "lend", "shared", "taken", "writ
 
 _T = TypeVar("_T", bound="TensorBase")
 
-#: Whether any memory is shared with code outside, as the only element: most programs share none.
+#: Whether this process has shared any memory with code outside, as the only element. Where it has
+#: not, as most programs, nothing is looked at.
 shared: list[bool] = [False]
 
 
 def is_shared(tensor: TensorBase) -> bool:
-    """Whether code outside can write the memory of a tensor, or of the root of a view."""
+    """Return whether code outside can write the memory of a tensor, or that of a view's root."""
     owner = tensor if tensor._link is None else tensor._link.root
     buffer = owner._memory
     return type(buffer) is Buffer and buffer.allocated and not _is_steady(buffer.storage)
 
 
 def _is_steady(storage: Storage) -> bool:
-    """Whether nobody outside can write to `storage`."""
+    """Return whether nobody outside can write to `storage`."""
     if storage.own:
         return True
     lender = storage.lender
     if lender is None:
         return False
-    # The array that was wrapped, as bytes: nobody else has that one, but perhaps what it shows.
+    # An array of bytes that from_numpy made; its base is the array of the user.
     owner: Any = lender.obj
     while type(owner) is np.ndarray:
         base = owner.base
         if type(base) is np.ndarray and base.base is None:
-            return sys.getrefcount(base) == 3  # by `owner`, `base` and the argument
+            return sys.getrefcount(base) == 3  # `owner`, `base` and the argument refer to it
         owner = base
     return isinstance(owner, bytes)
 
 
 def lend(tensor: TensorBase) -> None:
-    """Compute what waits to read a tensor whose memory is about to be given to code outside."""
+    """Compute the lazy readers of a tensor before its memory is handed to code outside."""
     from kernelrt.tensor.realize import before_writes
 
     shared[0] = True
@@ -70,9 +72,9 @@ def lend(tensor: TensorBase) -> None:
 
 
 def write_now(tensor: TensorBase) -> None:
-    """Carry out an assignment to a part of a tensor that was made of its other elements, too.
+    """Carry out an assignment to a part of shared memory that writes all of it.
 
-    Code outside may write to those, which must not have their former values again afterwards.
+    Later it would overwrite what code outside has written to the other elements meanwhile.
     """
     from kernelrt.tensor.realize import flush
 
@@ -81,7 +83,7 @@ def write_now(tensor: TensorBase) -> None:
 
 
 def taken(tensor: TensorBase, node: UOp) -> UOp:
-    """`node`, which reads shared memory of `tensor`, with the value that it has now."""
+    """Return `node`, which reads the shared memory of `tensor`, marked with a copy of its value."""
     source = node
     while source.op is not Op.BUFFER:
         if is_kept(source) or not source.src:
@@ -99,9 +101,9 @@ def taken(tensor: TensorBase, node: UOp) -> UOp:
 
 
 def computed(source: TensorBase, picked: _T) -> _T:
-    """`picked`, elements of `source` that an index names, computed now if others can write them.
+    """Compute `picked`, elements of `source` by an index, at once if code outside can write them.
 
-    A copy of the source may be large, and the index names few of its elements.
+    A copy of all of the source could be many times as large.
     """
     from kernelrt.tensor.realize import materialize
 
@@ -111,7 +113,7 @@ def computed(source: TensorBase, picked: _T) -> _T:
 
 
 def _unmarked(node: UOp) -> UOp:
-    """A movement of memory without marks."""
+    """Return a view of memory without the marks of its history."""
     if node.op is Op.BUFFER:
         return node
     first = _unmarked(node.src[0])
@@ -128,7 +130,7 @@ def _never(node: UOp) -> bool:
 
 
 def in_place(nodes: Sequence[UOp]) -> list[UOp]:
-    """`nodes` with shared memory itself in the place of what was taken of it."""
+    """Return `nodes` that read shared memory itself, not the copies."""
     put = {
         n: n.src[0] for n in below(nodes, _never)
         if is_kept(n) and n.arg.shared

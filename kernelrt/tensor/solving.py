@@ -153,7 +153,7 @@ class LinalgMethods(_Below):
             power >>= 1
             base = base @ base if power else base
         assert out is not None
-        return views.apart(out, self)
+        return views.unshared(out, self)
 
     def matrix_exp(self) -> Self:
         """The exponential of each matrix, by scaling, a Pade approximant, and squaring."""

@@ -286,8 +286,8 @@ class Tensor(
         A tensor with storage keeps it: the value is written there, in place, when something is
         computed or this tensor is read next; a plan that reads the storage sees it. One without,
         such as ``krt.zeros(3)``, gets storage once a new value is computed from the one it has.
-        Of other tensors, the views of this one change, and what it is a view of. The value's
-        history does not come along.
+        The views of this tensor change, too, and so does the root of a view. The history of
+        `value` is dropped.
 
         Parameters
         ----------

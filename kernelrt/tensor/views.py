@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
-    "RESHAPE", "UNFOLD", "Kind", "apart", "argument", "check_history", "enter", "is_detached",
-    "is_fresh", "is_packed", "is_viewable", "node_of", "own", "placed", "read", "settle", "shows",
-    "view", "writable_part",
+    "RESHAPE", "UNFOLD", "Kind", "argument", "borrow", "check_history", "enter", "is_detached",
+    "is_fresh", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read", "unlink",
+    "unshared", "view", "writable_part",
 ]  # fmt: skip
 
 _T = TypeVar("_T", bound="TensorBase")
@@ -202,7 +202,7 @@ def _packed(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _layout(tensor: TensorBase) -> Layout | None:
-    """How the elements of a view lie in its root; None where sizes are known at run time only."""
+    """Return the layout of a view in its root; None where a size is known at run time only."""
     link = tensor._link
     assert link is not None
     if link.layout is not None:
@@ -253,7 +253,7 @@ def _split(
 
 
 def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
-    """Whether PyTorch would give the elements another shape without a copy."""
+    """Return whether PyTorch reshapes a tensor without a copy."""
     if tensor._link is None:
         return True
     layout = _layout(tensor)
@@ -261,7 +261,7 @@ def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
 
 
 def is_packed(tensor: TensorBase) -> bool:
-    """Whether the elements follow each other in the root."""
+    """Return whether the elements of a view are one run of its root, in row-major order."""
     if tensor._link is None:
         return True
     layout = _layout(tensor)
@@ -324,7 +324,7 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
 
 
 def _followed(link: Link, value: UOp) -> UOp:
-    """The elements that a view shows of `value`, the value of its root."""
+    """Follow the path of a view from `value`, the value of its root, to the view's node."""
     root = link.root
     found = root._of(detach(value) if link.plain and not root._plain else value)
     found._plain = True  # the node as it is, with its history
@@ -335,7 +335,13 @@ def _followed(link: Link, value: UOp) -> UOp:
 
 
 def _is_here(tensor: TensorBase) -> bool:
-    """Whether the tensor may be given another node: it was made by the trace that is active."""
+    """Return whether the active trace made the tensor, so that its node may be replaced.
+
+    Raises
+    ------
+    JitError
+        Another trace made it, which is over.
+    """
     trace = state.local.trace
     born = tensor._born
     if born is trace:
@@ -349,7 +355,7 @@ def _is_here(tensor: TensorBase) -> bool:
 
 
 def _renew(tensor: TensorBase, link: Link) -> None:
-    """Let a view show what its root is now."""
+    """Bring the node of a view up to date with its root."""
     value = link.root._recorded()
     if value is not link.below or _moved(link):
         link.node = _followed(link, value)
@@ -358,7 +364,7 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     elif _has_current_data(tensor, link):
         return
     before = tensor._uop
-    forget(tensor, link)
+    _drop_data(tensor, link)
     link.below = value  # last: where an interrupt comes before, it is all done again
     if before is not None and before.op is Op.DETACH:
         from kernelrt.tensor.hooking import follow
@@ -369,19 +375,19 @@ def _renew(tensor: TensorBase, link: Link) -> None:
 
 
 def _moved(link: Link) -> bool:
-    """Whether an index on the path was computed since, as its source is to be written."""
+    """Return whether an index tensor on the path has another node than the view reads."""
     return link.fixed is not None and any(index._uop is not node for index, node in link.fixed)
 
 
 def _has_current_data(tensor: TensorBase, link: Link) -> bool:
-    """Whether a view has no data, or those that its root, which has the same node, has now."""
+    """Return whether the data of a view, if there are any, equal those of its root."""
     if tensor._address is None or link.lent is not None or not link.root.is_realized:
         return True
     return bool(link.seen == count_writes())
 
 
-def forget(tensor: TensorBase, link: Link) -> None:
-    """Let a view have no data, as they may be those of an earlier value."""
+def _drop_data(tensor: TensorBase, link: Link) -> None:
+    """Make a view lazy: its data may be out of date."""
     tensor._uop = link.node
     tensor._plain = link.plain
     if tensor._address is not None:
@@ -390,13 +396,13 @@ def forget(tensor: TensorBase, link: Link) -> None:
 
 
 def enter(tensor: TensorBase, link: Link) -> None:
-    """Let a view show what its root is now, where it may be changed."""
+    """Bring a view up to date with its root, unless a trace reads a view from outside of it."""
     if _is_here(tensor):
         _renew(tensor, link)
 
 
 def is_fresh(tensor: TensorBase, link: Link) -> bool:
-    """Whether the node of a view is seen at once to be right: a quick answer to a frequent case."""
+    """Return True only where a view is up to date: a fast test for the common case."""
     return (
         link.below is not None
         and link.root._uop is link.below
@@ -409,18 +415,18 @@ def is_fresh(tensor: TensorBase, link: Link) -> bool:
 
 
 def node_of(tensor: TensorBase, link: Link) -> UOp:
-    """The elements that a view shows, with their history."""
+    """Return the node of a view, with its history."""
     if not _is_here(tensor):
         return _followed(link, link.root._recorded())
     _renew(tensor, link)
-    # Data of its own are not those of the root: they would go stale in what is made of them.
+    # Results made of a copy would not follow the root, so they are made of the root's memory.
     if tensor._address is not None and link.root.is_realized:
         return cast("UOp", link.node)
     return tensor._entered()
 
 
-def settle(tensor: TensorBase, link: Link) -> None:
-    """Give a view the memory of its root, where its elements are one run there."""
+def borrow(tensor: TensorBase, link: Link) -> None:
+    """Bind a view to the memory of its root, where its elements are one run there."""
     if tensor._address is not None or tensor._leaf is not None:
         return
     run = _run(link)
@@ -452,7 +458,7 @@ def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] 
 
 
 def argument(tensor: _T) -> _T:
-    """A tensor of its own with the data of a view, for a program that is called with it."""
+    """Return an ordinary tensor with the data of a view, to be an argument of a program."""
     from kernelrt.tensor.realize import realize
 
     link = tensor._link
@@ -470,20 +476,20 @@ def argument(tensor: _T) -> _T:
     return tensor._over(buffer, shape)
 
 
-def apart(result: _T, source: TensorBase) -> _T:
-    """`result`, or a copy where it is `source` or a view: for an operation that never shares."""
+def unshared(result: _T, source: TensorBase) -> _T:
+    """Return `result`, or a copy if it is `source` or a view, as PyTorch's operation copies."""
     if result is source or result._link is not None:
         return cast("_T", cast("Any", result).clone())
     return result
 
 
-def own(tensor: TensorBase) -> None:
-    """Let a view be a tensor of its own, with the value that it has."""
+def unlink(tensor: TensorBase) -> None:
+    """Make an ordinary tensor of a view, with the same value."""
     link = tensor._link
     if link is None:
         return
     enter(tensor, link)
-    forget(tensor, link)
+    _drop_data(tensor, link)
     if sharing.shared[0] and state.local.trace is None and sharing.is_shared(tensor):
         tensor._uop = sharing.taken(tensor, link.node)
     tensor._link = None
@@ -496,8 +502,8 @@ def own(tensor: TensorBase) -> None:
 # ---- writing
 
 
-def shows(value: object, source: TensorBase, index: object) -> bool:
-    """Whether `value` is the view ``source[index]``, so that assigning it there changes nothing."""
+def is_item(value: object, source: TensorBase, index: object) -> bool:
+    """Return whether `value` is the view ``source[index]``: assigning it there changes nothing."""
     link = getattr(value, "_link", None)
     if link is None:
         return False
@@ -509,7 +515,7 @@ def shows(value: object, source: TensorBase, index: object) -> bool:
     _, given, nodes = arguments
     if given is not index:
         return False
-    # Tensors and arrays among the items may hold other numbers by now; in a trace nodes tell.
+    # Index tensors and arrays may have changed since. Only in a trace do their nodes tell.
     arrays = [i for i in (index if isinstance(index, tuple) else (index,)) if _is_changeable(i)]
     if arrays and state.local.trace is None:
         return False
@@ -524,13 +530,13 @@ def _is_changeable(item: object) -> bool:
 
 
 def placed(tensor: _T, value: _T, root: _T) -> _T:
-    """`root`, the root of the view `tensor` or what it will be, with `value` shown by the view."""
+    """Return a tensor like `root` whose elements that the view `tensor` shows are `value`."""
     link = tensor._link
     assert link is not None
     steps = list(_steps(link.path))
     if any(kind.put is None for kind, _ in steps):
         _check_apart(tensor)
-        # What other parts of the path show of an element must not be written, too.
+        # Inverses write whole windows, and windows overlap; so the elements are numbered.
         places = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
         for kind, arguments in steps:
             places = kind.get(places, *arguments)
@@ -545,7 +551,7 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
 
 
 def _check_apart(tensor: TensorBase) -> None:
-    """Raise ShapeError where several elements of a view are certainly one of its root."""
+    """Raise ShapeError where a view shows an element of its root several times."""
     layout = _layout(tensor)
     if layout is not None and any(n > 1 and s == 0 for n, s in zip(*layout, strict=True)):
         raise ShapeError(
@@ -556,14 +562,14 @@ def _check_apart(tensor: TensorBase) -> None:
 
 
 def is_detached(tensor: TensorBase) -> bool:
-    """Whether a view is one without the history of its root."""
+    """Return whether a view was detached from the history of its root."""
     link = tensor._link
     assert link is not None
     return any(kind is DETACH for kind, _ in _steps(link.path))
 
 
 def check_history(tensor: TensorBase) -> None:
-    """Raise GradientError where a write to a detached view would not be known to a history."""
+    """Raise GradientError where a write to a detached view would make a history wrong."""
     link = tensor._link
     assert link is not None
     root = link.root
