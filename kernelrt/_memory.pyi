@@ -109,6 +109,9 @@ class Storage:
     def own(self) -> bool:
         """Whether all that may write here says so by :func:`wrote`, or is a plan."""
     @property
+    def shared(self) -> bool:
+        """Whether :meth:`share` was called."""
+    @property
     def lender(self) -> memoryview | None:
         """The bytes of the object that owns them; None for memory of kernelrt."""
     def watch(self) -> int:

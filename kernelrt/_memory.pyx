@@ -339,6 +339,15 @@ cdef class Storage:
         return 0
 
     @property
+    def shared(self):
+        """Whether :meth:`share` was called."""
+        cdef Memory lender
+        if self.memory is None:
+            return False
+        lender = lender_of(self.memory)
+        return self.memory.shared or (lender is not None and lender.shared)
+
+    @property
     def lender(self):
         """A view of the bytes of the object that owns them; None for memory of kernelrt."""
         return None if self.memory is None else self.memory.lender

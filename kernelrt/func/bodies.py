@@ -8,6 +8,7 @@ called once more, with what stands for them.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -15,7 +16,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.jit.once import called_once
-from kernelrt.tensor import Tensor, Trace, build, state
+from kernelrt.tensor import Tensor, Trace, build, sharing, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
 from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
@@ -29,11 +30,13 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.jit.once import Purpose
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "first_values", "made_once", "node_of",
-           "own", "plain_tree", "refuse_changes", "told", "turn_of", "within"]  # fmt: skip
+__all__ = ["Body", "Carry", "Traced", "check_carry", "computes_shared_reads", "first_values",
+           "made_once", "node_of", "own", "plain_tree", "refuse_changes", "told", "turn_of",
+           "within"]  # fmt: skip
 
 
 T = TypeVar("T")
+_F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T]) -> T:
@@ -85,6 +88,19 @@ def _tensor(leaf: object, name: str) -> Tensor:
 def own(tree: Any) -> Any:
     """Nested tensors for a function that is called as it is, and may assign to them."""
     return mapped(lambda t: Tensor._of(t.uop) if isinstance(t, Tensor) else t, tree)
+
+
+def computes_shared_reads(function: _F) -> _F:
+    """Decorate a function so that it computes those of its results that read shared memory."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        result = function(*args, **kwargs)
+        if sharing.shared[0]:
+            sharing.compute_readers(t for t in leaves_of(result) if isinstance(t, Tensor))
+        return result
+
+    return cast("_F", call)
 
 
 def node_of(tensor: Tensor) -> UOp:

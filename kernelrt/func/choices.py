@@ -14,6 +14,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.func.bodies import (
     Body,
     Carry,
+    computes_shared_reads,
     first_values,
     made_once,
     node_of,
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = ["cond", "switch"]
 
 
+@computes_shared_reads
 def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
 ) -> Any:
@@ -84,6 +86,7 @@ def cond(
     return _choose("cond", pred.uop.cast(dt.int64), (false_fn, true_fn), operands)
 
 
+@computes_shared_reads
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
     """Compute one of several functions, as a number says when it is computed.
 

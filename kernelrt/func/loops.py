@@ -13,6 +13,7 @@ from kernelrt.func.bodies import (
     Body,
     Carry,
     check_carry,
+    computes_shared_reads,
     made_once,
     node_of,
     own,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["fori_loop", "scan", "while_loop"]
 
 
+@computes_shared_reads
 def scan(
     body: Callable[[Any, Any], tuple[Any, Any]],
     init: Any,
@@ -206,6 +208,7 @@ def _check_turns(turns: int, name: str) -> None:
         raise ShapeError(f"{name}: expected {expected}, not {turns}")
 
 
+@computes_shared_reads
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
     """Run a function for each whole number from `lower` to before `upper`, with what it carries.
 
@@ -281,6 +284,7 @@ def _bound(value: object, name: str) -> int | UOp:
     )
 
 
+@computes_shared_reads
 def while_loop(
     cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
     max_steps: int | None = None,

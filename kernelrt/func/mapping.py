@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError
+from kernelrt.func.bodies import computes_shared_reads
 from kernelrt.func.trees import mapped
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, same
@@ -103,6 +104,7 @@ def vmap(
     size = None if axis_size is None else integer(axis_size, "axis_size", 0)
     chunk = None if chunk_size is None else integer(chunk_size, "chunk_size", 1)
 
+    @computes_shared_reads
     def for_all(*args: Any, **kwargs: Any) -> Any:
         mapping = _Mapping(f, args, before, size, randomness, chunk)
         return mapping.call(kwargs, behind)

@@ -243,8 +243,8 @@ class ArrangingMethods(_Below):
         place = build.full(start, dt.int64, tuple(sizes))
         for axis, step in enumerate(steps):
             place = build.add(place, build.mul(build.iota_along(tuple(sizes), axis), step))
-        _, below = views.read(self)
-        node = self.reshape(-1)[self._of(place)].uop
+        bare, below = views.bare(self)
+        node = bare.reshape(-1)[self._of(place)]._live()
         return views.view(self, node, below, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
 
     # ---- parts

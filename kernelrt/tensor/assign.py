@@ -8,7 +8,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import handles, state
+from kernelrt.tensor import handles, sharing, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
         )
     for view, value in shown:
         view._become_shown(value, value)  # type: ignore[attr-defined]
+    sharing.write_now(target for target, _ in given)
 
 
 def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:

@@ -46,6 +46,11 @@ Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, An
 
 #: How many operations are put one upon the other before the value is computed.
 MOST_DEPTH = 256
+#: Operations that compute nothing.
+MOVEMENT = frozenset({
+    Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW, Op.GATHER, Op.DETACH,
+    Op.CONTIGUOUS,
+})  # fmt: skip
 
 _BY_CODE = {d.code: d for d in dt.ALL}
 
@@ -83,7 +88,8 @@ class TensorBase(ArrayHandle):
             state.births[0] += 1
             state.watched.add(tensor)
             state.births[0] += 1
-            if node.depth > MOST_DEPTH:
+            # A view that is cut would be a copy.
+            if node.depth > MOST_DEPTH and node.op not in MOVEMENT:
                 tensor._cut()
         return tensor
 

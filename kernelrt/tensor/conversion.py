@@ -96,6 +96,12 @@ class ConversionMethods(_Below):
             flush()
             hints.tell()
 
+    def _in_memory(self) -> None:
+        """Compute this tensor; a view that can share memory with its root then does."""
+        if self._link is not None:
+            realize(self._link.root)
+        self._realized()
+
     def item(self) -> Any:
         """The only element, as a Python number.
 
@@ -130,7 +136,7 @@ class ConversionMethods(_Below):
     def data_ptr(self) -> builtins.int:
         """Address of the first element; computes the tensor."""
         forbid("data_ptr()")
-        self._realized()
+        self._in_memory()
         sharing.lend(self)
         address, buffer = self._address, self._buffer
         assert address is not None
@@ -175,11 +181,14 @@ class ConversionMethods(_Below):
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __dlpack__(self, **options: Any) -> Any:
-        """The data, shared with the importer."""
+        """The data, shared with the importer.
+
+        Of a view whose elements do not follow each other in memory, as of ``x.T``, it is a copy.
+        """
         from kernelrt.device import dlpack
 
         forbid("__dlpack__()")
-        self._realized()
+        self._in_memory()
         grads.move_out(self)
         sharing.lend(self)
         buffer = self._buffer

@@ -394,8 +394,8 @@ class MovementMethods(_Below):
         if first == second:
             raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
-        _, below = views.read(self)
-        node = self.permute(*rest, first, second)._diagonal(offset)._live()
+        bare, below = views.bare(self)
+        node = bare.permute(*rest, first, second)._diagonal(offset)._live()
         return views.view(self, node, below, views.DIAGONAL, offset, first, second)
 
     def _diagonal(self, offset: int) -> Self:

@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, prod, same
-from kernelrt.tensor import build, hooking, sharing, state, views
+from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
 from kernelrt.tensor.operation import operation
@@ -86,7 +86,6 @@ class PartMethods(_Below):
             return
         value = self._masked(self._lift(index, "index"), new) if mask else self._placed(index, new)
         self._become_value(value, new, history)
-        sharing.write_now(self)
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
         """This tensor with `value` where any index selects."""
@@ -153,7 +152,6 @@ class PartMethods(_Below):
         part = None if history else views.writable_part(self)
         if part is None:
             root._become_value(views.placed(self, value, root), new, history)
-            sharing.write_now(root)
             return
         bound = root._bound_by(new)
         part._assign(value)

@@ -20,7 +20,7 @@ from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from kernelrt._eager import Reset
     from kernelrt.device.buffer import Buffer
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
 
-__all__ = ["before_writes", "check_settled", "flush", "is_changing", "materialize",
+__all__ = ["before_writes", "check_settled", "flush", "flush_some", "is_changing", "materialize",
            "prepare", "realize"]  # fmt: skip
 
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
@@ -81,6 +81,13 @@ def flush(reader: TensorBase | None = None) -> None:
         with state.lock:
             check_settled(() if reader is None else (reader,))
             _run([])
+
+
+def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
+    """Commit what was assigned to the tensors for which `chosen` is true."""
+    with state.lock:
+        check_settled(())
+        _run([], apart={key for key, t in list(state.pending.items()) if not chosen(t)})
 
 
 def is_changing(tensor: TensorBase) -> bool:

@@ -15,20 +15,29 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.ir import Op
+from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Kept, is_kept, mark
 from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt.device.buffer import Storage
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["computed", "in_place", "is_shared", "lend", "shared", "taken", "write_now"]
+__all__ = [
+    "compute_readers",
+    "computed",
+    "in_place",
+    "is_shared",
+    "lend",
+    "shared",
+    "taken",
+    "write_now",
+]
 
 _T = TypeVar("_T", bound="TensorBase")
 
@@ -40,8 +49,11 @@ shared: list[bool] = [False]
 def is_shared(tensor: TensorBase) -> bool:
     """Return whether code outside can write the memory of a tensor, or that of a view's root."""
     owner = tensor if tensor._link is None else tensor._link.root
-    buffer = owner._memory
-    return type(buffer) is Buffer and buffer.allocated and not _is_steady(buffer.storage)
+    return _is_outside(owner._memory)
+
+
+def _is_outside(memory: object) -> bool:
+    return type(memory) is Buffer and memory.allocated and not _is_steady(memory.storage)
 
 
 def _is_steady(storage: Storage) -> bool:
@@ -49,7 +61,7 @@ def _is_steady(storage: Storage) -> bool:
     if storage.own:
         return True
     lender = storage.lender
-    if lender is None:
+    if lender is None or storage.shared:
         return False
     # An array of bytes that from_numpy made; its base is the array of the user.
     owner: Any = lender.obj
@@ -71,33 +83,60 @@ def lend(tensor: TensorBase) -> None:
         before_writes([buffer])
 
 
-def write_now(tensor: TensorBase) -> None:
-    """Carry out an assignment to a part of shared memory that writes all of it.
+def write_now(targets: Iterable[TensorBase]) -> None:
+    """Carry out assignments to shared memory, if some of `targets` lie there.
 
-    Later it would overwrite what code outside has written to the other elements meanwhile.
+    Code outside sees them then, and what it writes later is not overwritten.
     """
-    from kernelrt.tensor.realize import flush
+    from kernelrt.tensor.realize import flush_some
 
-    if shared[0] and state.local.trace is None and is_shared(tensor):
-        flush()
+    if shared[0] and state.local.trace is None and any(map(is_shared, targets)):
+        flush_some(is_shared)
+
+
+def compute_readers(results: Iterable[TensorBase]) -> None:
+    """Compute those of `results` that read shared memory itself, as loops and choices do."""
+    from kernelrt.tensor.realize import materialize
+
+    if not shared[0] or state.local.trace is not None:
+        return
+    owners = (t if t._link is None else t._link.root for t in results)
+    lazy = [
+        t for t in owners
+        if t._address is None and (node := t._uop) is not None and is_static(t.dims)
+        and any(n.op is Op.BUFFER and _is_outside(n.arg) for n in toposort([node]))
+    ]  # fmt: skip
+    if lazy:
+        materialize(lazy)
 
 
 def taken(tensor: TensorBase, node: UOp) -> UOp:
     """Return `node`, which reads the shared memory of `tensor`, marked with a copy of its value."""
+    owner = tensor if tensor._link is None else tensor._link.root
     source = node
     while source.op is not Op.BUFFER:
-        if is_kept(source) or not source.src:
+        if is_kept(source):  # a value that was computed, and its history
+            storage = source.arg.storage
+            kept = Kept(_with_copy(storage, owner))
+            return rewritten([node], {source: mark(source.src[0], kept)})[0]
+        if not source.src:
             return node
         source = source.src[0]
+    return mark(node, Kept(_with_copy(_unmarked(node), owner), shared=True))
+
+
+def _with_copy(node: UOp, owner: TensorBase) -> UOp:
+    """Return a view of memory over a copy of the memory, which `owner` remembers."""
+    source = node
+    while source.op is not Op.BUFFER:
+        source = source.src[0]
     buffer = source.arg
-    owner = tensor if tensor._link is None else tensor._link.root
     known = getattr(owner, "_taken", None)
     if known is None or known[0] is not buffer or not _is_equal(known[1], buffer):
         copy = Buffer(buffer.size, buffer.dtype)
         copy.content()[...] = buffer.content()
         known = owner._taken = buffer, copy
-    value = rewritten([_unmarked(node)], {source: build.memory(known[1])})[0]
-    return mark(node, Kept(value, shared=True))
+    return rewritten([node], {source: build.memory(known[1])})[0]
 
 
 def computed(source: TensorBase, picked: _T) -> _T:

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
-    "RESHAPE", "UNFOLD", "Kind", "argument", "borrow", "check_history", "enter", "is_detached",
-    "is_fresh", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read", "unlink",
-    "unshared", "view", "writable_part",
+    "RESHAPE", "UNFOLD", "Kind", "argument", "bare", "borrow", "check_history", "enter",
+    "is_detached", "is_fresh", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read",
+    "unlink", "unshared", "view", "writable_part",
 ]  # fmt: skip
 
 _T = TypeVar("_T", bound="TensorBase")
@@ -293,6 +293,17 @@ def read(source: TensorBase) -> tuple[UOp, UOp | None]:
     shown = source._uop if link is None or source._uop is node else link.node
     known = node is shown or (shown is not None and node is detach(shown))
     return node, below if known else None
+
+
+def bare(source: _T) -> tuple[_T, UOp | None]:
+    """Give a lazy tensor of the node that :func:`read` gives, for an operation of several steps.
+
+    It owns no memory, so nothing that is made of it reads a copy of shared memory.
+    """
+    node, below = read(source)
+    found = source._of(node)
+    found._plain = True  # the node as it is, with its history
+    return found, below
 
 
 def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) -> _T:

@@ -35,6 +35,12 @@ OPERATIONS = {
     "put": lambda x: put(krt.zeros(4, 3), x),
     "put where stored": lambda x: put(krt.zeros(4, 3).realize(), x),
     "vmap": krt.func.vmap(lambda row: row * 2),
+    "vmap around": lambda x: krt.func.vmap(lambda row: row + x[0])(krt.zeros(2, 3)),
+    "scan around": lambda x: krt.scan(lambda c, r: (c + x, r), krt.zeros(2, 3), krt.arange(2))[0],
+    "fori_loop": lambda x: krt.fori_loop(0, 2, lambda i, c: c + x, krt.zeros(2, 3)),
+    "while_loop": lambda x: krt.while_loop(lambda c: c.sum() < 9, lambda c: c + x, x),
+    "cond": lambda x: krt.cond(krt.tensor(True), lambda: x * 2, lambda: x),
+    "switch": lambda x: krt.switch(krt.tensor(1), [lambda y: y, lambda y: x + y], x),
 }  # fmt: skip
 START = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -57,6 +63,8 @@ def shares():
     yield "part", krt.from_numpy(array[1:3]), array
     own = krt.tensor(START).realize()
     yield "exported", own, np.from_dlpack(own)
+    taken = krt.from_numpy(START.copy())
+    yield "taken and exported", taken, np.from_dlpack(taken)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -111,6 +119,41 @@ def test_gradients_are_of_what_the_memory_held():
     assert w.is_leaf
 
 
+def test_gradients_of_a_value_that_was_handed_out():
+    w = krt.tensor([1.0, 2.0], requires_grad=True)
+    y = (w * 3).realize()
+    memory = np.from_dlpack(y.detach())
+    memory[0] = 5
+    loss = (y * y).sum()
+    memory[:] = 50
+    loss.backward()
+    assert w.grad.tolist() == [30, 36]
+    assert loss.item() == 61
+    assert y.tolist() == [50, 50]
+
+
+def test_assignments_are_seen_outside_at_once():
+    memory = np.zeros((2, 2), np.float32)
+    x = krt.from_numpy(memory)
+    for change, wanted in (
+        (lambda: x.add_(1), [[1, 1], [1, 1]]), (lambda: x.T[0].add_(1), [[2, 1], [2, 1]]),
+        (lambda: x.__setitem__(x > 1, 7), [[7, 1], [7, 1]]), (lambda: x.zero_(), [[0, 0], [0, 0]]),
+    ):  # fmt: skip
+        change()
+        assert memory.tolist() == wanted
+
+
+def test_a_lazy_root_is_handed_out_with_its_view():
+    for make in (lambda: krt.ones(4), lambda: krt.ones(4).realize()):
+        x = make() + 1
+        view = x[1:3]
+        assert view.data_ptr() == x.data_ptr() + 4
+        y = make() + 1
+        memory = np.from_dlpack(y[1:3])
+        memory[0] = 9
+        assert y.tolist() == [2, 9, 2, 2]
+
+
 def test_a_plan_and_a_jitted_function_read_the_memory_itself():
     memory = np.zeros(3, np.float32)
     x = krt.from_numpy(memory)
@@ -142,6 +185,8 @@ def test_a_part_is_written_and_no_other_element():
         lambda x: x.__setitem__(0, 1), lambda x: x.__setitem__((slice(None), 0), 1),
         lambda x: x.T[0].fill_(1), lambda x: x.__setitem__([0, 1], x[[0, 1]] + 1),
         lambda x: x.diagonal().add_(1), lambda x: x[:, :1].expand(3, 1).add_(1),
+        lambda x: x.as_strided((2, 2), (1, 4)).add_(1), lambda x: x.add_(1),
+        lambda x: x.copy_(x.T + 1), lambda x: x.T.fill_(1),
     ):  # fmt: skip
         memory, wanted = np.zeros((2, 3, 3), np.float32)
         x = krt.from_numpy(memory)
@@ -155,14 +200,17 @@ def test_a_part_is_written_and_no_other_element():
 
 def test_views_that_were_read_see_what_is_written_later():
     memory = np.zeros((2, 2), np.float32)
-    turned = krt.from_numpy(memory).T
+    x = krt.from_numpy(memory)
+    turned, diagonal, strided = x.T, x.diagonal(), x.as_strided((2,), (2,), 1)
     own = krt.ones(2, 2).realize()
     mine = own.T
     f = krt.jit(lambda v: v * 1)
     for _ in range(2):
         assert turned.tolist() == f(turned).tolist() == memory.T.tolist()
+        assert diagonal.tolist() == memory.diagonal().tolist()
+        assert strided.tolist() == memory[:, 1].tolist()
         assert mine.tolist() == f(mine).tolist()
-        memory[0, 1] += 9
+        memory[:] += [[1, 9], [5, 7]]
     lent = np.from_dlpack(own)
     for _ in range(2):
         lent[0, 1] += 7

@@ -218,6 +218,17 @@ def test_an_index_that_has_changed_names_another_row(make):
     assert x.tolist() == [[0, 1], [0, 1], [4, 5]]
 
 
+@pytest.mark.parametrize("turns", range(40, 60))
+def test_an_index_made_of_many_lazy_operations(turns):
+    """Some of these indices are one operation below ``MOST_DEPTH``, where values are computed."""
+    x, index = krt.zeros(3).realize(), krt.tensor(0)
+    for _ in range(turns):
+        index = (index + 1).clamp(0, 0)
+    view = x[index]
+    view += 1
+    assert x.tolist() == [1, 0, 0]
+
+
 def test_a_view_that_retains_its_gradient_does_so_when_its_root_changes():
     w = krt.ones(2, 2, requires_grad=True)
     y = w * 2
