@@ -60,7 +60,7 @@ class TensorBase(ArrayHandle):
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
     __slots__ = (
-        "__weakref__", "_former", "_grad", "_handles", "_home", "_taken", "_whose",
+        "__weakref__", "_former", "_grad", "_handles", "_home", "_made_of", "_taken", "_whose",
     )  # fmt: skip
 
     _born: Trace | None
@@ -69,6 +69,7 @@ class TensorBase(ArrayHandle):
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
+    _made_of: tuple[UOp, Buffer]  # set where a traced function made it of data: node and memory
     _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of what it held when it was read
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
@@ -210,13 +211,28 @@ class TensorBase(ArrayHandle):
     def _cross(self) -> None:
         """Let a lazy tensor from outside into the trace that is active; none may leave one."""
         trace = state.local.trace
-        if self._born is not None and not (trace is not None and trace.holds(self._born)):
+        node, buffer = getattr(self, "_made_of", (None, None))
+        if self._left_trace() and node is self._uop and buffer is not None:
+            # Whoever kept it, as functools.cache does, reads the data that it was made of.
+            self._born, self._plain = None, True
+            self._bind(buffer, buffer.keep(), buffer.dtype.code, node.shape, node)
+            return
+        self._check_trace()
+        if trace is not None:
+            trace.admit(self)
+
+    def _left_trace(self) -> bool:
+        """Return whether the trace that made this tensor is not active any more."""
+        trace = state.local.trace
+        return self._born is not None and not (trace is not None and trace.holds(self._born))
+
+    def _check_trace(self) -> None:
+        """Raise JitError if the trace that made this tensor is not active any more."""
+        if self._left_trace():
             raise JitError(
                 "this tensor was made while a function was traced and has no value outside of "
                 "that call; return it from the function, or assign it to a tensor that it reaches"
             )
-        if trace is not None:
-            trace.admit(self)
 
     @property
     def _buffer(self) -> Buffer | None:

@@ -102,7 +102,9 @@ def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     buffer = Buffer(array.size, dtype)
     buffer.content()[...] = array.reshape(-1)
     if local.trace is not None:  # it is made anew in each call, and is no state
-        return kind._of(storage_node(buffer, array.shape))
+        tensor = kind._of(storage_node(buffer, array.shape))
+        tensor._made_of = cast("UOp", tensor._uop), buffer
+        return tensor
     return kind._over(buffer, array.shape)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kernelrt._handle import ArrayHandle, Link
 from kernelrt._memory import count_writes
-from kernelrt.errors import GradientError, JitError, ShapeError
+from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, sharing, state
@@ -353,15 +353,9 @@ def _is_here(tensor: TensorBase) -> bool:
     JitError
         Another trace made it, which is over.
     """
-    trace = state.local.trace
-    born = tensor._born
-    if born is trace:
+    if tensor._born is state.local.trace:
         return True
-    if born is not None and not (trace is not None and trace.holds(born)):
-        raise JitError(
-            "this tensor was made while a function was traced and has no value outside of "
-            "that call; return it from the function, or assign it to a tensor that it reaches"
-        )
+    tensor._check_trace()
     return False
 
 

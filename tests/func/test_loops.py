@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -361,6 +363,46 @@ def test_a_tensor_that_a_body_makes_is_made_in_each_turn():
             made, rows = call(krt.tensor(float(k)))
             assert made.tolist() == [1 - k] * 2
             assert rows.tolist() == [[2 * (1 + k + i), 2 + k + i] for i in range(3)]
+
+
+def test_a_tensor_of_data_that_outlives_its_trace_keeps_the_data():
+    """As a table behind functools.cache does, which the first call of a traced function makes."""
+
+    @functools.cache
+    def table(n):
+        return krt.tensor(np.arange(n, dtype=np.float32))
+
+    @functools.cache
+    def changed():
+        made = krt.tensor([1.0, 2.0])
+        made += 1
+        return made
+
+    def added(x):
+        def turn(carry, _):
+            return carry + table(2), carry * table(3)[1:]
+
+        return x + table(2), krt.scan(turn, x, krt.arange(2))
+
+    def scaled(x):
+        return x * table(2) * table(3)[1:]
+
+    add, scale = krt.jit(added), krt.jit(scaled)
+    x = krt.tensor([1.0, 2.0])
+    for change in (0, 10):
+        table(2).add_(change)
+        for _ in range(2):
+            first, (carry, rows) = add(x)
+            assert first.tolist() == [1 + change, 3 + change]
+            assert carry.tolist() == [1 + 2 * change, 4 + 2 * change]
+            assert rows.tolist() == [[1, 4], [1 + change, 6 + 2 * change]]
+            assert scale(x).tolist() == [change, 4 * (1 + change)]
+    assert table(2).is_realized
+    assert table(3).tolist() == [0, 1, 2]
+
+    assert krt.jit(lambda: changed() * 1)().tolist() == [2, 3]
+    with pytest.raises(krt.JitError, match="no value outside"):
+        changed().tolist()
 
 
 def test_state_and_rows_of_a_loop_have_one_value():
