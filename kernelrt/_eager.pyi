@@ -1,8 +1,9 @@
 """Types of the plans of eager code."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
+from kernelrt._core import Bindings
 from kernelrt._dispatch import PlanCore
 from kernelrt._handle import ArrayHandle
 from kernelrt._memory import BlockCache, Memory
@@ -41,6 +42,9 @@ class Prepared:
     outputs : iterable of (address, nbytes, sites)
         For each result: where the plan leaves it, its length, and where the plan's table points
         to it; without the last it is copied.
+    bindings : callable, optional
+        Gives what ``plan.bindings`` gives for the values that Variables of the plan have here.
+        Others may run the plan with other values.
     """
 
     def __init__(
@@ -48,6 +52,7 @@ class Prepared:
         plan: PlanCore,
         places: Iterable[tuple[int, int, bool, Sequence[Site]]],
         outputs: Iterable[tuple[int, int, Sequence[Site]]],
+        bindings: Callable[[], Bindings] | None = None,
     ) -> None: ...
     @property
     def plan(self) -> PlanCore: ...

@@ -83,14 +83,16 @@ cdef class Prepared:
     cdef Py_ssize_t n_places, n_outputs
     cdef bint fixed  # the order of its operations holds for the first addresses only
     cdef bint begun
+    cdef object bindings  # what the values of the plan's Variables are, where others have others
 
-    def __init__(self, PlanCore plan not None, places, outputs):
+    def __init__(self, PlanCore plan not None, places, outputs, bindings=None):
         cdef Py_ssize_t i
         if self.begun:
             raise errors.PlanBuildError("an eager plan is initialised once")
         self.begun = True  # before any other code, which may come back here
         places, outputs = tuple(places), tuple(outputs)
         self.plan = plan
+        self.bindings = bindings
         self.places = <Place *> calloc_for(len(places), sizeof(Place))
         self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
         for i, (address, nbytes, written, sites) in enumerate(places):
@@ -174,7 +176,12 @@ cdef class Prepared:
         """Bind places and outputs; UNFIT, and nothing done, where the buffers do not fit."""
         cdef Py_ssize_t i
         cdef bint moved = False
-        cdef char **data = <char **> calloc_for(self.n_places, sizeof(char *))
+        cdef bint anew = self.bindings is not None and self.plan.bound_by is not self
+        cdef char **data
+        if anew:
+            self.plan.bound_by = None
+            self.plan.assign(self.bindings())
+        data = <char **> calloc_for(self.n_places, sizeof(char *))
         try:
             for i in range(self.n_places):
                 data[i] = take((<Node?> buffers[i]).arg, held)
@@ -185,9 +192,11 @@ cdef class Prepared:
                 self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                            (<Memory?> results[i]).data)
             for i in range(self.n_places):
-                if data[i] != self.places[i].data:
+                if anew or data[i] != self.places[i].data:
                     self.point(self.places[i].sites, self.places[i].n_sites, data[i])
                     self.places[i].data = data[i]
+            if anew:
+                self.plan.bound_by = self
             return KRT_EAGER_DONE
         finally:
             PyMem_Free(data)

@@ -28,6 +28,8 @@ class Roster:
     def discard(self, handle: ArrayHandle) -> None: ...
     def members(self) -> list[Any]:
         """The handles, oldest first."""
+    def latest(self, most: int) -> list[Any]:
+        """The `most` handles that were added last, the last one first."""
     def __len__(self) -> int: ...
 
 def put_all(

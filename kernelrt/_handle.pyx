@@ -141,6 +141,16 @@ cdef class Roster:
             item = (<ArrayHandle> item).newer
         return found
 
+    def latest(self, Py_ssize_t most):
+        cdef list found = []
+        cdef PyObject *item = self.newest
+        while item != NULL and most > 0:
+            if Py_REFCNT(<object> item) > 0:
+                found.append(<object> item)
+            item = (<ArrayHandle> item).older
+            most -= 1
+        return found
+
     def __len__(self):
         return self.count
 

@@ -3,8 +3,9 @@
 from collections.abc import Hashable, Sequence
 from typing import Literal, overload
 
+from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
-from kernelrt.ir.uop import UOp
+from kernelrt.ir.uop import Dim, UOp
 
 class Skeleton:
     """The structure of graphs, apart from what they read: hashable, compared by value."""
@@ -25,10 +26,29 @@ def survey(
     part of the structure, and the histories behind them; it gives None if one of those is stale.
     """
 
+def survey_open(
+    roots: Sequence[UOp],
+) -> tuple[Skeleton, list[UOp], list[UOp], list[Dim], list[UOp]]:
+    """The structure of graphs without their numbers and sizes.
+
+    Then the BUFFER nodes, the CONST nodes that are no int64, the sizes, and the nodes that have
+    these: elements of a BUFFER, an int64 CONST, the shape of a RESHAPE or an EXPAND, the pairs of a
+    SHRINK or a PAD. All are in the order in which the structure counts them.
+    """
+
+def shared(roots: Sequence[UOp], others: Sequence[tuple[UOp, bool]], most: int) -> list[UOp]:
+    """The nodes where graphs of `others` meet those of `roots`, the outermost ones.
+
+    Each of the others stands beside whether nodes below it are looked at; of those, `most` are.
+    Marks are looked through, and nothing is below a value that was kept.
+    """
+
 def was_surveyed(node: UOp) -> bool:
     """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
 
-def _name_ops(buffer: Op, number: Op, detach: Op) -> None: ...
+def _name_ops(
+    buffer: Op, number: Op, detach: Op, int64: DType, shaped: frozenset[Op], cut: frozenset[Op]
+) -> None: ...
 def _name_marks(
     kept: type, leaf: type, stale: type, custom: type, hooked: type
 ) -> None: ...

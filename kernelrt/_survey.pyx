@@ -21,12 +21,15 @@ cdef object LEAF = None
 cdef object STALE = None
 cdef object CUSTOM = None
 cdef object HOOKED = None
+cdef object INT64 = None
+cdef object SHAPED = frozenset()
+cdef object CUT = frozenset()
 
 
-def _name_ops(buffer, number, detach):
-    """Tell which ops stand for memory, for numbers and for marks."""
-    global BUFFER, NUMBER, DETACH
-    BUFFER, NUMBER, DETACH = buffer, number, detach
+def _name_ops(buffer, number, detach, int64, shaped, cut):
+    """Tell what stands for memory, numbers and marks, and whose args are sizes, or pairs of them."""
+    global BUFFER, NUMBER, DETACH, INT64, SHAPED, CUT
+    BUFFER, NUMBER, DETACH, INT64, SHAPED, CUT = buffer, number, detach, int64, shaped, cut
 
 
 def _name_marks(kept, leaf, stale, custom, hooked):
@@ -105,7 +108,7 @@ cdef class Survey:
     """One walk that writes down a structure.
 
     In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
-    do not. While it lasts no Python code runs, which might walk graphs, too: no object is made that
+    do not; in an `open` one the sizes do not, either. While it lasts no Python code runs, which might walk graphs, too: no object is made that
     the collector tracks, and args are hashed behind it.
     """
 
@@ -114,14 +117,17 @@ cdef class Survey:
     cdef list buffers
     cdef list leaves
     cdef list numbers
+    cdef list sizes  # those that the structure leaves open
+    cdef list sized  # the nodes whose sizes these are
     cdef dict leaf_places
     cdef Py_ssize_t n_nodes
     cdef uint64_t walk
     cdef bint deep
     cdef bint loose
+    cdef bint open_
     cdef bint stale
 
-    def __cinit__(self, bint deep, bint loose):
+    def __cinit__(self, bint deep, bint loose, bint open_):
         global walks
         self.stack = Stack()
         self.made = Skeleton.__new__(Skeleton)
@@ -130,9 +136,12 @@ cdef class Survey:
         self.buffers = []
         self.leaves = []
         self.numbers = []
+        self.sizes = []
+        self.sized = []
         self.leaf_places = {}
         self.deep = deep
         self.loose = loose
+        self.open_ = open_
         walks += 1
         self.walk = walks
 
@@ -191,16 +200,33 @@ cdef class Survey:
         words.put(<int64_t> <size_t> <PyObject *> node.op)
         words.put(<int64_t> <size_t> <PyObject *> node.dtype)
         if node.op is BUFFER:
-            words.put(node.arg.size)
+            if self.open_:
+                self.sizes.append(node.arg.size)
+                self.sized.append(node)
+            else:
+                words.put(node.arg.size)
             self.buffers.append(node)
             return 0
         if self.loose and node.op is NUMBER:
-            self.numbers.append(node)
+            if self.open_ and node.dtype is INT64:
+                self.sizes.append(node.arg)
+                self.sized.append(node)
+            else:
+                self.numbers.append(node)
             return 0
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
             words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
-        if node.op is not DETACH or not self.deep:
+        if self.open_ and node.op in SHAPED:
+            words.put(PyTuple_GET_SIZE(node.arg))
+            self.sizes.extend(node.arg)
+            self.sized.append(node)
+        elif self.open_ and node.op in CUT:
+            words.put(PyTuple_GET_SIZE(node.arg))
+            for i in range(PyTuple_GET_SIZE(node.arg)):
+                self.sizes.extend(<object> PyTuple_GET_ITEM(node.arg, i))
+            self.sized.append(node)
+        elif node.op is not DETACH or not self.deep:
             self.note(node.arg)
         elif type_of(node.arg) is LEAF:
             words.put(-2)
@@ -253,6 +279,8 @@ cdef class Survey:
         for arg in self.made.args:
             content = mix(content, arg_hash(arg))
         self.made.content = content
+        if self.open_:
+            return self.made, self.buffers, self.numbers, self.sizes, self.sized
         return self.made, self.buffers, self.numbers if self.loose else self.leaves
 
 
@@ -266,7 +294,47 @@ def survey(roots, bint deep=False, bint loose=False):
     for root in held:
         if not isinstance(root, Node):
             raise TypeError(f"expected nodes, not {root!r}")
-    walk = Survey(deep, loose)
+    walk = Survey(deep, loose, False)
     for root in held:
         walk.visit(<Node> root)
     return None if walk.stale else walk.result(held)
+
+
+def survey_open(roots):
+    cdef tuple held = tuple(roots)
+    cdef Survey walk = Survey(False, True, True)
+    for root in held:
+        walk.visit(<Node?> root)
+    return walk.result(held)
+
+
+def shared(roots, others, Py_ssize_t most):
+    """Nodes of the graphs of `roots` that other graphs are made of: see _survey.pyi."""
+    cdef list found = []
+    cdef list stack = []
+    cdef set seen = set()
+    cdef Node node
+    cdef Py_ssize_t i
+    if survey(roots) is None:
+        return found
+    for other, deep in others:
+        node = unmarked(<Node?> other)
+        if node.visit == walks:
+            found.append(node)
+        elif deep:
+            stack.append(node)
+        while stack:
+            node = <Node> stack.pop()
+            for i in range(PyTuple_GET_SIZE(node.src)):
+                below = unmarked(<Node> PyTuple_GET_ITEM(node.src, i))
+                if below in seen:
+                    continue
+                if most == 0:
+                    return found
+                most -= 1
+                seen.add(below)
+                if below.visit == walks:
+                    found.append(below)
+                else:
+                    stack.append(below)
+    return found

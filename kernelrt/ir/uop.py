@@ -162,7 +162,10 @@ def _infer_bounds(node: UOp) -> None:
 _make_nodes_of(UOp)
 _infer_with(_infer_shape, _infer_bounds)
 _name_detach(Op.DETACH)
-_name_ops(Op.BUFFER, Op.CONST, Op.DETACH)
+_name_ops(
+    Op.BUFFER, Op.CONST, Op.DETACH, dt.int64, frozenset({Op.RESHAPE, Op.EXPAND}),
+    frozenset({Op.SHRINK, Op.PAD}),
+)  # fmt: skip
 
 
 def const(value: bool | float, dtype: DType) -> UOp:

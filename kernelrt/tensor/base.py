@@ -11,6 +11,7 @@ from kernelrt._memory import Memory, count_writes
 from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, handles, sharing, state, views
@@ -46,11 +47,8 @@ Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, An
 
 #: How many operations are put one upon the other before the value is computed.
 MOST_DEPTH = 256
-#: Operations that compute nothing.
-MOVEMENT = frozenset({
-    Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW, Op.GATHER, Op.DETACH,
-    Op.CONTIGUOUS,
-})  # fmt: skip
+#: Views, which would be copies if they were computed.
+_VIEWS = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
 _BY_CODE = {d.code: d for d in dt.ALL}
 
@@ -89,8 +87,7 @@ class TensorBase(ArrayHandle):
             state.births[0] += 1
             state.watched.add(tensor)
             state.births[0] += 1
-            # A view that is cut would be a copy.
-            if node.depth > MOST_DEPTH and node.op not in MOVEMENT:
+            if node.depth > MOST_DEPTH and node.op not in _VIEWS:
                 tensor._cut()
         return tensor
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -12,20 +11,17 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, give, new_result
 from kernelrt._late import load
-from kernelrt._recent import drop_oldest, touch
-from kernelrt._survey import survey
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
-from kernelrt.ir.origin import lines
 from kernelrt.tensor import build, state
 from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
@@ -33,7 +29,8 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["Entry", "PlanCache", "entry", "plans", "prepare", "prepare_apart"]
+__all__ = ["Entry", "make_entry", "new_memory", "plan_apart", "prepare", "prepare_apart",
+           "result_sites", "sites_of", "without_kernel", "written_regions"]  # fmt: skip
 
 #: Arguments of at least this size are read where they lie, and results written where they will
 #: lie; smaller ones are copied.
@@ -177,6 +174,8 @@ class Entry:
         How often that was.
     lines : tuple of Origin
         What an index that is out of range is told by; empty where none is checked.
+    numbers : list of UOp
+        BUFFER nodes of numbers that the plan reads behind the buffers that a run is given.
     """
 
     prepared: Prepared | None
@@ -186,6 +185,7 @@ class Entry:
     notes: tuple[int, ...] = ()
     uses: Uses = field(default_factory=lambda: Uses(0))
     lines: tuple[Origin | None, ...] = ()
+    numbers: list[UOp] = field(default_factory=list)
 
     @property
     def alone(self) -> int:
@@ -198,7 +198,7 @@ class Entry:
     def results(self, buffers: Sequence[UOp]) -> list[Memory]:
         """Memory for each result; those that take no plan are in it already."""
         return [
-            _memory(size, dtype)
+            new_memory(size, dtype)
             if isinstance(source, int)
             else _filled(source, size, dtype, buffers)
             for source, (size, dtype) in zip(self.sources, self.sizes, strict=True)
@@ -211,17 +211,20 @@ class Entry:
         if self.prepared is None:
             return give(fresh, resets, state.pending)
         planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
-        return self.prepared.run(buffers, planned, fresh, resets, state.pending)
+        return self.prepared.run(
+            buffers + self.numbers, planned, fresh, resets, state.pending
+        )
 
 
-def _memory(size: int, dtype: dt.DType) -> Memory:
+def new_memory(size: int, dtype: dt.DType) -> Memory:
+    """Uninitialised memory for `size` elements."""
     return new_result(registry.allocator("CPU"), size * dtype.itemsize)
 
 
 def _filled(
     source: _Constant | _Copy, size: int, dtype: dt.DType, buffers: Sequence[UOp]
 ) -> Memory:
-    made = _memory(size, dtype)
+    made = new_memory(size, dtype)
     if size:
         data = Buffer.over(made, size, dtype)
         if isinstance(source, _Constant):
@@ -231,197 +234,16 @@ def _filled(
     return made
 
 
-#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
-#: numbers that differ from memory.
-ALIKE: Final = 3
-_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Family:
-    """Graphs that are equal up to their numbers.
-
-    Attributes
-    ----------
-    numbers : list of UOp
-        Those of the first.
-    varied : set of int
-        Which of them were others in a later one.
-    count : int
-        How many there were.
-    """
-
-    numbers: list[UOp]
-    varied: set[int] = field(default_factory=set)
-    count: int = 0
-
-    def meet(self, numbers: Sequence[UOp]) -> frozenset[int] | None:
-        """Note another one; what varies, if there were enough to let go of that."""
-        self.varied.update(
-            i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
-        )
-        self.count += 1
-        varied = frozenset(self.varied)  # interrupting code may meet others
-        if self.count <= ALIKE or any(self.numbers[i].dtype is dt.bfloat16 for i in varied):
-            return None
-        return varied
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Found:
-    """What computes some graphs.
-
-    Attributes
-    ----------
-    entry : Entry
-        How.
-    buffers : list of UOp
-        The BUFFER nodes that it is run with: those that the graphs read, and numbers.
-    key : Hashable
-        What a plan for these graphs alone is kept by.
-    read : list of UOp
-        The BUFFER nodes that the graphs read.
-    """
-
-    entry: Entry
-    buffers: list[UOp]
-    key: Hashable
-    read: list[UOp]
-
-
-class PlanCache:
-    """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
-
-    Two graphs have one structure if they are equal up to which buffers they read. Where graphs
-    differ in numbers only, again and again, the later ones have one plan, too, that reads what
-    varies from memory. The least recently used plans go first; a plan keeps its memory and the
-    buffers it was made with.
-
-    Parameters
-    ----------
-    most_plans : int
-        How many plans to keep.
-    most_bytes : int
-        How much memory they may keep in all.
-    """
-
-    def __init__(self, most_plans: int = 256, most_bytes: int = 256 << 20) -> None:
-        self.most_plans = most_plans
-        self.most_bytes = most_bytes
-        self.hits = 0
-        self.misses = 0
-        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self._families: OrderedDict[Hashable, _Family] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def clear(self) -> None:
-        """Forget all plans."""
-        self._entries.clear()
-        self._families.clear()
-
-    def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
-        """Give how to compute the graphs, which may bear marks.
-
-        The caller holds ``state.lock``.
-        """
-        roots = [*values, *(u for pair in commits for u in pair)]
-        found = survey(roots)
-        assert found is not None
-        key, read = (len(values), found[0]), found[1]
-        entry = self.get(key)
-        if entry is None:
-            shared = self._shared(roots, values, commits)
-            if shared is not None:
-                return Found(shared[0], [*read, *shared[1]], key, read)
-            entry = self.make(key, values, commits, read)
-        return Found(entry, read, key, read)
-
-    def _shared(
-        self, roots: list[UOp], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
-    ) -> tuple[Entry, list[UOp]] | None:
-        """A plan for all graphs that differ in the same numbers, and memory that holds these."""
-        shape, read, numbers = survey(roots, loose=True)
-        alike = "alike", len(values), shape
-        family = self._families.get(alike)
-        if family is None:
-            family = _Family(numbers)
-        touch(self._families, alike, family, 4 * self.most_plans)
-        varies = family.meet(numbers) if numbers else None
-        if varies is None:
-            return None
-        varied = sorted(varies)
-        key = (*alike, tuple(None if i in varies else n for i, n in enumerate(numbers)))
-        memory = [_number(numbers[i]) for i in varied]
-        entry = self.get(key)
-        if entry is None:
-            if any(numbers[i].dtype.is_int for i in varied) and not _INDEXING.isdisjoint(
-                node.op for node in toposort(roots)
-            ):
-                return None  # it may be a size, or bound an index
-            lifted = {numbers[i]: build.reshape(m, ()) for i, m in zip(varied, memory, strict=True)}
-            entry = self.make(key, values, commits, [*read, *memory], lifted=lifted)
-        return entry, memory
-
-    def get(self, key: Hashable) -> Entry | None:
-        """Give what is kept by a key."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            try:
-                self._entries.move_to_end(key)
-            except KeyError:  # interrupting code has dropped it
-                self._entries[key] = entry
-            self.hits += 1
-            entry.uses.note()
-        return entry
-
-    def make(
-        self,
-        key: Hashable,
-        values: Sequence[UOp],
-        commits: Sequence[tuple[UOp, UOp]],
-        buffers: Sequence[UOp],
-        notes: tuple[int, ...] = (),
-        lifted: Mapping[UOp, UOp] | None = None,
-    ) -> Entry:
-        """Make a plan for the graphs, which read no other than these buffers, and keep it.
-
-        Its nodes that `lifted` names are read from there.
-        """
-        self.misses += 1
-        entry = replace(_plan(values, commits, buffers, lifted), notes=notes)
-        order = toposort([*values, *(new for _, new in commits)])
-        entry.uses.nodes = len(order)
-        if any(node.op is Op.BOUND for node in order):
-            entry.lines = lines(order)
-        self._entries.pop(key, None)
-        if entry.nbytes <= self.most_bytes // 4:
-            touch(self._entries, key, entry, self.most_plans)
-            while sum(e.nbytes for e in list(self._entries.values())) > self.most_bytes:
-                drop_oldest(self._entries)
-        return entry
-
-
-def entry(commits: Sequence[tuple[UOp, UOp]], buffers: Sequence[UOp]) -> Entry:
-    """A plan of one's own that only writes, and reads no other than these buffers."""
-    return _plan((), commits, buffers)
-
-
-def _number(node: UOp) -> UOp:
-    """Memory that holds the number of a CONST node."""
-    made = _memory(1, node.dtype)
-    data = Buffer.over(made, 1, node.dtype)
-    data.content()[...] = node.arg
-    return build.memory(data)
-
-
-def _plan(
+def make_entry(
     values: Sequence[UOp],
     commits: Sequence[tuple[UOp, UOp]],
     buffers: Sequence[UOp],
     lifted: Mapping[UOp, UOp] | None = None,
 ) -> Entry:
+    """Make a plan for graphs, which read no other than these buffers.
+
+    Its nodes that `lifted` names are read from there.
+    """
     nodes = strip([*values, *(new for _, new in commits)])
     if lifted:
         nodes = substitute(nodes, lifted)
@@ -432,11 +254,11 @@ def _plan(
         if (flat := build.reshape(new, storage.shape)) is not storage
     ]
     sizes = tuple((int(build.volume(v.shape)), v.dtype) for v in wanted)  # type: ignore[arg-type]
-    alone = [_without_kernel(v, buffers) for v in wanted]
+    alone = [without_kernel(v, buffers) for v in wanted]
     computed = [v for v, source in zip(wanted, alone, strict=True) if source is None]
     if not computed and not writes:
         return Entry(None, tuple(s for s in alone if s is not None), sizes, 0)
-    plan = _plan_apart(computed, writes)
+    plan = plan_apart(computed, writes)
     if plan.variables:
         names = ", ".join(map(repr, plan.variables))
         raise VariableError(
@@ -446,16 +268,31 @@ def _plan(
         )
     position = iter(range(len(computed)))
     sources = tuple(next(position) if s is None else s for s in alone)
-    written = RegionMap[None]()
-    for storage, _ in writes:
-        written.add(region_of(storage.arg), None)
+    written = written_regions(writes)
     indices = plan.ast_to_buffer_map
-    places = [_place(plan, indices.get(b), b.arg, written) for b in buffers]
+    places = [
+        (b.arg.address, b.arg.nbytes, bool(written.meeting(region_of(b.arg))),
+         sites_of(plan, indices.get(b)))
+        for b in buffers
+    ]  # fmt: skip
     prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
     return Entry(prepared, sources, sizes, sum(b.nbytes for b in plan.buffers))
 
 
-def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
+def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
+    """What commits write to."""
+    written = RegionMap[None]()
+    for storage, _ in commits:
+        written.add(region_of(storage.arg), None)
+    return written
+
+
+def sites_of(plan: ExecutionPlan, index: int | None) -> Sequence[tuple[int, int, int]]:
+    """Where `plan` takes the address of a buffer that it may not read at all."""
+    return () if index is None else plan.sites(index)
+
+
+def plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
     """A plan whose outputs are no buffer that it was given, which another run has not."""
     check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
@@ -468,17 +305,6 @@ def _plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Ex
         ]
         made = schedule(values, commits)
     return runtime_prepare(made)
-
-
-def _place(
-    plan: ExecutionPlan, index: int | None, buffer: Buffer, written: RegionMap[None]
-) -> tuple[int, int, bool, Sequence[tuple[int, int, int]]]:
-    return (
-        buffer.address,
-        buffer.nbytes,
-        bool(written.meeting(region_of(buffer))),
-        () if index is None else plan.sites(index),
-    )
 
 
 def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, int, int]]]:
@@ -498,7 +324,7 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
     return plan.sites(index) if plan.owns(index) else ()
 
 
-def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
+def without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
     """Where a value comes from that no kernel is needed for."""
     if build.has_zero(value.shape):
         return _Constant(0)
@@ -510,7 +336,3 @@ def _without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | N
     if value.op is Op.BUFFER and isinstance(value.arg, Buffer):
         return _Copy(next(i for i, b in enumerate(buffers) if b is value))
     return None
-
-
-#: The plans of eager code.
-plans = PlanCache()

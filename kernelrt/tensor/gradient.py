@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, execute, grads, hints, state
+from kernelrt.tensor import build, grads, hints, plan_cache, state
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -433,13 +433,16 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
             assert found is not None
         buffers, leaves = found[1], cast("list[Leaf]", found[2])
         key = "backward", len(nodes), found[0]
-        entry = execute.plans.get(key)
+        entry = plan_cache.plans.get(key)
         if entry is None:
             values = _values_along(tensor, seed, [node, *nodes], leaves)
             if values is None:
                 return None
             places, flowing = values
-            entry = execute.plans.make(key, [*nodes, *flowing], (), buffers, places)
+            entry, numbers = plan_cache.plans.made(
+                key, [*nodes, *flowing], (), buffers, places
+            )
+            buffers = [*buffers, *numbers]
         results = entry.results(buffers)
         fresh = [
             t._settlement(n, r, stale=False) for (t, n), r in zip(held, results, strict=False)

@@ -32,8 +32,8 @@ from kernelrt.tensor.arguments import (
     whole,
 )
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.positions import window
 from kernelrt.tensor.promotion import element
-from kernelrt.tensor.window import window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

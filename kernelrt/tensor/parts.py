@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernelrt import dtype as dt
 from kernelrt._handle import exchange
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir.shape import broadcasts_to, format_shape, prod, same
+from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
@@ -287,6 +287,8 @@ class PartMethods(_Below):
     def _into(self, shape: tuple[Dim, ...], named: str) -> Self:
         """This value for elements of `shape`; as in NumPy, it may have more axes of size 1."""
         new = self
+        if new.dims == shape and is_static(shape):
+            return new
         while new.ndim > len(shape) and same(new.dims[0], 1):
             new = new.squeeze(0)
         if not broadcasts_to(new.dims, shape):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import math
+from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
-from kernelrt._handle import ArrayHandle
+from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._modes import began_write, computed
-from kernelrt._survey import survey
+from kernelrt._survey import shared, survey
 from kernelrt.device import registry
-from kernelrt.device.region import region_of
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
-from kernelrt.ir import UOp, toposort
+from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, execute, hints, sharing, state, views
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
+from kernelrt.tensor.marks import is_kept, lineage, strip
 from kernelrt.tensor.trace import forbid
 from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
 
@@ -36,6 +37,13 @@ __all__ = ["before_writes", "check_settled", "flush", "flush_some", "is_changing
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
 #: take turns with whoever writes what they read.
 MOST_PASSES: Final = 4
+#: What a run computes on the way is stored for the lazy tensors that were made last, for so many,
+MOST_TENSORS: Final = 64
+#: whose graphs are looked at so far,
+MOST_NODES: Final = 256
+#: and where it is no larger than this and what the run reads together.
+MOST_BYTES: Final = 1 << 20
+_WITHOUT_WORK: Final = (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH}
 BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
     "a finalizer can read it once that is done"
@@ -87,7 +95,12 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
     """Commit what was assigned to the tensors for which `chosen` is true."""
     with state.lock:
         check_settled(())
-        _run([], apart={key for key, t in list(state.pending.items()) if not chosen(t)})
+        _run([], apart=_not_chosen(chosen))
+
+
+def _not_chosen(chosen: Callable[[TensorBase], bool]) -> set[int]:
+    """The pending assignments for which `chosen` is false, by identity."""
+    return {key for key, t in list(state.pending.items()) if not chosen(t)}
 
 
 def is_changing(tensor: TensorBase) -> bool:
@@ -103,19 +116,33 @@ def is_changing(tensor: TensorBase) -> bool:
     if steady is not None and node in steady:
         return False
     with state.lock:
-        pending, known = _pending_now()
-        return reads(node, memory_of(pending), known)
+        known, written = _pending_now()
+        return reads(node, written, known)
 
 
-def _pending_now() -> tuple[list[TensorBase], set[UOp]]:
-    """The pending assignments, and the nodes found to read none of them."""
+class _Steady(set["UOp"]):
+    """Nodes found to read none of the memory that pending assignments are about to change.
+
+    Attributes
+    ----------
+    written : Written or None
+        That memory, once somebody has asked.
+    """
+
+    written: Written | None = None
+
+
+def _pending_now() -> tuple[_Steady, Written]:
+    """What is known of the assignments that are pending, and the memory that they change."""
     while True:
-        known = state.steady[0]
+        known = cast("_Steady | None", state.steady[0])
         if known is None:
-            state.steady[0] = known = set()
-        pending = list(state.pending.values())
-        if state.steady[0] is known:
-            return pending, known
+            state.steady[0] = known = _Steady()
+        written = known.written
+        if written is None:
+            known.written = written = memory_of(list(state.pending.values()))
+        if state.steady[0] is known:  # else another assignment came in between
+            return known, written
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -367,7 +394,7 @@ def _due(apart: Collection[int]) -> list[TensorBase]:
     return [
         t for key, t in list(state.pending.items())
         if key not in apart
-        and (changing is None or not changing.regions.meeting(region_of(t._memory)))
+        and (changing is None or not changing.overlaps(t._memory))
     ]  # fmt: skip
 
 
@@ -390,7 +417,7 @@ def _check_unneeded(written: Written) -> None:
         return
     for tensor in list(state.pending.values()):
         node = tensor._uop
-        if node is None or not changing.regions.meeting(region_of(tensor._memory)):
+        if node is None or not changing.overlaps(tensor._memory):
             continue
         if reads(node, written):
             raise PlanBusyError(NEEDED)
@@ -410,11 +437,79 @@ def _attempt(
         found = readers_of(_lazy(), written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
-    if not _compute(list(chosen.values()), commits, readers):
+    asked = [node for t in (*chosen.values(), *commits) if (node := t._uop) is not None]
+    along = [] if state.computing else _needed_later(asked, chosen)
+    if not _compute([*chosen.values(), *(t for t, _ in along)], commits, readers):
         return False
+    _build_on_memory(along)
     if written is not None:
         expire(written, _lazy())
     return True
+
+
+def _needed_later(
+    roots: Sequence[UOp], chosen: Collection[int] = ()
+) -> list[tuple[TensorBase, UOp]]:
+    """Values that `roots` compute on the way and live lazy tensors have, or are made of.
+
+    A loop that reads or assigns something in each step carries such values from step to step.
+    Computed anew, the first step would be part of all that follow, each a graph of its own.
+    """
+    lazy = {
+        node: t for t in state.watched.latest(MOST_TENSORS)
+        if id(t) not in chosen and t._link is None and t._address is None
+        and (node := t._uop) is not None and node.src
+    }  # fmt: skip
+    if not lazy or not roots:
+        return []
+    others = [(node, lineage(node) is False) for node in lazy]
+    found: dict[UOp, TensorBase] = {}
+    for node in shared(roots, others, MOST_NODES):
+        base = node
+        while base.op in _WITHOUT_WORK:
+            base = base.arg.storage if is_kept(base) else base.src[0]
+        if not base.src or base.op is Op.IOTA or not is_static(base.shape):
+            continue
+        if base in lazy:
+            found[base] = lazy[base]
+        elif lineage(base) is False:
+            found[base] = twin = _twin(next(iter(lazy.values())), base)
+            # Interrupting code that writes what it reads computes it first.
+            state.births[0] += 1
+            state.watched.add(twin)
+            state.births[0] += 1
+    if not found:
+        return []
+    read = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
+    room = MOST_BYTES + sum(read)
+    return [
+        (t, node) for node, t in found.items()
+        if math.prod(cast("tuple[int, ...]", node.shape)) * node.dtype.itemsize <= room
+    ]  # fmt: skip
+
+
+def _build_on_memory(made: Sequence[tuple[TensorBase, UOp]]) -> None:
+    """Have the graphs of lazy tensors read what was `made`, given with the nodes it had."""
+    put = {
+        node: t._entered() for t, node in made if t.is_realized and lineage(node) is False
+    }  # fmt: skip
+    if not put:
+        return
+    least = min(node.depth for node in put)
+
+    def ends(node: UOp) -> bool:
+        return node.depth <= least or node in put
+
+    for tensor in state.watched.latest(MOST_TENSORS):
+        root = tensor._uop
+        if root is None or tensor.is_realized or root.depth <= least or tensor._link is not None:
+            continue
+        near = toposort([root], stop=ends) if lineage(root) is False else []
+        if not put.keys().isdisjoint(near):
+            known = {node: put.get(node, node) for node in near if ends(node)}
+            state.births[0] += 1
+            exchange(tensor, root, substitute([root], known)[0])
+            state.births[0] += 1
 
 
 def _compute(
@@ -427,13 +522,24 @@ def _compute(
     """
     if not targets and not commits:
         return True
+    before = state.computing
+    try:
+        state.computing = True
+        return _carried_out(targets, commits, readers)
+    finally:
+        state.computing = before
+
+
+def _carried_out(
+    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int]
+) -> bool:
     if targets:
         computed()
     nodes = [t._uop for t in targets]
     writes = [(t._storage(), t._uop) for t in commits]
     if None in nodes:
         return False  # a finalizer or a signal handler has computed it
-    found = execute.plans.find(nodes, writes)
+    found = plan_cache.plans.find(nodes, writes)
     resets: list[Reset] = [
         (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
     ]
@@ -448,7 +554,7 @@ def _compute(
                 raise
             outcome = UNFIT  # the plan is that of other lines: one made anew names these
         if outcome == UNFIT:
-            entry = execute.plans.make(found.key, nodes, writes, found.read)
+            entry = plan_cache.plans.make(found.key, nodes, writes, found.read)
             outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
     finally:
         state.changing = before
@@ -475,18 +581,30 @@ def _run_entry(
 def _compute_again(tensor: TensorBase) -> bool:
     """What `_compute` does for one tensor of known structure, in fewer steps."""
     check_settled((tensor,))
+    before = state.computing
+    try:
+        state.computing = True
+        return _computed_again(tensor, nested=before)
+    finally:
+        state.computing = before
+
+
+def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     node = tensor._uop
     found = None if node is None else survey([node])
     if found is None:
         return False  # a finalizer or a signal handler has computed it
-    entry = execute.plans.get((1, found[0]))
+    entry = plan_cache.plans.get((1, found[0]))
     if entry is None or entry.prepared is None or (nbytes := entry.alone) < 0:
+        return False
+    if len(state.watched) > 1 and not nested and _needed_later([node], {id(tensor)}):
         return False
     computed()
     result = new_result(registry.allocator("CPU"), nbytes)
     fresh = [tensor._settlement(node, result, stale=False)]
     try:
-        return entry.prepared.run(found[1], [result], fresh, [], state.pending) == DONE
+        buffers = found[1] + entry.numbers if entry.numbers else found[1]
+        return entry.prepared.run(buffers, [result], fresh, [], state.pending) == DONE
     except IndexBoundsError:
         return False  # told by a plan that knows the lines of this graph
 

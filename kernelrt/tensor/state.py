@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Hooked, Leaf
     from kernelrt.tensor.written import Written
 
-__all__ = ["bearer", "births", "changing", "differentiating", "enable_grad", "flips", "homes",
-           "hooked", "inference_mode", "is_grad_enabled", "late", "leaves", "local", "lock",
-           "no_grad", "pending", "set_grad_enabled", "steady", "units", "watched"]  # fmt: skip
+__all__ = ["bearer", "births", "changing", "computing", "differentiating", "enable_grad",
+           "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late", "leaves",
+           "local", "lock", "no_grad", "pending", "set_grad_enabled", "steady", "units",
+           "watched"]  # fmt: skip
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -54,6 +55,10 @@ homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
 #: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
 #: looks at it: there it tells that this code interrupted the run.
 changing: Written | None = None
+#: Whether nodes are being computed right now that live tensors had when the run began. Only the
+#: thread that holds the lock looks at it: there it tells that this code interrupted the run, which
+#: gives a value to a tensor only while that has the same node.
+computing = False
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.
 births: list[int] = [0]

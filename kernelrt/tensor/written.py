@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kernelrt._handle import exchange
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import HOST, Region, RegionMap, region_of, taken_region
+from kernelrt.device.region import HOST, Region, RegionMap, taken_region
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.tensor import state
 from kernelrt.tensor.marks import Stale, is_kept, lineage, mark
@@ -21,36 +21,46 @@ if TYPE_CHECKING:
 __all__ = ["Written", "expire", "memory_of", "overlaps", "readers_of", "reads"]
 
 
+#: So many are faster looked at one by one.
+FEW_SPANS: Final = 8
+
+
 class Written:
-    """Memory that is written; its first and last addresses, and what finds it by others."""
+    """Memory that is written, as first and last addresses."""
 
-    __slots__ = ("regions", "spans")
+    __slots__ = ("_regions", "spans")
 
-    def __init__(self, buffers: Iterable[Buffer]) -> None:
-        self.regions: RegionMap[None] = RegionMap()
-        self.spans: set[tuple[int, int]] = set()
-        for buffer in buffers:
-            region = region_of(buffer)
-            self.regions.add(region, None)
-            self.spans.add((region.start, region.stop))
+    def __init__(self, buffers: Iterable[Buffer], spans: Iterable[tuple[int, int]] = ()) -> None:
+        self.spans = {(b.address, b.address + b.nbytes) for b in buffers if b.nbytes}.union(spans)
+        self._regions: RegionMap[None] | None = None
+
+    def overlaps(self, buffer: Buffer) -> bool:
+        """Return whether any byte of `buffer` is written; it has none before it has memory."""
+        if not buffer.nbytes or not buffer.allocated:
+            return False
+        first = buffer.address
+        last = first + buffer.nbytes
+        if len(self.spans) <= FEW_SPANS:
+            return any(start < last and first < stop for start, stop in self.spans)
+        if self._regions is None:
+            regions: RegionMap[None] = RegionMap()
+            for start, stop in self.spans:
+                regions.add(Region(HOST, start, stop), None)
+            self._regions = regions
+        return bool(self._regions.meeting(Region(HOST, first, last)))
 
 
 def memory_of(tensors: Sequence[TensorBase], more: Written | None = None) -> Written:
     """The memory of `tensors`, and `more`."""
     if more is not None and not tensors:
         return more
-    found = Written(b for t in tensors if (b := t._memory) is not None)
-    if more is not None:
-        for start, stop in more.spans:
-            found.regions.add(Region(HOST, start, stop), None)
-        found.spans |= more.spans
-    return found
+    buffers = (b for t in tensors if (b := t._memory) is not None)
+    return Written(buffers, () if more is None else more.spans)
 
 
 def overlaps(buffer: object, written: Written) -> bool:
     """Whether any byte of `buffer`, if it is one that has memory, is written."""
-    region = taken_region(buffer) if isinstance(buffer, Buffer) else None
-    return region is not None and bool(written.regions.meeting(region))
+    return isinstance(buffer, Buffer) and written.overlaps(buffer)
 
 
 def reads(root: UOp, written: Written, steady: set[UOp] | None = None) -> bool:

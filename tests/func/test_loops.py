@@ -815,13 +815,13 @@ def test_one_plan_serves_repeated_calls():
 
     for _ in range(5):
         run(krt.tensor([1.0, 2.0]), krt.tensor(X[:, 0, :2]))[0].numpy()
-    before = krt.tensor
-    from kernelrt.tensor import execute
+    from kernelrt.tensor import plan_cache
 
-    misses = execute.plans.misses
+    before = krt.tensor
+    misses = plan_cache.plans.misses
     for _ in range(5):
         run(before([1.0, 2.0]), before(X[:, 1, :2]))[0].numpy()
-    assert execute.plans.misses == misses
+    assert plan_cache.plans.misses == misses
 
 
 @pytest.mark.parametrize("threads", [1, 2])

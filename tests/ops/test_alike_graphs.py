@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError
-from kernelrt.tensor.execute import ALIKE, plans
+from kernelrt.tensor.plan_cache import ALIKE, plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,3 +300,64 @@ def test_random_rows_read_and_written() -> None:
         np.testing.assert_array_equal(t.numpy(), want)
         for got, expected in kept:
             np.testing.assert_array_equal(got.numpy(), expected)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("lazy", [False, True])
+def test_a_value_that_is_carried_along_rows(width: int, lazy: bool) -> None:
+    """Rows written backwards, each made of the one behind it, as advantages are."""
+    rewards, values = data(N, width), data(N + 1, width)
+    r, v = krt.tensor(rewards), krt.tensor(values)
+    out = krt.zeros(N, width) if lazy else krt.zeros(N, width).realize()
+    last, want, carried = 0, np.zeros((N, width)), np.zeros(width)
+    kept = []
+    before = plans.misses
+    for i in reversed(range(N)):
+        delta = r[i] + 0.9 * v[i + 1] - v[i]
+        out[i] = last = delta + 0.8 * last
+        kept.append(last)
+        carried = rewards[i] + 0.9 * values[i + 1].astype(np.float64) - values[i] + 0.8 * carried
+        want[i] = carried
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(krt.stack(kept[::-1]).numpy(), want, rtol=1e-4, atol=1e-4)
+    assert plans.misses - before <= 8
+    assert all(row.uop.depth < 40 for row in kept)
+
+
+def test_two_carried_values_and_a_third_that_is_written() -> None:
+    """The value that is written is not one of those that the next step reads."""
+    x, w = data(N, 4), data(4, 4) * 0.3
+    rows, weight = krt.tensor(x), krt.tensor(w)
+    out = krt.zeros(N, 4).realize()
+    h = c = krt.zeros(4)
+    want_h, want_c, want = np.zeros(4), np.zeros(4), np.zeros((N, 4))
+    before = plans.misses
+    for i in range(N):
+        c = 0.5 * c + (rows[i] @ weight + h).tanh()
+        h = c.tanh() * 0.7
+        out[i] = h * 2 + 1
+        want_c = 0.5 * want_c + np.tanh(x[i].astype(np.float64) @ w + want_h)
+        want_h = np.tanh(want_c) * 0.7
+        want[i] = want_h * 2 + 1
+    np.testing.assert_allclose(out.numpy(), want, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(c.numpy(), want_c, rtol=1e-4, atol=1e-5)
+    assert plans.misses - before <= 8
+
+
+def test_gradients_flow_through_what_rows_were_written_from() -> None:
+    """Values with a history are left as they are, whatever is computed for a row."""
+    x = data(N, 3)
+    rows, w = krt.tensor(x), krt.tensor(np.full(3, 0.5, np.float32), requires_grad=True)
+    log = krt.zeros(N, 3).realize()
+    state = krt.zeros(3)
+    total, kept, seen = krt.zeros(()), np.zeros(3), np.zeros(3)
+    slope = np.zeros(3)
+    for i in range(8):
+        state = 0.5 * state + rows[i] * w
+        log[i] = state.detach()
+        total = total + state.sum()
+        kept, slope = 0.5 * kept + x[i] * 0.5, 0.5 * slope + x[i].astype(np.float64)
+        np.testing.assert_allclose(log[i].numpy(), kept, rtol=1e-5, atol=1e-5)
+        seen += slope
+    total.backward()
+    np.testing.assert_allclose(w.grad.numpy(), seen, rtol=1e-5, atol=1e-5)

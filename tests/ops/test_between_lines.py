@@ -10,7 +10,7 @@ from support.between import Between
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import execute, state
+from kernelrt.tensor import plan_cache, state
 
 OURS = tuple(str(Path(krt.__file__).parent / name) for name in ("tensor", "jit", "nn"))
 X = np.arange(3, dtype=np.float32)
@@ -238,7 +238,7 @@ def test_graphs_that_differ_in_numbers_between_any_two_lines():
 
     at, lines = 0, 0
     while at <= lines:
-        execute.plans.clear()
+        plan_cache.plans.clear()
         for i in range(4):
             compute(1.5 + i, 0.5)
         with Between(lambda: compute(2.5, 7.5), at, OURS) as between:

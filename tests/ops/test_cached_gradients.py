@@ -13,8 +13,8 @@ from surface import compare, rows
 
 import kernelrt as krt
 from kernelrt.ir import UOp, toposort
-from kernelrt.tensor.execute import plans
 from kernelrt.tensor.marks import Custom
+from kernelrt.tensor.plan_cache import plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,7 +21,7 @@ from kernelrt.errors import (
     PlanBuildError,
     ShapeError,
 )
-from kernelrt.tensor import execute
+from kernelrt.tensor import plan_cache
 from kernelrt.tensor.batching import batched
 
 torch = Package("torch")
@@ -111,7 +111,7 @@ def test_operands_may_be_arrays_and_numbers():
 
 
 def test_numbers_that_differ_share_a_plan_in_the_end():
-    before = execute.plans.misses
+    before = plan_cache.plans.misses
 
     def plus(a, b):
         return a + b
@@ -119,7 +119,7 @@ def test_numbers_that_differ_share_a_plan_in_the_end():
     x = krt.ones(3).realize()
     for k in range(30):
         assert krt.call(plus, x, krt.tensor(0.0) + k, out=x).tolist() == [1.0 + k] * 3
-    assert execute.plans.misses - before < 15
+    assert plan_cache.plans.misses - before < 15
 
 
 def test_a_function_may_keep_and_change_its_operands():
@@ -258,11 +258,11 @@ def test_calls_are_as_many_as_plans_need():
 
 def test_two_functions_never_share_a_plan_and_one_does():
     x = krt.ones(3).realize()
-    before = execute.plans.misses
+    before = plan_cache.plans.misses
     for _ in range(3):
         for k in (2, 3):
             assert krt.call(lambda a, k=k: a * k, x, out=x).tolist() == [k] * 3
-    assert execute.plans.misses - before == 6
+    assert plan_cache.plans.misses - before == 6
 
     def twice(a):
         return 2 * a
@@ -280,12 +280,12 @@ def test_two_functions_never_share_a_plan_and_one_does():
             return a * self.by
 
     scales = Scale(4), Scale(5)
-    before = execute.plans.misses
+    before = plan_cache.plans.misses
     for _ in range(3):
         assert krt.call(twice, x, out=x).tolist() == [2] * 3
         for scale in scales:
             assert krt.call(scale.of, x, out=x).tolist() == [scale.by] * 3
-    assert execute.plans.misses - before == 3
+    assert plan_cache.plans.misses - before == 3
 
 
 def test_an_address_is_in_no_text():

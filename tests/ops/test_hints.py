@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import execute, hints
+from kernelrt.tensor import hints, plan_cache
 
 
 @pytest.fixture(autouse=True)
@@ -160,9 +160,9 @@ def test_a_warning_while_a_plan_is_made_leaves_assignments_to_be_done(monkeypatc
     def told(*_):
         raise RuntimeWarning("of the folder that kernels are kept in")
 
-    execute.plans.clear()
+    plan_cache.plans.clear()
     with monkeypatch.context() as context:
-        context.setattr(execute, "_plan", told)
+        context.setattr(plan_cache, "make_entry", told)
         with pytest.raises(RuntimeWarning):
             w.numpy()
     assert w.tolist() == [2, 2, 2]

@@ -113,7 +113,7 @@ def test_a_total_that_reads_state_keeps_its_old_values(monkeypatch):
 def test_a_long_total_is_computed_in_pieces_of_one_structure():
     """Of any length; the graph of the whole would be compiled for this length alone."""
     from kernelrt.tensor import base
-    from kernelrt.tensor.execute import plans
+    from kernelrt.tensor.plan_cache import plans
 
     step, x = stepper(), np.ones(3, np.float32)
     total = krt.zeros(())

@@ -11,8 +11,8 @@ from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError, JitError, ShapeError
-from kernelrt.tensor import Trace, execute, grads, state
-from kernelrt.tensor.execute import PlanCache, plans
+from kernelrt.tensor import Trace, grads, plan_cache, state
+from kernelrt.tensor.plan_cache import PlanCache, plans
 from kernelrt.tensor.realize import before_writes
 
 
@@ -239,12 +239,12 @@ def test_other_sharing_is_another_plan():
 
 def test_the_cache_is_bounded(monkeypatch):
     small = PlanCache(most_plans=2)
-    monkeypatch.setattr(execute, "plans", small)
+    monkeypatch.setattr(plan_cache, "plans", small)
     for n in range(1, 6):
         assert (krt.tensor(np.ones(n)) + 1).sum().item() == 2 * n
     assert len(small) == 2
     tiny = PlanCache(most_bytes=64)
-    monkeypatch.setattr(execute, "plans", tiny)
+    monkeypatch.setattr(plan_cache, "plans", tiny)
     assert (krt.tensor(np.ones(100)) + 1).sum().item() == 200
     assert len(tiny) == 0
 

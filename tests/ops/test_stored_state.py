@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.tensor import execute, state
+from kernelrt.tensor import plan_cache, state
 from kernelrt.tensor.assign import assign_all
 
 STEPS = 12
@@ -21,9 +21,9 @@ def plans_made(step, data):
     """How many plans the second half of the steps makes."""
     for i, x in enumerate(data):
         if i == len(data) // 2:
-            before = execute.plans.misses
+            before = plan_cache.plans.misses
         step(krt.tensor(x))
-    return execute.plans.misses - before
+    return plan_cache.plans.misses - before
 
 
 @pytest.mark.parametrize(

@@ -117,7 +117,7 @@ class Steps:
         found = survey([u for pair in commits for u in pair])
         assert found is not None
         buffers = found[1]
-        entry = execute.entry(commits, buffers)
+        entry = execute.make_entry((), commits, buffers)
         where = {id(place._memory): i for i, place in enumerate(places)}
         return _Step(
             entry,

@@ -1,0 +1,292 @@
+"""Plans of eager code by the structure of their graphs."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, cast
+
+from kernelrt import dtype as dt
+from kernelrt._late import load
+from kernelrt._recent import drop_oldest, touch
+from kernelrt._survey import survey, survey_open
+from kernelrt.device.buffer import Buffer
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import lines
+from kernelrt.tensor import build
+from kernelrt.tensor.execute import make_entry, new_memory
+from kernelrt.tensor.marks import strip
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from kernelrt.tensor.execute import Entry
+    from kernelrt.tensor.size_families import SizeFamily
+
+__all__ = ["ALIKE", "Found", "PlanCache", "plans"]
+
+#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
+#: numbers that differ from memory.
+ALIKE: Final = 3
+_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Family:
+    """Graphs that are equal up to their numbers.
+
+    Attributes
+    ----------
+    numbers : list of UOp
+        Those of the first.
+    varied : set of int
+        Which of them were others in a later one.
+    count : int
+        How many there were.
+    """
+
+    numbers: list[UOp]
+    varied: set[int] = field(default_factory=set)
+    count: int = 0
+
+    def meet(self, numbers: Sequence[UOp]) -> frozenset[int] | None:
+        """Note another one; what varies, if there were enough to let go of that."""
+        self.varied.update(
+            i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
+        )
+        self.count += 1
+        varied = frozenset(self.varied)  # interrupting code may meet others
+        if self.count <= ALIKE or any(self.numbers[i].dtype is dt.bfloat16 for i in varied):
+            return None
+        return varied
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Found:
+    """What computes some graphs.
+
+    Attributes
+    ----------
+    entry : Entry
+        How.
+    buffers : list of UOp
+        The BUFFER nodes that it is run with: those that the graphs read, and numbers.
+    key : Hashable
+        What a plan for these graphs alone is kept by.
+    read : list of UOp
+        The BUFFER nodes that the graphs read.
+    """
+
+    entry: Entry
+    buffers: list[UOp]
+    key: Hashable
+    read: list[UOp]
+
+
+class PlanCache:
+    """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
+
+    Two graphs have one structure if they are equal up to which buffers they read. Where graphs
+    differ in numbers only, again and again, the later ones have one plan, too, that reads what
+    varies from memory. The least recently used plans go first; a plan keeps its memory and the
+    buffers it was made with.
+
+    Parameters
+    ----------
+    most_plans : int
+        How many plans to keep.
+    most_bytes : int
+        How much memory they may keep in all.
+    """
+
+    def __init__(self, most_plans: int = 256, most_bytes: int = 256 << 20) -> None:
+        self.most_plans = most_plans
+        self.most_bytes = most_bytes
+        self.hits = 0
+        self.misses = 0
+        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
+        self._families: OrderedDict[Hashable, _Family] = OrderedDict()
+        self._size_families: OrderedDict[Hashable, SizeFamily] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self._entries.clear()
+        self._families.clear()
+        self._size_families.clear()
+
+    def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
+        """Give how to compute the graphs, which may bear marks.
+
+        The caller holds ``state.lock``.
+        """
+        roots = [*values, *(u for pair in commits for u in pair)]
+        found = survey(roots)
+        assert found is not None
+        key, read = (len(values), found[0]), found[1]
+        entry = self.get(key)
+        if entry is None:
+            shared = self._shared(roots, values, commits)
+            if shared is not None:
+                return Found(shared[0], [*read, *shared[1]], key, read)
+            entry, numbers = self.made(key, values, commits, read)
+            return Found(entry, [*read, *numbers], key, read)
+        return Found(entry, read, key, read)
+
+    def _shared(
+        self, roots: list[UOp], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+    ) -> tuple[Entry, list[UOp]] | None:
+        """A plan for all graphs that differ in the same numbers, and memory that holds these."""
+        shape, read, numbers = survey(roots, loose=True)
+        alike = "alike", len(values), shape
+        family = self._families.get(alike)
+        if family is None:
+            family = _Family(numbers)
+        touch(self._families, alike, family, 4 * self.most_plans)
+        varies = family.meet(numbers) if numbers else None
+        if varies is None:
+            return None
+        varied = sorted(varies)
+        key = (*alike, tuple(None if i in varies else n for i, n in enumerate(numbers)))
+        memory = [_number(numbers[i]) for i in varied]
+        entry = self.get(key)
+        if entry is None:
+            if any(numbers[i].dtype.is_int for i in varied) and not _INDEXING.isdisjoint(
+                node.op for node in toposort(roots)
+            ):
+                return None  # it may be a size, or bound an index
+            lifted = {numbers[i]: build.reshape(m, ()) for i, m in zip(varied, memory, strict=True)}
+            entry = self.make(key, values, commits, [*read, *memory], lifted=lifted)
+        return entry, memory
+
+    def made(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+    ) -> tuple[Entry, list[UOp]]:
+        """Give how to compute graphs that nothing is kept for, and numbers to run it with, too.
+
+        Parameters
+        ----------
+        key : Hashable
+            What it is kept by.
+        values, commits : sequence
+            The graphs, which may bear marks.
+        read : sequence of UOp
+            The BUFFER nodes that they read.
+        notes : tuple of int
+            What else the caller wants to know when it finds the entry again.
+        """
+        found = self._sized(key, values, commits, read, notes)
+        return (self.make(key, values, commits, read, notes), []) if found is None else found
+
+    def _sized(
+        self,
+        exact: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+    ) -> tuple[Entry, list[UOp]] | None:
+        """A plan for all graphs of other sizes, and memory that holds the numbers that vary."""
+        load("kernelrt.tensor.size_families")
+        from kernelrt.tensor.size_families import SizedPlan, SizeFamily
+
+        roots = [*strip([*values, *(new for _, new in commits)]), *(s for s, _ in commits)]
+        skeleton, buffers, numbers, sizes, sized = survey_open(roots)
+        if not sizes or any(isinstance(size, UOp) for size in sizes):
+            return None
+        alike = "sized", len(values), skeleton
+        family = self._size_families.get(alike)
+        if family is None:
+            family = SizeFamily()
+        touch(self._size_families, alike, family, 4 * self.most_plans)
+        known = cast("tuple[int, ...]", tuple(sizes))
+        plan = family.plan
+        if plan is None or not plan.fits(known, numbers):
+            form = family.meet(known, tuple(numbers))
+            if form is None:
+                return None
+            self.misses += 1
+            family.plan = plan = SizedPlan.make(form, roots, len(values), buffers, numbers, sized)
+            if plan is None or not plan.fits(known, numbers):
+                return None
+        varied = plan.form.numbers
+        memory = [_number(numbers[i]) for i in sorted(varied)]
+        key = (*alike, known, tuple(None if i in varied else n for i, n in enumerate(numbers)))
+        entry = self.get(key)
+        if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
+            entry = plan.entry(known, roots[: len(values)], commits, buffers, [*read, *memory])
+            _note_lines(entry, [*values, *(new for _, new in commits)])
+            entry = replace(entry, notes=notes)
+            self._keep(key, entry)
+            # Numbers that depend on sizes are the same whenever these are.
+            self._keep(exact, replace(entry, numbers=memory))
+        return entry, memory
+
+    def get(self, key: Hashable) -> Entry | None:
+        """Give what is kept by a key."""
+        entry = self._entries.get(key)
+        if entry is not None:
+            try:
+                self._entries.move_to_end(key)
+            except KeyError:  # interrupting code has dropped it
+                self._entries[key] = entry
+            self.hits += 1
+            entry.uses.note()
+        return entry
+
+    def make(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        buffers: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+        lifted: Mapping[UOp, UOp] | None = None,
+    ) -> Entry:
+        """Make a plan for the graphs, which read no other than these buffers, and keep it.
+
+        Its nodes that `lifted` names are read from there.
+        """
+        self.misses += 1
+        entry = replace(make_entry(values, commits, buffers, lifted), notes=notes)
+        _note_lines(entry, [*values, *(new for _, new in commits)])
+        self._keep(key, entry)
+        return entry
+
+    def _keep(self, key: Hashable, entry: Entry) -> None:
+        self._entries.pop(key, None)
+        if entry.nbytes <= self.most_bytes // 4:
+            touch(self._entries, key, entry, self.most_plans)
+            while self._nbytes() > self.most_bytes:
+                drop_oldest(self._entries)
+
+    def _nbytes(self) -> int:
+        """The memory of all plans; some serve several entries."""
+        return sum({id(e.prepared and e.prepared.plan): e.nbytes
+                    for e in list(self._entries.values())}.values())  # fmt: skip
+
+
+def _note_lines(entry: Entry, roots: Sequence[UOp]) -> None:
+    order = toposort(roots)
+    entry.uses.nodes = len(order)
+    if any(node.op is Op.BOUND for node in order):
+        entry.lines = lines(order)
+
+
+def _number(node: UOp) -> UOp:
+    """Memory that holds the number of a CONST node."""
+    made = new_memory(1, node.dtype)
+    data = Buffer.over(made, 1, node.dtype)
+    data.content()[...] = node.arg
+    return build.memory(data)
+
+
+#: The plans of eager code.
+plans = PlanCache()

@@ -1,0 +1,214 @@
+"""Random eager programs whose sizes, rows and branches change from pass to pass, beside torch.
+
+A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false}``. A line is text in
+which `L` is the library, `n` the size of the pass and `i` a number below it; other names are
+tensors. Each pass begins with new data, and all its tensors are compared.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import kernelrt as krt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["Refused", "check", "generate", "shrink"]
+
+Case = dict[str, Any]
+Shape = tuple[str, ...]
+
+#: What a pass begins with.
+START: dict[str, Shape] = {
+    "a": ("n", "3"), "b": ("n",), "c": ("3", "n"), "d": ("n", "n"), "w": ("3", "4"),
+    "p": ("40", "3"), "q": ("40",),
+}  # fmt: skip
+SIZES = [
+    [3, 4, 5, 6, 7, 8], [2, 5, 9, 4, 7, 33], [4, 3, 4, 2, 4, 1, 6], [1, 2, 3, 4, 5], [8, 16, 24, 9],
+    [5, 5, 6, 6, 7, 7], [3, 6, 12, 24, 30], [10, 9, 8, 7, 6, 1], [2, 3, 39, 40, 4],
+]  # fmt: skip
+TARGET = re.compile(r"^ *(\w+) = ")
+
+
+class Refused(Exception):  # noqa: N818 - not an error of the program
+    """torch does not run the program."""
+
+
+class Draw:
+    """A program that grows line by line."""
+
+    def __init__(self, rng: np.random.Generator) -> None:
+        self.rng = rng
+        self.shapes = dict(START)
+        self.lines: list[str] = []
+
+    def below(self, n: int) -> int:
+        return int(self.rng.integers(n))
+
+    def one(self, options: Any) -> Any:
+        return options[self.below(len(options))]
+
+    def make(self, shape: Shape, text: str) -> None:
+        name = f"t{len(self.lines)}"
+        self.shapes[name] = shape
+        self.lines.append(f"{name} = {text}")
+
+    def line(self) -> None:
+        x = self.one(list(self.shapes))
+        shape = self.shapes[x]
+        kinds = [self.elementwise, self.elementwise, self.reduced, self.part, self.joined]
+        kinds += [self.rows] if shape in (("n",), ("n", "3")) else []
+        kinds += [self.product] if len(shape) == 2 else []
+        if shape:
+            self.one(kinds)(x, shape)
+        else:
+            self.elementwise(x, shape)
+
+    def elementwise(self, x: str, shape: Shape) -> None:
+        others = [y for y, s in self.shapes.items() if s == shape]
+        y = self.one([*others, "0.5", "n", "i", "1.0 / n"])
+        self.make(shape, self.one([
+            f"{x} + {y}", f"{x} * {y} - 1", f"L.where({x} > 0, {x}, {x} * {y})", f"{x}.tanh()",
+            f"({x} * 0.3).exp() + {y}", f"{x}.clamp(-1, 1) * 2", f"{x}.clone()", f"-{x}.abs()",
+        ]))  # fmt: skip
+
+    def reduced(self, x: str, shape: Shape) -> None:
+        axis = self.below(len(shape))
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        name = self.one(["sum", "mean", "amax", "softmax", "cumsum", "std", "all", "logsumexp"])
+        if name in ("softmax", "cumsum"):
+            self.make(shape, f"{x}.{name}({axis})")
+        elif name == "std":
+            self.make(rest, f"{x}.std({axis}, correction=0)")
+        elif name == "all":
+            self.make((), f"{x}.{self.one(['sum', 'mean'])}()")
+        else:
+            self.make(rest, f"{x}.{name}({axis})")
+
+    def part(self, x: str, shape: Shape) -> None:
+        axis = self.below(len(shape))
+        before = ":, " * axis
+        size, behind = shape[axis], shape[axis + 1 :]
+        rest = shape[:axis]
+        choices: list[tuple[Shape, str]] = [
+            ((*rest, *behind), f"{x}[{before}{'i' if size in ('n', '40') else '1'}]"),
+            (shape, f"{x}.flip({axis})"),
+            (shape, f"{x}.roll(1, {axis})"),
+            (shape[::-1], f"{x}.permute({', '.join(map(str, range(len(shape))[::-1]))})"),
+            ((*rest, "1", *shape[axis:]), f"{x}.unsqueeze({axis})"),
+        ]
+        if size == "40":
+            choices += [
+                ((*rest, "n", *behind), f"{x}[{before}:n]"),
+                ((*rest, "n", *behind), f"{x}[{before}40 - n:]"),
+                ((*rest, "n", *behind), f"{x}[{before}i:i + n]" if axis else f"{x}[:n] * 1"),
+            ]
+        if size == "n":
+            choices.append(((*rest, "n - i", *behind), f"{x}[{before}i:]"))
+        if shape == ("n", "3"):
+            choices.append((("3 * n",), f"{x}.reshape(-1)"))
+            choices.append((("3", "n"), f"({x} * 1).reshape(3, n)"))
+        self.make(*self.one(choices))
+
+    def joined(self, x: str, shape: Shape) -> None:
+        others = [y for y, s in self.shapes.items() if s[1:] == shape[1:] and len(s) == len(shape)]
+        y = self.one(others)
+        size = f"{shape[0]} + {self.shapes[y][0]}"
+        self.make((size, *shape[1:]), f"L.cat([{x}, {y}], 0)")
+
+    def product(self, x: str, shape: Shape) -> None:
+        fits = [y for y, s in self.shapes.items() if len(s) == 2 and s[0] == shape[1]]
+        if fits:
+            y = self.one(fits)
+            self.make((shape[0], self.shapes[y][1]), f"{x} @ {y} * 0.1")
+        else:
+            self.elementwise(x, shape)
+
+    def rows(self, x: str, shape: Shape) -> None:
+        """A loop that writes rows, each made of the one before, with a branch."""
+        k = len(self.lines)
+        self.shapes[f"t{k}"] = shape
+        self.lines.append("\n".join([
+            f"t{k} = L.zeros_like({x}) + {self.one(['0', 'i'])}",
+            f"h{k} = {x}[0] * 0",
+            f"for j in {self.one(['range(n)', 'reversed(range(n))', 'range(0, n, 2)'])}:",
+            f"    h{k} = h{k} * 0.5 + {x}[j]" + self.one(["", f" - t{k}[i]", " * j"]),
+            *self.one([[], [f"    if j % 3 == i % 3: h{k} = h{k}.tanh()"]]),
+            f"    t{k}[j] = h{k}" + self.one(["", " * 2", " + 1"]),
+            *self.one([[], [f"    seen.append(float(h{k}.sum()))"]]),
+        ]))  # fmt: skip
+
+
+def generate(rng: np.random.Generator) -> Case:
+    """Draw a case."""
+    draw = Draw(rng)
+    for _ in range(int(rng.integers(2, 8))):
+        draw.line()
+    grad = bool(rng.random() < 0.3) and not any("for j" in line for line in draw.lines)
+    return {"lines": draw.lines, "sizes": draw.one(SIZES), "grad": grad}
+
+
+def check(case: Case) -> None:
+    """Run a case in both libraries.
+
+    Raises
+    ------
+    AssertionError
+        A tensor of a pass differs.
+    Refused
+        torch does not run it.
+    """
+    import torch
+
+    for turn, n in enumerate(case["sizes"]):
+        rng = np.random.default_rng(turn)
+        data = {name: rng.normal(size=[{"n": n}.get(d) or int(d) for d in shape])
+                for name, shape in START.items()}  # fmt: skip
+        i = int(rng.integers(n))
+        try:
+            want = _run(torch, case, {k: torch.tensor(v) for k, v in data.items()}, n, i)
+        except Exception as error:
+            raise Refused(str(error)) from error
+        found = _run(krt, case, {k: krt.tensor(v) for k, v in data.items()}, n, i)
+        for name, value in want.items():
+            np.testing.assert_allclose(
+                np.asarray(found[name]), np.asarray(value), 1e-9, 1e-9,
+                err_msg=f"{name} of pass {turn}, n = {n}, i = {i}",
+            )  # fmt: skip
+
+
+def _run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict[str, Any]:
+    names: dict[str, Any] = {**given, "L": library, "n": n, "i": i, "seen": []}
+    leaves = [given[k] for k in ("a", "b", "c", "w")]
+    if case["grad"]:
+        for leaf in leaves:
+            leaf.requires_grad_()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec("\n".join(case["lines"]), names)  # noqa: S102 - the text is drawn above
+        made = {k: v for k, v in names.items() if re.fullmatch(r"[th]\d+", k)}
+        if case["grad"]:
+            total = sum((v * v).sum() for v in made.values())
+            if getattr(total, "requires_grad", False):
+                total.backward()
+            for k, leaf in zip("abcw", leaves, strict=True):
+                made[f"gradient of {k}"] = leaf.grad if leaf.grad is not None else leaf * 0
+        found = {k: v.detach().numpy() for k, v in made.items()}
+    return {**found, "seen": np.array(names["seen"])}
+
+
+def shrink(case: Case) -> Iterator[Case]:
+    """Give cases with less in them."""
+    lines, sizes = case["lines"], case["sizes"]
+    for k in range(len(lines) - 1, -1, -1):
+        yield {**case, "lines": lines[:k] + lines[k + 1 :]}
+    for k in range(len(sizes)):
+        if len(sizes) > 1:
+            yield {**case, "sizes": sizes[:k] + sizes[k + 1 :]}
+    if case["grad"]:
+        yield {**case, "grad": False}
