@@ -38,6 +38,9 @@ int64_t krt_clock_ns(void);
 void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero);
 void krt_memory_free(void *memory, size_t nbytes);
 
+/* Gives whole pages of it back to the system. It stays allocated; what it holds is lost. */
+void krt_memory_discard(void *memory, size_t nbytes);
+
 /* ---- Operations -------------------------------------------------------------------------- */
 
 typedef void (*krt_kernel)(void *const *bufs, const int64_t *vals);

@@ -21,6 +21,7 @@
 #include <sys/syscall.h>
 #else
 #include <pthread.h>
+#include <sys/mman.h>
 #endif
 
 #define NS_PER_S 1000000000LL
@@ -220,6 +221,25 @@ void krt_memory_free(void *memory, size_t nbytes)
 {
     uintptr_t address = (uintptr_t)memory;
     free((void *)(nbytes < HUGE_PAGE ? address : address & ~(uintptr_t)(HUGE_PAGE - 1)));
+}
+
+#ifdef __APPLE__
+#define KRT_DISCARD MADV_FREE
+#elif defined(MADV_DONTNEED)
+#define KRT_DISCARD MADV_DONTNEED
+#endif
+
+void krt_memory_discard(void *memory, size_t nbytes)
+{
+#ifdef KRT_DISCARD
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
+    uintptr_t last = ((uintptr_t)memory + nbytes) & ~(page - 1);
+    if (first < last)
+        madvise((void *)first, last - first, KRT_DISCARD); /* refused, it changes nothing */
+#else
+    (void)memory, (void)nbytes;
+#endif
 }
 
 /* ---- How many CPUs ----------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ cdef extern from "krt.h" nogil:
     int64_t krt_clock_ns()
     void *krt_memory_alloc(size_t nbytes, size_t alignment, bint zero)
     void krt_memory_free(void *memory, size_t nbytes)
+    void krt_memory_discard(void *memory, size_t nbytes)
 
     ctypedef void (*krt_kernel)(void *const *bufs, const int64_t *vals) noexcept
 

@@ -12,7 +12,7 @@ from cpython.buffer cimport (
 from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_GET_BUFFER
 from cpython.ref cimport Py_DECREF
 
-from kernelrt._krt cimport krt_memory_alloc, krt_memory_free
+from kernelrt._krt cimport krt_memory_alloc, krt_memory_discard, krt_memory_free
 
 import weakref
 
@@ -312,6 +312,11 @@ cdef class Storage:
     def exported(self):
         """Whether a view of the bytes is held outside this object."""
         return self.memory is not None and self.memory.n_exports > 0
+
+    def discard(self):
+        """Give the pages back to the system, if the bytes are its own; what they hold is lost."""
+        if self.owned and self.memory is not None and self.memory.data != NULL:
+            krt_memory_discard(self.memory.data, <size_t> self.memory.size)
 
     def hold(self):
         """All bytes as a view; while it lives they are neither freed nor moved."""

@@ -248,6 +248,21 @@ class ExecutionPlan(PlanAccessors):
             made.append(body._over(body._parts.layout.moved(theirs), theirs))  # noqa: SLF001
         return replace(op, bodies=tuple(made))
 
+    def own_nbytes(self) -> int:
+        """The bytes that the plan keeps for itself: intermediates, and outputs of its own."""
+        return self._memory.own_nbytes() + sum(body.own_nbytes() for body in self.bodies)
+
+    def given_storages(self) -> dict[int, int]:
+        """The bytes of each storage that was given to the plan, by the storage's identity."""
+        return self._memory.given_storages()
+
+    def discard_arena(self) -> None:
+        """Give the memory of intermediates back to the system until the plan runs again.
+
+        Nobody may be running it.
+        """
+        self._memory.discard_arena()
+
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List where the C table points into a buffer: op, slot, and byte offset from its start.
 

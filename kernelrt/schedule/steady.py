@@ -31,8 +31,8 @@ __all__ = ["sources_of", "steady_values"]
 _WORTH: Final = 2
 #: Cycles that a value should spare at least: less is lost in what a call varies by.
 _LEAST: Final = 32
-#: Bytes that all of them may take where the program reads less: as much as one plan may keep
-#: without jit (a quarter of ``PlanCache.most_bytes``). A program that reads more may double that.
+#: Bytes that all of them may take where the program reads less. A program that reads more may
+#: double that.
 _MOST_BYTES: Final = 64 << 20
 #: Data that become an address: what bounds and strides know of them must stay to be seen.
 _INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER})

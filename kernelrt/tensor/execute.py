@@ -29,12 +29,17 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["Entry", "make_entry", "new_memory", "plan_apart", "prepare", "prepare_apart",
-           "result_sites", "sites_of", "without_kernel", "written_regions"]  # fmt: skip
+__all__ = ["LARGE_BYTES", "Entry", "make_entry", "new_memory", "plan_apart", "prepare",
+           "prepare_apart", "result_sites", "sites_of", "without_kernel",
+           "written_regions"]  # fmt: skip
 
 #: Arguments of at least this size are read where they lie, and results written where they will
 #: lie; smaller ones are copied.
 BIND_FROM_BYTES: Final = 2048
+
+
+#: What counts as large in the memory of plans.
+LARGE_BYTES: Final = 1 << 20
 
 
 def prepare(
@@ -167,7 +172,9 @@ class Entry:
     sizes : tuple of (int, DType)
         Elements and type of each result.
     nbytes : int
-        The memory that it keeps.
+        The memory that its plan has for itself.
+    given : dict
+        The bytes of each large storage that its plan was made with, by the storage's identity.
     notes : tuple of int
         What else whoever made it wants to know when it is found again.
     uses : Uses
@@ -184,6 +191,7 @@ class Entry:
     nbytes: int
     notes: tuple[int, ...] = ()
     uses: Uses = field(default_factory=lambda: Uses(0))
+    given: Mapping[int, int] = field(default_factory=dict)
     lines: tuple[Origin | None, ...] = ()
     numbers: list[UOp] = field(default_factory=list)
 
@@ -276,7 +284,8 @@ def make_entry(
         for b in buffers
     ]  # fmt: skip
     prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
-    return Entry(prepared, sources, sizes, sum(b.nbytes for b in plan.buffers))
+    given = {key: n for key, n in plan.given_storages().items() if n >= LARGE_BYTES}
+    return Entry(prepared, sources, sizes, plan.own_nbytes(), given=given)
 
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:

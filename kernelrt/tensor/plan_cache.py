@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
-from kernelrt._recent import drop_oldest, touch
+from kernelrt._recent import touch
 from kernelrt._survey import survey, survey_open
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build
-from kernelrt.tensor.execute import make_entry, new_memory
+from kernelrt.tensor.execute import LARGE_BYTES, make_entry, new_memory
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.execute import Entry
     from kernelrt.tensor.size_families import SizeFamily
 
@@ -83,30 +85,46 @@ class Found:
     read: list[UOp]
 
 
+@dataclass(slots=True, eq=False, repr=False)
+class _Memory:
+    """Memory of a plan: its own, and large storages that it was made with, by their identities."""
+
+    plan: weakref.ref[ExecutionPlan]
+    nbytes: int
+    given: Mapping[int, int]
+    resident: bool = True
+
+
 class PlanCache:
     """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
 
     Two graphs have one structure if they are equal up to which buffers they read. Where graphs
     differ in numbers only, again and again, the later ones have one plan, too, that reads what
-    varies from memory. The least recently used plans go first; a plan keeps its memory and the
-    buffers it was made with.
+    varies from memory, and where they differ in sizes, one with Variables. The least recently used
+    plans go first.
 
     Parameters
     ----------
     most_plans : int
         How many plans to keep.
     most_bytes : int
-        How much memory they may keep in all.
+        How much memory of their own they may have in all; the one that ran last has what it needs.
+    most_given : int
+        How much of others' memory they may keep alive.
     """
 
-    def __init__(self, most_plans: int = 256, most_bytes: int = 256 << 20) -> None:
+    def __init__(
+        self, most_plans: int = 1024, most_bytes: int = 512 << 20, most_given: int = 256 << 20
+    ) -> None:
         self.most_plans = most_plans
         self.most_bytes = most_bytes
+        self.most_given = most_given
         self.hits = 0
         self.misses = 0
         self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
         self._families: OrderedDict[Hashable, _Family] = OrderedDict()
         self._size_families: OrderedDict[Hashable, SizeFamily] = OrderedDict()
+        self._large: dict[int, _Memory] = {}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -116,6 +134,7 @@ class PlanCache:
         self._entries.clear()
         self._families.clear()
         self._size_families.clear()
+        self._large.clear()
 
     def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
         """Give how to compute the graphs, which may bear marks.
@@ -239,6 +258,7 @@ class PlanCache:
                 self._entries[key] = entry
             self.hits += 1
             entry.uses.note()
+            self._note_memory(entry)
         return entry
 
     def make(
@@ -262,15 +282,37 @@ class PlanCache:
 
     def _keep(self, key: Hashable, entry: Entry) -> None:
         self._entries.pop(key, None)
-        if entry.nbytes <= self.most_bytes // 4:
-            touch(self._entries, key, entry, self.most_plans)
-            while self._nbytes() > self.most_bytes:
-                drop_oldest(self._entries)
+        touch(self._entries, key, entry, self.most_plans)
+        self._note_memory(entry)
 
-    def _nbytes(self) -> int:
-        """The memory of all plans; some serve several entries."""
-        return sum({id(e.prepared and e.prepared.plan): e.nbytes
-                    for e in list(self._entries.values())}.values())  # fmt: skip
+    def _note_memory(self, entry: Entry) -> None:
+        """Note that `entry` is used, and let go of memory that has not been for longest.
+
+        Memory of plans goes back to the system, and the plans stay. A plan also keeps the buffers
+        that it was made with; for the sake of these it is forgotten.
+        """
+        if entry.prepared is None or (entry.nbytes < LARGE_BYTES and not entry.given):
+            return
+        plan = cast("ExecutionPlan", entry.prepared.plan)
+        self._large.pop(id(plan), None)
+        self._large[id(plan)] = _Memory(weakref.ref(plan), entry.nbytes, entry.given)
+        own, given = entry.nbytes, dict(entry.given)
+        for key, memory in list(self._large.items())[-2::-1]:
+            other = memory.plan()
+            given |= memory.given
+            if other is None or sum(given.values()) > self.most_given:
+                self._forget(key, other)
+            elif memory.resident:
+                own += memory.nbytes
+                if own > self.most_bytes:
+                    other.discard_arena()
+                    memory.resident = False
+
+    def _forget(self, key: int, plan: ExecutionPlan | None) -> None:
+        self._large.pop(key, None)
+        for name, entry in list(self._entries.items()):
+            if plan is not None and entry.prepared is not None and entry.prepared.plan is plan:
+                self._entries.pop(name, None)
 
 
 def _note_lines(entry: Entry, roots: Sequence[UOp]) -> None:

@@ -281,8 +281,7 @@ class SizedPlan:
         except KernelrtError:
             return None
         homes = [*(memory[b] for b in buffers), *(m for _, m in lifted)]
-        own = sum(b.nbytes for b in plan.buffers)
-        return cls(form, plan, tuple(numbers), homes, own - sum(h.arg.nbytes for h in homes))
+        return cls(form, plan, tuple(numbers), homes, plan.own_nbytes())
 
     def fits(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> bool:
         """Whether it computes the graph of these."""

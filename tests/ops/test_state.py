@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import os
+import weakref
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -243,10 +246,49 @@ def test_the_cache_is_bounded(monkeypatch):
     for n in range(1, 6):
         assert (krt.tensor(np.ones(n)) + 1).sum().item() == 2 * n
     assert len(small) == 2
-    tiny = PlanCache(most_bytes=64)
-    monkeypatch.setattr(plan_cache, "plans", tiny)
-    assert (krt.tensor(np.ones(100)) + 1).sum().item() == 200
-    assert len(tiny) == 0
+
+
+STATM = Path("/proc/self/statm")
+
+
+def resident() -> int:
+    return int(STATM.read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+@pytest.mark.skipif(not STATM.exists(), reason="needs Linux")
+def test_large_plans_stay_and_give_their_memory_back(monkeypatch):
+    cache = PlanCache(most_bytes=1 << 20)
+    monkeypatch.setattr(plan_cache, "plans", cache)
+    n = 1 << 22
+    x = krt.tensor(np.ones(n, np.float32))
+
+    def work(factor):
+        # The order of the elements changes in between, so what was computed is stored.
+        y = (x.reshape(2, -1) * factor).contiguous().T.contiguous()
+        return (y.reshape(2, -1) + 1).contiguous().sum(1)
+
+    x.sum().item()
+    before = resident()
+    first = [work(2.0).tolist(), (work(3.0) * 2).tolist()]
+    misses = cache.misses
+    for _ in range(4):
+        assert [work(2.0).tolist(), (work(3.0) * 2).tolist()] == first
+    assert cache.misses == misses
+    sizes = [memory.nbytes for memory in cache._large.values()]
+    assert sum(sizes) > 8 * n
+    assert resident() - before < sum(sizes) - 2 * n, sizes
+
+
+def test_a_plan_does_not_keep_large_data_alive(monkeypatch):
+    cache = PlanCache(most_given=1 << 20)
+    monkeypatch.setattr(plan_cache, "plans", cache)
+    kept = []
+    for k in range(3):
+        x = krt.tensor(np.ones((k + 1) << 20, np.float32))
+        kept.append(weakref.ref(x._memory.storage))
+        assert (x * 2).sum().item() == (k + 1) << 21
+    del x
+    assert sum(ref() is not None for ref in kept) <= 1
 
 
 # ---- traces
