@@ -455,47 +455,51 @@ def _needed_later(
     A loop that reads or assigns something in each step carries such values from step to step.
     Computed anew, the first step would be part of all that follow, each a graph of its own.
     """
-    lazy = {
-        node: t for t in state.watched.latest(MOST_TENSORS)
-        if id(t) not in chosen and t._link is None and t._address is None
-        and (node := t._uop) is not None and node.src
-    }  # fmt: skip
+    lazy: dict[UOp, TensorBase] = {}
+    others: list[tuple[UOp, bool]] = []
+    for t in state.watched.latest(MOST_TENSORS):
+        node = t._uop
+        if t._address is None and t._link is None and id(t) not in chosen and node is not None:
+            lazy[node] = t
+            others.append((node, lineage(node) is False))
     if not lazy or not roots:
         return []
-    others = [(node, lineage(node) is False) for node in lazy]
-    found: dict[UOp, TensorBase] = {}
-    for node in shared(roots, others, MOST_NODES):
+    met = shared(roots, others, MOST_NODES)
+    room = MOST_BYTES
+    for node in toposort(roots) if met else ():
+        room += node.arg.nbytes if node.op is Op.BUFFER else 0
+    found: list[tuple[TensorBase, UOp]] = []
+    seen: set[UOp] = set()
+    for node in met:
         base = node
         while base.op in _WITHOUT_WORK:
             base = base.arg.storage if is_kept(base) else base.src[0]
-        if not base.src or base.op is Op.IOTA or not is_static(base.shape):
+        if not base.src or base.op is Op.IOTA or base in seen or not is_static(base.shape):
+            continue
+        seen.add(base)
+        if math.prod(cast("tuple[int, ...]", base.shape)) * base.dtype.itemsize > room:
             continue
         if base in lazy:
-            found[base] = lazy[base]
+            found.append((lazy[base], base))
         elif lineage(base) is False:
-            found[base] = twin = _twin(next(iter(lazy.values())), base)
+            twin = _twin(next(iter(lazy.values())), base)
+            found.append((twin, base))
             # Interrupting code that writes what it reads computes it first.
             state.births[0] += 1
             state.watched.add(twin)
             state.births[0] += 1
-    if not found:
-        return []
-    read = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
-    room = MOST_BYTES + sum(read)
-    return [
-        (t, node) for node, t in found.items()
-        if math.prod(cast("tuple[int, ...]", node.shape)) * node.dtype.itemsize <= room
-    ]  # fmt: skip
+    return found
 
 
 def _build_on_memory(made: Sequence[tuple[TensorBase, UOp]]) -> None:
     """Have the graphs of lazy tensors read what was `made`, given with the nodes it had."""
-    put = {
-        node: t._entered() for t, node in made if t.is_realized and lineage(node) is False
-    }  # fmt: skip
+    put: dict[UOp, UOp] = {}
+    for t, node in made:
+        if t.is_realized and lineage(node) is False:
+            put[node] = t._entered()
     if not put:
         return
-    least = min(node.depth for node in put)
+    least = min([node.depth for node in put])
 
     def ends(node: UOp) -> bool:
         return node.depth <= least or node in put
