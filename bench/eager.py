@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +13,15 @@ from bench.cases import OURS, Case, Side
 from bench.peers import torch_side
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from bench.cases import Call
 
 ELEMENTS = 16
 ROWS = 64
+STEPS, MOST_ROWS = 64, 30
 BATCH, FEATURES, HIDDEN = 32, 8, 64
 LR = 1e-3
 
@@ -206,6 +210,74 @@ def torch_sync() -> Call:
     return sync
 
 
+def advantages(library: str) -> Call:
+    """Advantages of a rollout, backwards, row by row; gives all of them."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(2)
+    rewards, values = (lib.tensor(rng.random((STEPS, 1), np.float32)) for _ in range(2))
+    dones = lib.tensor((rng.random((STEPS, 1)) < 0.1).astype(np.float32))
+
+    def advantages() -> Any:
+        out, last = lib.zeros_like(rewards), 0.0
+        for t in reversed(range(STEPS - 1)):
+            alive = 1.0 - dones[t + 1]
+            delta = rewards[t] + 0.99 * values[t + 1] * alive - values[t]
+            out[t] = last = delta + 0.99 * 0.95 * alive * last
+        return out.numpy()
+
+    return advantages
+
+
+def growing(library: str) -> Call:
+    """Attention over one more row in each call, beginning anew at MOST_ROWS; gives the last row."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(3)
+    x = lib.tensor(rng.standard_normal((MOST_ROWS, HIDDEN), np.float32))
+    q, k, v = (lib.tensor(rng.standard_normal((HIDDEN, HIDDEN), np.float32) / 8) for _ in range(3))
+    calls = itertools.count()
+
+    def row() -> Any:
+        rows = x[: next(calls) % MOST_ROWS + 1]
+        scores = (rows @ q) @ (rows @ k).T / 8
+        return (scores.softmax(-1) @ (rows @ v))[-1].numpy()
+
+    return row
+
+
+def batches(library: str) -> Call:
+    """An SGD step of a layer over a batch of another size each time; gives the loss."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(4)
+    x = lib.tensor(rng.standard_normal((ROWS, FEATURES), np.float32))
+    weight = lib.tensor(np.zeros((FEATURES, 1), np.float32), requires_grad=True)
+    calls = itertools.count()
+
+    def step() -> float:
+        batch = x[: next(calls) * 7 % (ROWS - 1) + 2]
+        loss = (batch @ weight - 1.0).square().mean()
+        loss.backward()
+        with lib.no_grad():
+            weight.sub_(weight.grad * 0.1)
+        weight.grad = None
+        return float(loss.item())
+
+    return step
+
+
+def carried(library: str) -> Call:
+    """A state that is carried from call to call, of which each call reads a number."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(5)
+    weight = lib.tensor(rng.standard_normal((HIDDEN, HIDDEN), np.float32) / 8)
+    held = [lib.zeros(1, HIDDEN)]
+
+    def step() -> float:
+        held[0] = (held[0] @ weight + 0.1).tanh()
+        return float(held[0].sum().item())
+
+    return step
+
+
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """The comparisons; an aim of 0.5 is half of torch's speed, without anything to trace."""
@@ -215,6 +287,9 @@ def cases() -> tuple[Case, ...]:
             Side(OURS, ours),
             Side("torch", theirs, enter=functools.partial(torch_side.threads, 1), needs=("torch",)),
         )
+
+    def both(make: Callable[[str], Call]) -> tuple[Side, ...]:
+        return sides(functools.partial(make, "kernelrt"), functools.partial(make, "torch"))
 
     return (
         Case("eager expression", f"x * 2 + 1 of {ELEMENTS} elements, no jit",
@@ -227,4 +302,11 @@ def cases() -> tuple[Case, ...]:
              sides(kernelrt_step, torch_step), aim=0.5),
         Case("eager sync", "its load_state_dict from another",
              sides(kernelrt_sync, torch_sync), aim=0.5),
+        Case("eager advantages", f"advantages of {STEPS} steps, row by row, no jit",
+             both(advantages), aim=0.3),
+        Case("eager growing", f"attention over 1 to {MOST_ROWS} rows of {HIDDEN}, no jit",
+             both(growing), aim=0.3, tolerance=1e-3),
+        Case("eager batches", f"SGD steps over 2 to {ROWS} rows, no jit", both(batches), aim=0.3),
+        Case("eager carried", f"a state of {HIDDEN} carried, a number read, no jit",
+             both(carried), aim=0.3, tolerance=1e-3),
     )  # fmt: skip
