@@ -94,16 +94,19 @@ class Form:
         Each limit is a term, a number, and 1 where that is the most or -1 where it is the least
         that the term may be. It counts where the term depends on one free size.
         """
-        most = [v.arg[2] for v in self.variables]
+        bounds = [v.arg for v in self.variables]
         for term, limit, sign in limits:
-            if len(term.of) == 1 and term.factor * sign > 0:
-                room = (limit - term.start) // term.factor if sign > 0 else (
-                    (term.start - limit) // -term.factor
-                )  # fmt: skip
-                most[term.of[0]] = min(most[term.of[0]], room)
-        bounds = [(*v.arg[:2], n) for v, n in zip(self.variables, most, strict=True)]
-        if any(least > n for _, least, n in bounds):
-            return None
+            if len(term.of) != 1 or not term.factor:
+                continue
+            name, least, most = bounds[term.of[0]]
+            room, factor = sign * (limit - term.start), sign * term.factor
+            if factor > 0:
+                most = min(most, room // factor)
+            else:
+                least = max(least, -(room // -factor))
+            if least > most:
+                return None
+            bounds[term.of[0]] = name, least, most
         return replace(self, variables=tuple(Variable(*bound) for bound in bounds))
 
     def values(self, sizes: Sequence[int]) -> dict[str, int] | None:
@@ -137,10 +140,12 @@ class SizeFamily:
 
     def meet(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
         """Note a graph; a new form that fits all graphs so far, if it is time for one."""
+        if self.tries == MOST_TRIES:
+            return None
         met = self.seen.setdefault(sizes, [])
         if len(met) < MOST_TRIES:
             met.append(numbers)
-        if len(self.seen) <= MOST_APART or self.tries == MOST_TRIES:
+        if len(self.seen) <= MOST_APART:
             return None
         self.tries += 1
         known = [numbers for met in self.seen.values() for numbers in met]
