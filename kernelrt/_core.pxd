@@ -27,7 +27,7 @@ cdef class Table:
     cdef bint foreign  # whether it calls C functions that somebody gave
     cdef tuple bodies  # of its regions: (op, Tables)
     cdef bint owned  # a body, which only the plan of its region runs and changes
-    cdef object bound_by  # the replay whose values the table holds; changed within a turn
+    cdef object bound_by  # whose values the table holds; changed within a turn
     cdef object __weakref__
 
     # Once, before all else. What `host` points to lives as long as the table.

@@ -49,6 +49,8 @@ class Table:
         All or nothing, as by `set_with`. Whoever calls it sees to it that the new code does what
         the old did to the same buffers, and keeps it alive.
         """
+    def unless_busy(self, work: Callable[[], object]) -> bool:
+        """Call `work` in a turn of the plan, and return True, unless somebody has the turn."""
     def exchange_within(self, exchanges: Exchanges) -> None:
         """Do as `exchange_with` does to a body, in a turn of the plan that runs it."""
     @property

@@ -239,6 +239,15 @@ cdef class Table:
         finally:
             krt_lock_release(&self.lock)
 
+    def unless_busy(self, work):
+        if self.try_acquire() != KRT_OK:
+            return False
+        try:
+            work()
+        finally:
+            krt_lock_release(&self.lock)
+        return True
+
     def exchange_within(self, exchanges):
         items, attributes = exchanges
         self.acquire_to_read()

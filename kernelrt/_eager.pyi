@@ -43,8 +43,7 @@ class Prepared:
         For each result: where the plan leaves it, its length, and where the plan's table points
         to it; without the last it is copied.
     bindings : callable, optional
-        Gives what ``plan.bindings`` gives for the values that Variables of the plan have here.
-        Others may run the plan with other values.
+        Returns the plan's bindings for this size. Other objects may run the plan with other values.
     """
 
     def __init__(
@@ -63,11 +62,13 @@ class Prepared:
         fresh: list[Fresh],
         resets: list[Reset],
         pending: dict[int, Any],
+        born: tuple[list[int], int] | None = None,
     ) -> int:
         """Run with these BUFFER nodes, then hand over to `fresh` and take `resets` out of pending.
 
         No Python code runs between the end of the plan and that of the call. Gives DONE, or what
-        hindered it: then nothing has happened.
+        hindered it: then nothing has happened. `born` is ``state.births`` and how many there were;
+        it is CHANGED if there are others.
         """
 
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:

@@ -83,7 +83,8 @@ cdef class Prepared:
     cdef Py_ssize_t n_places, n_outputs
     cdef bint fixed  # the order of its operations holds for the first addresses only
     cdef bint begun
-    cdef object bindings  # what the values of the plan's Variables are, where others have others
+    cdef object bindings  # gives the values of the plan's Variables; None: the plan has none
+    cdef object mark  # stands for it in `plan.bound_by`, which must not keep it alive
 
     def __init__(self, PlanCore plan not None, places, outputs, bindings=None):
         cdef Py_ssize_t i
@@ -93,6 +94,7 @@ cdef class Prepared:
         places, outputs = tuple(places), tuple(outputs)
         self.plan = plan
         self.bindings = bindings
+        self.mark = None if bindings is None else object()
         self.places = <Place *> calloc_for(len(places), sizeof(Place))
         self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
         for i, (address, nbytes, written, sites) in enumerate(places):
@@ -118,7 +120,7 @@ cdef class Prepared:
         PyMem_Free(self.outputs)
 
     def run(self, list buffers not None, list results not None, list fresh not None,
-            list resets not None, dict pending not None):
+            list resets not None, dict pending not None, tuple born=None):
         """Run with these BUFFER nodes and hand everything over, without a step in between.
 
         UNFIT, and nothing done, where the buffers do not fit, or this thread is running the plan.
@@ -143,6 +145,8 @@ cdef class Prepared:
         try:
             outcome = self.bind(buffers, results, held)
             if outcome == KRT_EAGER_DONE and not unchanged(resets, pending):
+                outcome = KRT_EAGER_CHANGED
+            if outcome == KRT_EAGER_DONE and born is not None and born[0][0] != born[1]:
                 outcome = KRT_EAGER_CHANGED
         except BaseException:
             let_go(held)
@@ -176,9 +180,9 @@ cdef class Prepared:
         """Bind places and outputs; UNFIT, and nothing done, where the buffers do not fit."""
         cdef Py_ssize_t i
         cdef bint moved = False
-        cdef bint anew = self.bindings is not None and self.plan.bound_by is not self
+        cdef bint rebind = self.mark is not None and self.plan.bound_by is not self.mark
         cdef char **data
-        if anew:
+        if rebind:
             self.plan.bound_by = None
             self.plan.assign(self.bindings())
         data = <char **> calloc_for(self.n_places, sizeof(char *))
@@ -192,11 +196,11 @@ cdef class Prepared:
                 self.point(self.outputs[i].sites, self.outputs[i].n_sites,
                            (<Memory?> results[i]).data)
             for i in range(self.n_places):
-                if anew or data[i] != self.places[i].data:
+                if rebind or data[i] != self.places[i].data:
                     self.point(self.places[i].sites, self.places[i].n_sites, data[i])
                     self.places[i].data = data[i]
-            if anew:
-                self.plan.bound_by = self
+            if rebind:
+                self.plan.bound_by = self.mark
             return KRT_EAGER_DONE
         finally:
             PyMem_Free(data)

@@ -317,9 +317,10 @@ def shared(roots, others, Py_ssize_t most):
     cdef Py_ssize_t i
     if survey(roots) is None:
         return found
+    cdef uint64_t walk = walks  # a finalizer may survey other graphs
     for other, deep in others:
         node = unmarked(<Node?> other)
-        if node.visit == walks:
+        if node.visit == walk:
             found.append(node)
         elif deep:
             stack.append(node)
@@ -333,7 +334,7 @@ def shared(roots, others, Py_ssize_t most):
                     return found
                 most -= 1
                 seen.add(below)
-                if below.visit == walks:
+                if below.visit == walk:
                     found.append(below)
                 else:
                     stack.append(below)

@@ -251,25 +251,20 @@ class PlanMemory:
     # ---- Taking and holding
 
     def discard_arena(self) -> None:
-        """Give the memory of intermediates back to the system until the plan runs again."""
+        """Return the memory of intermediates to the system; their values are lost."""
         storage = None if self._arena is None else self._arena()
         if storage is not None:
             storage.discard()
 
-    def own_nbytes(self) -> int:
-        """The memory that is the plan's own."""
-        given = self.given_storages()
-        own = {id(b.storage): b.storage.nbytes for b in self.buffers if b is not None}
-        return sum(nbytes for key, nbytes in own.items() if key not in given)
-
     def given_storages(self) -> dict[int, int]:
-        """The bytes of each storage that was given to the plan, by the storage's identity."""
+        """Bytes of each storage that the caller gave to the plan, by the storage's identity."""
         buffers = (b for i in self.given() if (b := self.buffers[i]) is not None)
         return {id(b.storage): b.storage.nbytes for b in buffers}
 
     def _allocate(self, parts: PlanParts) -> None:
         arena = Buffer(parts.arena_size, dt.uint8, parts.device) if parts.arena_size else None
         self._arena = None if arena is None else weakref.ref(arena.storage)
+        self.arena_nbytes = parts.arena_size
         made: list[Buffer] = []
         for entry in parts.layout.entries:
             if entry.buffer is not None:

@@ -248,20 +248,24 @@ class ExecutionPlan(PlanAccessors):
             made.append(body._over(body._parts.layout.moved(theirs), theirs))  # noqa: SLF001
         return replace(op, bodies=tuple(made))
 
-    def own_nbytes(self) -> int:
-        """The bytes that the plan keeps for itself: intermediates, and outputs of its own."""
-        return self._memory.own_nbytes() + sum(body.own_nbytes() for body in self.bodies)
+    @property
+    def arena_nbytes(self) -> int:
+        """The bytes of the memory that intermediates share."""
+        return self._memory.arena_nbytes
 
     def given_storages(self) -> dict[int, int]:
-        """The bytes of each storage that was given to the plan, by the storage's identity."""
+        """Bytes of each storage that the caller gave to the plan, by the storage's identity."""
         return self._memory.given_storages()
 
-    def discard_arena(self) -> None:
-        """Give the memory of intermediates back to the system until the plan runs again.
+    def discard_arena(self) -> bool:
+        """Return the memory of intermediates to the system until the plan runs again.
 
-        Nobody may be running it.
+        Returns
+        -------
+        bool
+            False, and nothing done, if the plan is running.
         """
-        self._memory.discard_arena()
+        return self.unless_busy(self._memory.discard_arena)
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
         """List where the C table points into a buffer: op, slot, and byte offset from its start.

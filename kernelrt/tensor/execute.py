@@ -172,7 +172,7 @@ class Entry:
     sizes : tuple of (int, DType)
         Elements and type of each result.
     nbytes : int
-        The memory that its plan has for itself.
+        The memory of its plan's intermediates.
     given : dict
         The bytes of each large storage that its plan was made with, by the storage's identity.
     notes : tuple of int
@@ -213,14 +213,15 @@ class Entry:
         ]
 
     def run(
-        self, buffers: list[UOp], results: list[Memory], fresh: list[Fresh], resets: list[Reset]
-    ) -> int:
+        self, buffers: list[UOp], results: list[Memory], fresh: list[Fresh], resets: list[Reset],
+        born: tuple[list[int], int] | None = None,
+    ) -> int:  # fmt: skip
         """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
         if self.prepared is None:
             return give(fresh, resets, state.pending)
         planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
         return self.prepared.run(
-            buffers + self.numbers, planned, fresh, resets, state.pending
+            buffers + self.numbers, planned, fresh, resets, state.pending, born
         )
 
 
@@ -285,7 +286,7 @@ def make_entry(
     ]  # fmt: skip
     prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
     given = {key: n for key, n in plan.given_storages().items() if n >= LARGE_BYTES}
-    return Entry(prepared, sources, sizes, plan.own_nbytes(), given=given)
+    return Entry(prepared, sources, sizes, plan.arena_nbytes, given=given)
 
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:

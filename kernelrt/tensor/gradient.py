@@ -6,6 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from kernelrt._eager import DONE
 from kernelrt._late import load
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
@@ -453,7 +454,8 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
             gradient, settled = _settled(type(tensor), leaves[i], data, *size)
             new.append((leaves[i], gradient))
             fresh.append(settled)
-        entry.run(buffers, results, fresh, [])
+        if entry.run(buffers, results, fresh, []) != DONE:
+            return None  # code that this interrupted is running the plan
     return new
 
 

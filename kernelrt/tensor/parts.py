@@ -153,8 +153,11 @@ class PartMethods(_Below):
         if part is None:
             root._become_value(views.placed(self, value, root), new, history)
             return
+        from kernelrt.tensor.realize import copied
+
         bound = root._bound_by(new)
-        part._assign(value)
+        if bound is not None or state.local.trace is not None or not copied(part, value):
+            part._assign(value)
         if bound is not None:
             root._sever(bound)
 

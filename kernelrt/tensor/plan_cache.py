@@ -87,7 +87,7 @@ class Found:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Memory:
-    """Memory of a plan: its own, and large storages that it was made with, by their identities."""
+    """Memory of a plan: its intermediates, and large storages of users, by their identities."""
 
     plan: weakref.ref[ExecutionPlan]
     nbytes: int
@@ -108,9 +108,9 @@ class PlanCache:
     most_plans : int
         How many plans to keep.
     most_bytes : int
-        How much memory of their own they may have in all; the one that ran last has what it needs.
+        The bytes of intermediates that plans may keep; the newest plan always keeps its own.
     most_given : int
-        How much of others' memory they may keep alive.
+        The bytes of user tensors that plans may keep alive; the newest plan keeps what it reads.
     """
 
     def __init__(
@@ -228,23 +228,28 @@ class PlanCache:
         known = cast("tuple[int, ...]", tuple(sizes))
         plan = family.plan
         if plan is None or not plan.fits(known, numbers):
-            form = family.meet(known, tuple(numbers))
-            if form is None:
-                return None
-            self.misses += 1
-            family.plan = plan = SizedPlan.make(form, roots, len(values), buffers, numbers, sized)
+            form = family.record(known, tuple(numbers))
+            plan = None if form is None else SizedPlan.make(
+                form, roots, len(values), buffers, numbers, sized
+            )
             if plan is None or not plan.fits(known, numbers):
                 return None
+            self.misses += 1
+            family.plan = plan
         varied = plan.form.numbers
         memory = [_number(numbers[i]) for i in sorted(varied)]
-        key = (*alike, known, tuple(None if i in varied else n for i, n in enumerate(numbers)))
+        # An entry is for one order of the caller's buffers, and has the caller's notes.
+        place = {node: i for i, node in enumerate(buffers)}
+        order = tuple([place.get(node, -1) for node in read])
+        own = tuple([None if i in varied else n for i, n in enumerate(numbers)])
+        key = (*alike, known, own, order, notes)
         entry = self.get(key)
         if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
             entry = plan.entry(known, roots[: len(values)], commits, buffers, [*read, *memory])
             _note_lines(entry, [*values, *(new for _, new in commits)])
             entry = replace(entry, notes=notes)
             self._keep(key, entry)
-            # Numbers that depend on sizes are the same whenever these are.
+            # The exact key includes all numbers, so the entry can hold their memory.
             self._keep(exact, replace(entry, numbers=memory))
         return entry, memory
 
@@ -286,32 +291,37 @@ class PlanCache:
         self._note_memory(entry)
 
     def _note_memory(self, entry: Entry) -> None:
-        """Note that `entry` is used, and let go of memory that has not been for longest.
+        """Record a use of `entry`; take memory from the plans that were used longest ago.
 
-        Memory of plans goes back to the system, and the plans stay. A plan also keeps the buffers
-        that it was made with; for the sake of these it is forgotten.
+        The intermediates of these are discarded. Plans that keep much memory of users alive are
+        forgotten.
         """
         if entry.prepared is None or (entry.nbytes < LARGE_BYTES and not entry.given):
             return
         plan = cast("ExecutionPlan", entry.prepared.plan)
         self._large.pop(id(plan), None)
         self._large[id(plan)] = _Memory(weakref.ref(plan), entry.nbytes, entry.given)
-        own, given = entry.nbytes, dict(entry.given)
+        own, seen, total = entry.nbytes, {*entry.given}, sum(entry.given.values())
         for key, memory in list(self._large.items())[-2::-1]:
             other = memory.plan()
-            given |= memory.given
-            if other is None or sum(given.values()) > self.most_given:
+            if other is None:
+                self._large.pop(key, None)
+                continue
+            more = {storage: n for storage, n in memory.given.items() if storage not in seen}
+            if more and total + sum(more.values()) > self.most_given:
                 self._forget(key, other)
-            elif memory.resident:
-                own += memory.nbytes
-                if own > self.most_bytes:
-                    other.discard_arena()
-                    memory.resident = False
+                continue
+            seen |= more.keys()
+            total += sum(more.values())
+            own += memory.nbytes if memory.resident else 0
+            if memory.resident and own > self.most_bytes and other.discard_arena():
+                memory.resident = False
+                own -= memory.nbytes
 
-    def _forget(self, key: int, plan: ExecutionPlan | None) -> None:
+    def _forget(self, key: int, plan: ExecutionPlan) -> None:
         self._large.pop(key, None)
         for name, entry in list(self._entries.items()):
-            if plan is not None and entry.prepared is not None and entry.prepared.plan is plan:
+            if entry.prepared is not None and entry.prepared.plan is plan:
                 self._entries.pop(name, None)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, cast
 
+import numpy as np
+
+from kernelrt import dtype as dt
 from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
 from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._modes import began_write, computed
@@ -31,18 +34,20 @@ if TYPE_CHECKING:
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
 
-__all__ = ["before_writes", "check_settled", "flush", "flush_some", "is_changing", "materialize",
-           "prepare", "realize"]  # fmt: skip
+__all__ = ["before_writes", "check_settled", "copied", "flush", "flush_some", "is_changing",
+           "materialize", "prepare", "realize"]  # fmt: skip
 
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
 #: take turns with whoever writes what they read.
 MOST_PASSES: Final = 4
-#: What a run computes on the way is stored for the lazy tensors that were made last, for so many,
+#: How many of the newest lazy tensors are searched for values to store.
 MOST_TENSORS: Final = 64
-#: whose graphs are looked at so far,
+#: How many nodes of their graphs are visited.
 MOST_NODES: Final = 256
-#: and where it is no larger than this and what the run reads together.
-MOST_BYTES: Final = 1 << 20
+#: A value is stored if it is no larger than this and what the run reads together.
+STORED_BYTES: Final = 1 << 20
+#: Of more pending assignments it is not asked which have to come first.
+MOST_PENDING: Final = 8
 _WITHOUT_WORK: Final = (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH}
 BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
@@ -101,6 +106,39 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
 def _not_chosen(chosen: Callable[[TensorBase], bool]) -> set[int]:
     """The pending assignments for which `chosen` is false, by identity."""
     return {key for key, t in list(state.pending.items()) if not chosen(t)}
+
+
+def copied(target: TensorBase, value: TensorBase) -> bool:
+    """Copy `value` to the memory of `target`, where no graph has to be computed for that.
+
+    The caller holds the lock. Both have the same shape and type.
+    """
+    node, buffer = value._uop, target._buffer
+    pending = list(state.pending.values())
+    if len(pending) > MOST_PENDING or state.computing or state.changing is not None:
+        return False
+    number = None
+    if value._address is None:
+        number = None if node is None else build.const_value(node)
+        if number is None or target.dtype is dt.bfloat16:
+            return False
+    if value._link is not None or buffer is None or buffer.readonly or sharing.shared[0]:
+        return False
+    written = Written([buffer])
+    for tensor in pending:  # their values are those of before
+        if overlaps(tensor._memory, written) or reads(tensor._entered(), written):
+            return False
+    began_write()
+    lazy = _lazy()
+    if readers_of(lazy, written):
+        return False
+    if number is None:
+        buffer.copyin(value._buffer)
+    else:
+        buffer.copyin(np.full(buffer.size, number, dt.to_numpy(buffer.dtype)))
+    expire(written, lazy)
+    state.steady[0] = None
+    return True
 
 
 def is_changing(tensor: TensorBase) -> bool:
@@ -394,7 +432,7 @@ def _due(apart: Collection[int]) -> list[TensorBase]:
     return [
         t for key, t in list(state.pending.items())
         if key not in apart
-        and (changing is None or not changing.overlaps(t._memory))
+        and (changing is None or not overlaps(t._memory, changing))
     ]  # fmt: skip
 
 
@@ -417,7 +455,7 @@ def _check_unneeded(written: Written) -> None:
         return
     for tensor in list(state.pending.values()):
         node = tensor._uop
-        if node is None or not changing.overlaps(tensor._memory):
+        if node is None or not overlaps(tensor._memory, changing):
             continue
         if reads(node, written):
             raise PlanBusyError(NEEDED)
@@ -438,19 +476,20 @@ def _attempt(
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     asked = [node for t in (*chosen.values(), *commits) if (node := t._uop) is not None]
-    along = [] if state.computing else _needed_later(asked, chosen)
-    if not _compute([*chosen.values(), *(t for t, _ in along)], commits, readers):
+    writes = state.local.writes
+    stored = [] if state.computing else _values_to_store(asked, chosen)
+    if not _compute([*chosen.values(), *(t for t, _ in stored)], commits, readers):
         return False
-    _build_on_memory(along)
+    _read_stored(stored, writes)
     if written is not None:
         expire(written, _lazy())
     return True
 
 
-def _needed_later(
+def _values_to_store(
     roots: Sequence[UOp], chosen: Collection[int] = ()
 ) -> list[tuple[TensorBase, UOp]]:
-    """Values that `roots` compute on the way and live lazy tensors have, or are made of.
+    """Find values that `roots` compute and that live lazy tensors are, or read.
 
     A loop that reads or assigns something in each step carries such values from step to step.
     Computed anew, the first step would be part of all that follow, each a graph of its own.
@@ -465,7 +504,7 @@ def _needed_later(
     if not lazy or not roots:
         return []
     met = shared(roots, others, MOST_NODES)
-    room = MOST_BYTES
+    room = STORED_BYTES
     for node in toposort(roots) if met else ():
         room += node.arg.nbytes if node.op is Op.BUFFER else 0
     found: list[tuple[TensorBase, UOp]] = []
@@ -484,19 +523,23 @@ def _needed_later(
         elif lineage(base) is False:
             twin = _twin(next(iter(lazy.values())), base)
             found.append((twin, base))
-            # Interrupting code that writes what it reads computes it first.
-            state.births[0] += 1
+            # Code that interrupts this and writes what the twin reads computes the twin first. It
+            # reads no more than watched tensors do already, so it is no birth.
             state.watched.add(twin)
-            state.births[0] += 1
     return found
 
 
-def _build_on_memory(made: Sequence[tuple[TensorBase, UOp]]) -> None:
-    """Have the graphs of lazy tensors read what was `made`, given with the nodes it had."""
+def _read_stored(stored: Sequence[tuple[TensorBase, UOp]], writes: int) -> None:
+    """Make the graphs of lazy tensors read values that were stored, given with their nodes.
+
+    Not where memory was written since there were `writes`: a tensor may have another value by now.
+    """
     put: dict[UOp, UOp] = {}
-    for t, node in made:
+    for t, node in stored:
         if t.is_realized and lineage(node) is False:
-            put[node] = t._entered()
+            memory = t._entered()
+            if id(t) not in state.pending:  # then that is the node of what was assigned
+                put[node] = memory
     if not put:
         return
     least = min([node.depth for node in put])
@@ -511,9 +554,7 @@ def _build_on_memory(made: Sequence[tuple[TensorBase, UOp]]) -> None:
         near = toposort([root], stop=ends) if lineage(root) is False else []
         if not put.keys().isdisjoint(near):
             known = {node: put.get(node, node) for node in near if ends(node)}
-            state.births[0] += 1
-            exchange(tensor, root, substitute([root], known)[0])
-            state.births[0] += 1
+            exchange(tensor, root, substitute([root], known)[0], writes)
 
 
 def _compute(
@@ -601,7 +642,7 @@ def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     entry = plan_cache.plans.get((1, found[0]))
     if entry is None or entry.prepared is None or (nbytes := entry.alone) < 0:
         return False
-    if len(state.watched) > 1 and not nested and _needed_later([node], {id(tensor)}):
+    if len(state.watched) > 1 and not nested and _values_to_store([node], {id(tensor)}):
         return False
     computed()
     result = new_result(registry.allocator("CPU"), nbytes)

@@ -35,10 +35,13 @@ MOST_APART: Final = 2
 MOST_FREE: Final = 4
 #: What a free size may grow to at least, before there is another plan.
 LEAST_ROOM: Final = 256
+#: The largest number that counts as a size, so that products of two fit 64 bits.
+MOST_SIZE: Final = 1 << 28
 #: How often other forms are tried before each graph has a plan of its own.
 MOST_TRIES: Final = 4
 #: What sizes cannot be taken out of.
 _WITHOUT: Final = frozenset({Op.CALL, Op.REGION, Op.VAR})
+_INDEXED: Final = frozenset({Op.BOUND, Op.GATHER, Op.SCATTER})
 _PAIRED: Final = frozenset({Op.SHRINK, Op.PAD})
 
 
@@ -138,8 +141,8 @@ class SizeFamily:
     plan: SizedPlan | None = None
     tries: int = 0
 
-    def meet(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
-        """Note a graph; a new form that fits all graphs so far, if it is time for one."""
+    def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
+        """Record a graph; return a new form that fits all, once there are enough of them."""
         if self.tries == MOST_TRIES:
             return None
         met = self.seen.setdefault(sizes, [])
@@ -151,13 +154,18 @@ class SizeFamily:
         known = [numbers for met in self.seen.values() for numbers in met]
         varied = frozenset(i for i, column in enumerate(zip(*known, strict=True))
                            if any(n is not column[0] for n in column))  # fmt: skip
-        return _fitted(list(self.seen), varied)
+        form = fitted(list(self.seen), varied)
+        if self.tries == MOST_TRIES:
+            self.seen.clear()
+        return form
 
 
-def _fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | None:
-    """The form of sizes that were seen together, if there is a plain one."""
+def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | None:
+    """Return a form with few free sizes that gives all these sizes, or None."""
     columns = list(zip(*seen, strict=True))
     left = [c for c in dict.fromkeys(columns) if len(set(c)) > 1]
+    if any(abs(n) > MOST_SIZE for column in left for n in column):
+        return None  # these are numbers that elements are computed with
     free: list[tuple[int, ...]] = []
     terms = {c: Term(c[0]) for c in columns if len(set(c)) == 1}
     while left:
@@ -178,6 +186,10 @@ def _fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | 
         Variable(f"size_{i}", min(1, *column), max(LEAST_ROOM, 1 << (4 * max(column)).bit_length()))
         for i, column in enumerate(free)
     )
+    for term in terms.values():
+        most = abs(term.factor) * math.prod([variables[i].arg[2] for i in term.of])
+        if term.of and abs(term.start) + most > int(dt.int64.max):
+            return None
     places = tuple(columns.index(c) for c in free)
     return Form(places, tuple(terms[c] for c in columns), variables, numbers)
 
@@ -259,7 +271,11 @@ class SizedPlan:
         """
         if any(without_kernel(value, buffers) for value in roots[:n_values]):
             return None
-        if any(numbers[i].dtype is dt.bfloat16 for i in form.numbers):
+        varied = [numbers[i].dtype for i in form.numbers]
+        if dt.bfloat16 in varied or (
+            any(dtype.is_int for dtype in varied)  # it may bound an index
+            and not _INDEXED.isdisjoint([node.op for node in toposort(roots)])
+        ):
             return None
         lifted = [(numbers[i], build.memory(Buffer(1, numbers[i].dtype)))
                   for i in sorted(form.numbers)]  # fmt: skip
@@ -286,7 +302,7 @@ class SizedPlan:
         except KernelrtError:
             return None
         homes = [*(memory[b] for b in buffers), *(m for _, m in lifted)]
-        return cls(form, plan, tuple(numbers), homes, plan.own_nbytes())
+        return cls(form, plan, tuple(numbers), homes, plan.arena_nbytes)
 
     def fits(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> bool:
         """Whether it computes the graph of these."""
@@ -358,11 +374,11 @@ def _generalized(
     None where it cannot be told that the graph stays one for all sizes. Beside the graph are the
     new BUFFER nodes by the old ones, and limits for `Form.within`: parts that could leave an axis.
     """
-    args = {node: [term.dim(free) for term in each] for node, each in terms.items()}
     limits: list[tuple[Term, int, int]] = []
     memory: dict[UOp, UOp] = {}
     done: dict[UOp, UOp] = {}
     try:
+        args = {node: [term.dim(free) for term in each] for node, each in terms.items()}
         for node in toposort(roots):
             if node.op in _WITHOUT:
                 return None

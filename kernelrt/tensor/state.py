@@ -55,9 +55,9 @@ homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
 #: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
 #: looks at it: there it tells that this code interrupted the run.
 changing: Written | None = None
-#: Whether nodes are being computed right now that live tensors had when the run began. Only the
-#: thread that holds the lock looks at it: there it tells that this code interrupted the run, which
-#: gives a value to a tensor only while that has the same node.
+#: Whether a run is computing nodes of live tensors. Only the thread that holds the lock reads it:
+#: code that interrupts the run must not exchange their nodes, because the run hands a value only to
+#: a tensor that still has its node.
 computing = False
 #: How many expressions live tensors were given so far, as the only element. While it stays the
 #: same, no tensor can have begun to read a buffer.

@@ -361,3 +361,58 @@ def test_gradients_flow_through_what_rows_were_written_from() -> None:
         seen += slope
     total.backward()
     np.testing.assert_allclose(w.grad.numpy(), seen, rtol=1e-5, atol=1e-5)
+
+
+def test_a_value_that_is_there_is_copied_and_old_values_stay() -> None:
+    """No plan is made for that, unless something has to be computed before."""
+    x, row = krt.tensor(data(6, 3)), krt.tensor(data(3))
+    want, value = data(6, 3), data(3)
+    other = krt.zeros(3).realize()
+    scale = krt.jit(lambda: x * 2)
+    scale()
+    before = plans.misses
+    for i in range(6):
+        x[i] = row
+        want[i] = value
+        x[i, 1] = i
+        want[i, 1] = i
+        np.testing.assert_array_equal(scale().numpy(), want * 2)
+    x[1:4] = krt.tensor(data(3, 3))
+    want[1:4] = data(3, 3)
+    x[::5] = 7  # no run of memory
+    want[::5] = 7
+    assert plans.misses - before <= 1
+
+    early = x[2] + 1  # has the old value
+    other.assign(x[3] * 2)  # is pending, and reads what is written next
+    old, old_row = want[2] + 1, want[3] * 2
+    x[2] = row
+    x[3] = 5
+    want[2], want[3] = value, 5
+    np.testing.assert_array_equal(early.numpy(), old)
+    np.testing.assert_array_equal(other.numpy(), old_row)
+    x[0:4] = x[1:5]
+    want[0:4] = want[1:5].copy()
+    np.testing.assert_array_equal(x.numpy(), want)
+
+    whole = x * 1
+    whole.assign(whole + 1)
+    whole[0] = row  # follows what is pending
+    assert whole.numpy()[0].tolist() == value.tolist()
+    fixed = np.zeros((2, 3), np.float32)
+    fixed.flags.writeable = False
+    with pytest.raises(krt.ShapeError, match="read-only"):
+        krt.from_numpy(fixed)[0] = row
+    narrow = krt.zeros(2, 2).cast("bfloat16").realize()
+    narrow[0] = 1.5
+    narrow[1] = krt.tensor([2.0, 3.0]).cast("bfloat16").realize()
+    assert narrow.float().tolist() == [[1.5, 1.5], [2, 3]]
+
+
+def test_a_history_that_reads_a_row_ends_where_the_row_is_written() -> None:
+    w = krt.tensor(data(3), requires_grad=True)
+    rows = krt.tensor(data(4, 3))
+    product = (w * rows[1]).realize()
+    rows[1] = krt.zeros(3).realize()
+    with pytest.raises(krt.GradientError, match="assigned since"):
+        product.sum().backward()

@@ -203,6 +203,50 @@ def test_threads_share_a_plan() -> None:
     assert not wrong
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_callers_that_read_memory_in_another_order(turned: bool) -> None:
+    """One graph of gradients, or of a value, that several graphs come to."""
+
+    def loss(w: krt.Tensor, v: krt.Tensor) -> krt.Tensor:
+        return ((v.exp() * w) if turned else (w * v.exp())).sum()
+
+    for n in [11, 12, 13, 14, 20]:
+        for order in (1, -1):
+            w, v = (krt.tensor(V[k : k + n], requires_grad=k == 0) for k in (0, 100))
+            total = loss(w, v) if order == 1 else (v.exp() * w if not turned else w * v.exp()).sum()
+            total.realize()
+            total.backward()
+            np.testing.assert_allclose(w.grad.numpy(), np.exp(V[100 : 100 + n]), rtol=1e-5)
+        np.testing.assert_allclose(v.exp().numpy(), np.exp(V[100 : 100 + n]), rtol=1e-5)
+
+
+def test_numbers_that_are_no_sizes() -> None:
+    x = krt.tensor(np.arange(5))
+    for k in [0, 1, 2**61, 5, -(2**62), 2**62, 7, -3, 10**12]:
+        assert (x + k).tolist() == [k + i for i in range(5)]
+        assert (x * k).tolist() == [(k * i + 2**63) % 2**64 - 2**63 for i in range(5)]
+
+
+def test_a_graph_that_fits_no_plan_leaves_the_others_theirs() -> None:
+    def work(n: int, number: float) -> krt.Tensor:
+        return (OURS[1][:n].cast("bfloat16") * number).sum()
+
+    for n in (5, 6, 7, 8):
+        work(n, 2.0).item()
+    work(9, 3.0).item()
+    before = plans.misses
+    for n in (10, 11, 12, 13):
+        assert work(n, 2.0).item() == pytest.approx(2 * THEIRS[1][:n].sum(), rel=0.1, abs=0.3)
+    assert plans.misses == before
+
+
+def test_what_fits_no_plan_is_not_kept() -> None:
+    for n in range(2, 60):
+        OURS[1][:n].cumsum(0).numpy()
+        krt.nn.functional.max_pool1d(OURS[1][None, : 3 * n], 3 + n % 5).numpy()
+    assert all(len(family.seen) <= 8 for family in plans._size_families.values())
+
+
 @pytest.mark.cases(60)
 @pytest.mark.parametrize("seed", range(240))
 def test_random_programs(seed: int) -> None:

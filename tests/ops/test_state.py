@@ -279,6 +279,31 @@ def test_large_plans_stay_and_give_their_memory_back(monkeypatch):
     assert resident() - before < sum(sizes) - 2 * n, sizes
 
 
+def test_memory_of_a_plan_that_runs_is_not_discarded(monkeypatch):
+    """A function that a plan calls computes without jit itself."""
+    monkeypatch.setattr(plan_cache, "plans", PlanCache(most_bytes=1 << 20))
+    n = 1 << 20
+    x, z = krt.tensor(np.arange(n, dtype=np.float32)), krt.tensor(np.ones(n, np.float32))
+    nested = []
+
+    def call(a):
+        if nested:
+            y = (z.reshape(2, -1) * 5).contiguous().T.contiguous()
+            nested.append((y.reshape(2, -1) + 1).contiguous().sum(1).tolist())
+        return a * 2
+
+    def work():
+        y = (x.reshape(2, -1) * 3).contiguous()  # lies in the arena while the function is called
+        called = krt.call(call, y.sum(1), out=((2,), krt.float32))
+        turned = (y * called.reshape(2, 1) * 1e-12).contiguous().T.contiguous()
+        return (turned.reshape(2, -1).sum(1) + y.sum(1)).tolist()
+
+    want = work()
+    nested.append([])
+    assert work() == want
+    assert nested[1] == [6 * n / 2] * 2
+
+
 def test_a_plan_does_not_keep_large_data_alive(monkeypatch):
     cache = PlanCache(most_given=1 << 20)
     monkeypatch.setattr(plan_cache, "plans", cache)

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from kernelrt._eager import CHANGED
 from kernelrt._recent import touch
 from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
@@ -93,12 +94,13 @@ class Steps:
                 before = state.changing
                 try:
                     state.changing = step.written if before is None else before
-                    # From here on no other code reads what changes.
-                    if births == state.births[0] or not left:
-                        outcome = step.entry.run(nodes, [], [], [])
-                        break
+                    # Lazy tensors that interrupting code has made since are computed first.
+                    born = (state.births, births) if left else None
+                    outcome = step.entry.run(nodes, [], [], [], born)
                 finally:
                     state.changing = before
+                if outcome != CHANGED:
+                    break
         if outcome:  # something that changes shares memory with something else that is read
             self._update(active)
 
