@@ -122,7 +122,7 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
         number = None if node is None else build.const_value(node)
         if number is None or target.dtype is dt.bfloat16:
             return False
-    if value._link is not None or buffer is None or buffer.readonly or sharing.shared[0]:
+    if value._link is not None or buffer is None or buffer.readonly:
         return False
     written = Written([buffer])
     for tensor in pending:  # their values are those of before
