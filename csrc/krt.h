@@ -38,7 +38,7 @@ int64_t krt_clock_ns(void);
 void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero);
 void krt_memory_free(void *memory, size_t nbytes);
 
-/* Gives whole pages of it back to the system. It stays allocated; what it holds is lost. */
+/* Returns the whole pages of a block to the system. It stays allocated; its contents are lost. */
 void krt_memory_discard(void *memory, size_t nbytes);
 
 /* ---- Operations -------------------------------------------------------------------------- */

@@ -134,7 +134,7 @@ class Storage:
     def exported(self) -> bool:
         """Whether a view of the bytes is held outside this object."""
     def discard(self) -> None:
-        """Give the pages back to the system, if the bytes are its own; what they hold is lost."""
+        """Return the pages to the system if the storage owns them; their contents are lost."""
     def hold(self) -> memoryview:
         """All bytes as a view; while it lives they are neither freed nor moved."""
     def hand_out(self) -> int:

@@ -314,7 +314,7 @@ cdef class Storage:
         return self.memory is not None and self.memory.n_exports > 0
 
     def discard(self):
-        """Give the pages back to the system, if the bytes are its own; what they hold is lost."""
+        """Return the pages to the system if the storage owns them; their contents are lost."""
         if self.owned and self.memory is not None and self.memory.data != NULL:
             krt_memory_discard(self.memory.data, <size_t> self.memory.size)
 

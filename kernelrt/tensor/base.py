@@ -47,8 +47,8 @@ Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, An
 
 #: How many operations are put one upon the other before the value is computed.
 MOST_DEPTH = 256
-#: Views, which would be copies if they were computed.
-_VIEWS = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
+#: Operations that only move elements. Computing them early would make a copy of a view.
+_MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
 _BY_CODE = {d.code: d for d in dt.ALL}
 
@@ -67,7 +67,7 @@ class TensorBase(ArrayHandle):
     _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
     _home: Home  # set where a plan has left a gradient
     _leaf: Leaf | None
-    _made_of: tuple[UOp, Buffer]  # set where a traced function made it of data: node and memory
+    _made_of: tuple[UOp, Buffer]  # the data that a traced function made it from: node, memory
     _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of what it held when it was read
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
 
@@ -87,7 +87,7 @@ class TensorBase(ArrayHandle):
             state.births[0] += 1
             state.watched.add(tensor)
             state.births[0] += 1
-            if node.depth > MOST_DEPTH and node.op not in _VIEWS:
+            if node.depth > MOST_DEPTH and node.op not in _MOVES:
                 tensor._cut()
         return tensor
 
@@ -210,7 +210,7 @@ class TensorBase(ArrayHandle):
         trace = state.local.trace
         node, buffer = getattr(self, "_made_of", (None, None))
         if self._left_trace() and node is self._uop and buffer is not None:
-            # Whoever kept it, as functools.cache does, reads the data that it was made of.
+            # A caller that kept it, as functools.cache does, reads its original data.
             self._born, self._plain = None, True
             self._bind(buffer, buffer.keep(), buffer.dtype.code, node.shape, node)
             return

@@ -181,8 +181,10 @@ class Entry:
         How often that was.
     lines : tuple of Origin
         What an index that is out of range is told by; empty where none is checked.
+    keep : object
+        What lives as long as the entry.
     numbers : list of UOp
-        BUFFER nodes of numbers that the plan reads behind the buffers that a run is given.
+        BUFFER nodes of numbers, passed after the buffers of a run.
     """
 
     prepared: Prepared | None
@@ -193,6 +195,7 @@ class Entry:
     uses: Uses = field(default_factory=lambda: Uses(0))
     given: Mapping[int, int] = field(default_factory=dict)
     lines: tuple[Origin | None, ...] = ()
+    keep: object = None
     numbers: list[UOp] = field(default_factory=list)
 
     @property
@@ -290,7 +293,7 @@ def make_entry(
 
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
-    """What commits write to."""
+    """The regions that commits write."""
     written = RegionMap[None]()
     for storage, _ in commits:
         written.add(region_of(storage.arg), None)
@@ -298,7 +301,7 @@ def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
 
 
 def sites_of(plan: ExecutionPlan, index: int | None) -> Sequence[tuple[int, int, int]]:
-    """Where `plan` takes the address of a buffer that it may not read at all."""
+    """The sites of a buffer in a plan, or none if the plan does not read it."""
     return () if index is None else plan.sites(index)
 
 

@@ -103,9 +103,9 @@ class IndexingMethods(_Below):
         return shown
 
     def _row(self, index: int) -> Self | None:
-        """Element `index` of the first axis, as the steps for any index give it.
+        """Return row `index` of a realized tensor, or None where the general path is needed.
 
-        This is for rows of memory, which eager loops read and write one by one; else it is None.
+        Eager loops read and write rows one by one.
         """
         if self._address is None or self._link is not None or state.local.trace is not None:
             return None

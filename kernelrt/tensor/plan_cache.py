@@ -52,7 +52,7 @@ class _Family:
     count: int = 0
 
     def meet(self, numbers: Sequence[UOp]) -> frozenset[int] | None:
-        """Note another one; what varies, if there were enough to let go of that."""
+        """Record a graph; return the positions that vary, once there are enough graphs."""
         self.varied.update(
             i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
         )
@@ -188,7 +188,7 @@ class PlanCache:
         read: Sequence[UOp],
         notes: tuple[int, ...] = (),
     ) -> tuple[Entry, list[UOp]]:
-        """Give how to compute graphs that nothing is kept for, and numbers to run it with, too.
+        """Return how to compute graphs that the cache does not know, and the numbers that it reads.
 
         Parameters
         ----------
@@ -199,7 +199,7 @@ class PlanCache:
         read : sequence of UOp
             The BUFFER nodes that they read.
         notes : tuple of int
-            What else the caller wants to know when it finds the entry again.
+            Data that the caller stores with the entry.
         """
         found = self._sized(key, values, commits, read, notes)
         return (self.make(key, values, commits, read, notes), []) if found is None else found
@@ -212,7 +212,7 @@ class PlanCache:
         read: Sequence[UOp],
         notes: tuple[int, ...] = (),
     ) -> tuple[Entry, list[UOp]] | None:
-        """A plan for all graphs of other sizes, and memory that holds the numbers that vary."""
+        """Find a plan for any size, and memory that holds the numbers that vary."""
         load("kernelrt.tensor.size_families")
         from kernelrt.tensor.size_families import SizedPlan, SizeFamily
 
@@ -226,7 +226,7 @@ class PlanCache:
             family = SizeFamily()
         touch(self._size_families, alike, family, 4 * self.most_plans)
         known = cast("tuple[int, ...]", tuple(sizes))
-        plan = family.plan
+        plan = None if family.plan is None else family.plan()
         if plan is None or not plan.fits(known, numbers):
             form = family.record(known, tuple(numbers))
             plan = None if form is None else SizedPlan.make(
@@ -235,7 +235,7 @@ class PlanCache:
             if plan is None or not plan.fits(known, numbers):
                 return None
             self.misses += 1
-            family.plan = plan
+            family.plan = weakref.ref(plan)
         varied = plan.form.numbers
         memory = [_number(numbers[i]) for i in sorted(varied)]
         # An entry is for one order of the caller's buffers, and has the caller's notes.

@@ -1,4 +1,4 @@
-"""One plan for eager graphs that differ in sizes only: what varies becomes Variables.
+"""Share one plan among eager graphs that differ only in sizes, by Variables.
 
 A loop over sequences of any length, or over columns, makes graphs that are equal but for some of
 their sizes. The third of them shows which sizes vary, and how they depend on each other.
@@ -22,6 +22,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.execute import Entry, plan_apart, sites_of, without_kernel, written_regions
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.ir import Dim
@@ -33,21 +34,21 @@ __all__ = ["Form", "SizeFamily", "SizedPlan"]
 MOST_APART: Final = 2
 #: How many sizes may vary independently.
 MOST_FREE: Final = 4
-#: What a free size may grow to at least, before there is another plan.
+#: The least upper bound of a free size.
 LEAST_ROOM: Final = 256
 #: The largest number that counts as a size, so that products of two fit 64 bits.
 MOST_SIZE: Final = 1 << 28
-#: How often other forms are tried before each graph has a plan of its own.
+#: How many forms a family tries before each graph gets a plan of its own.
 MOST_TRIES: Final = 4
-#: What sizes cannot be taken out of.
-_WITHOUT: Final = frozenset({Op.CALL, Op.REGION, Op.VAR})
+#: Operations that keep a graph from sharing a plan.
+_REFUSED: Final = frozenset({Op.CALL, Op.REGION, Op.VAR})
 _INDEXED: Final = frozenset({Op.BOUND, Op.GATHER, Op.SCATTER})
 _PAIRED: Final = frozenset({Op.SHRINK, Op.PAD})
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """How a size depends on the free ones: `start` + `factor` times the product of `of` of them."""
+    """A size as a function of the free sizes: start + factor * product of free[i] for i in of."""
 
     start: int
     factor: int = 0
@@ -92,10 +93,10 @@ class Form:
     numbers: frozenset[int]
 
     def within(self, limits: Iterable[tuple[Term, int, int]]) -> Form | None:
-        """This form with free sizes for which terms stay within limits, if there are any.
+        """Narrow the Variables so that terms stay within limits; None if no value remains.
 
-        Each limit is a term, a number, and 1 where that is the most or -1 where it is the least
-        that the term may be. It counts where the term depends on one free size.
+        A limit is a term, a number, and 1 if that is the upper bound of the term, -1 if it is the
+        lower one. Terms of two free sizes are left out.
         """
         bounds = [v.arg for v in self.variables]
         for term, limit, sign in limits:
@@ -113,7 +114,7 @@ class Form:
         return replace(self, variables=tuple(Variable(*bound) for bound in bounds))
 
     def values(self, sizes: Sequence[int]) -> dict[str, int] | None:
-        """What the Variables are for these sizes; None where no values give them."""
+        """Return the values of the Variables for these sizes, or None if the form does not fit."""
         free = [sizes[place] for place in self.places]
         if any(term.value(free) != size for term, size in zip(self.terms, sizes, strict=True)):
             return None
@@ -130,15 +131,15 @@ class SizeFamily:
     Attributes
     ----------
     seen : dict
-        The numbers that stood beside each sizes that no plan fitted.
-    plan : SizedPlan, optional
-        What computes the others.
+        For each tuple of sizes that no plan fitted, the numbers of its graphs.
+    plan : weakref to SizedPlan, optional
+        The plan that computes the others, while an entry of the plan cache keeps it.
     tries : int
         How many forms were made.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
-    plan: SizedPlan | None = None
+    plan: weakref.ref[SizedPlan] | None = None
     tries: int = 0
 
     def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
@@ -183,7 +184,7 @@ def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | N
                 terms[column] = term
         left = rest
     variables = tuple(
-        Variable(f"size_{i}", min(1, *column), max(LEAST_ROOM, 1 << (4 * max(column)).bit_length()))
+        Variable(f"size_{i}", min(1, *column), max(LEAST_ROOM, 1 << (2 * max(column)).bit_length()))
         for i, column in enumerate(free)
     )
     for term in terms.values():
@@ -200,7 +201,7 @@ def _multiples(column: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> in
 
 
 def _factor(column: tuple[int, ...], base: tuple[int, ...]) -> int | None:
-    """The number that makes `column` of `base`, if one does."""
+    """Return k with column == k * base, or None."""
     if not base[0] or column[0] % base[0]:
         return None
     factor = column[0] // base[0]
@@ -222,9 +223,9 @@ def _explained(column: tuple[int, ...], free: Sequence[tuple[int, ...]]) -> Term
     return None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SizedPlan:
-    """A plan that computes graphs of a family, and of which numbers and which memory they are.
+    """A plan that computes the graphs of a family, and which graphs and memory it is for.
 
     Attributes
     ----------
@@ -233,9 +234,9 @@ class SizedPlan:
     plan : ExecutionPlan
         Made with Variables.
     numbers : tuple of UOp
-        Those of the graph that it was made of.
+        The numbers of the graph that it was made from.
     homes : list of UOp
-        What stands in the plan for the BUFFER nodes of a graph, and for the numbers that vary.
+        The plan's own BUFFER nodes for those of a graph, then for the numbers that vary.
     nbytes : int
         The memory of the plan.
     """
@@ -267,10 +268,15 @@ class SizedPlan:
         Returns
         -------
         SizedPlan or None
-            None where it is not certain that one plan computes the graphs of all sizes.
+            None if the verifier cannot prove that one plan computes the graphs of all sizes.
         """
         if any(without_kernel(value, buffers) for value in roots[:n_values]):
             return None
+        middle = (len(roots) - n_values) // 2
+        for storage in roots[n_values + middle :]:
+            here = region_of(storage.arg)
+            if any(b is not storage and here.meets(region_of(b.arg)) for b in buffers):
+                return None  # memory that is written and read needs an order of its own
         varied = [numbers[i].dtype for i in form.numbers]
         if dt.bfloat16 in varied or (
             any(dtype.is_int for dtype in varied)  # it may bound an index
@@ -283,14 +289,13 @@ class SizedPlan:
         limits = [(t, 0, -1) for node, each in terms.items() if node.op is not Op.CONST
                   for t in each]  # fmt: skip
         put = {number: build.reshape(m, ()) for number, m in lifted}
-        for _ in range(2):  # the second time within the axes that parts are of
+        for _ in range(2):  # the second pass keeps every slice inside its axis
             within = form.within(limits)
             made = None if within is None else _generalized(roots, terms, within.variables, put)
             if within is None or made is None:
                 return None
             form = within
             found, memory, limits = made
-        middle = (len(roots) - n_values) // 2
         news, storages = found[n_values : n_values + middle], found[n_values + middle :]
         if any(storage.op is not Op.BUFFER for storage in storages):
             return None
@@ -305,7 +310,7 @@ class SizedPlan:
         return cls(form, plan, tuple(numbers), homes, plan.arena_nbytes)
 
     def fits(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> bool:
-        """Whether it computes the graph of these."""
+        """Return whether it computes a graph with these sizes and numbers."""
         if self.form.values(sizes) is None:
             return False
         pairs = enumerate(zip(self.numbers, numbers, strict=True))
@@ -352,7 +357,7 @@ class SizedPlan:
              for b, (n, dtype) in zip(self.plan.output_buffers, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
-        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes)
+        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, keep=self)
 
 
 def _terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:
@@ -371,8 +376,8 @@ def _generalized(
 ) -> tuple[list[UOp], dict[UOp, UOp], list[tuple[Term, int, int]]] | None:
     """Put Variables in the place of sizes, and other memory in the place of all memory.
 
-    None where it cannot be told that the graph stays one for all sizes. Beside the graph are the
-    new BUFFER nodes by the old ones, and limits for `Form.within`: parts that could leave an axis.
+    Returns the graph, the new BUFFER nodes by the old ones, and limits for `Form.within` of slices
+    that could leave their axis; None if it may not be one graph for all sizes.
     """
     limits: list[tuple[Term, int, int]] = []
     memory: dict[UOp, UOp] = {}
@@ -380,7 +385,7 @@ def _generalized(
     try:
         args = {node: [term.dim(free) for term in each] for node, each in terms.items()}
         for node in toposort(roots):
-            if node.op in _WITHOUT:
+            if node.op in _REFUSED:
                 return None
             src = tuple(done[s] for s in node.src)
             if node.op is Op.SHRINK:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["Written", "expire", "memory_of", "overlaps", "readers_of", "reads"]
 
 
-#: So many are faster looked at one by one.
+#: Up to so many spans are scanned one by one.
 FEW_SPANS: Final = 8
 
 
 class Written:
-    """Memory that is written, as first and last addresses."""
+    """Memory that is written, as half-open ranges of addresses."""
 
     __slots__ = ("_regions", "spans")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from kernelrt.tensor.plan_cache import plans
 from kernelrt.tensor.size_families import LEAST_ROOM, MOST_APART
 
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
 
 torch = Package("torch")
@@ -155,6 +157,13 @@ def test_columns_are_written_one_by_one() -> None:
 
 def test_writing_a_part_that_is_read() -> None:
     """Memory that is written and read at once needs an order of its own."""
+    table, before = krt.ones(40, 8).realize(), plans.misses
+    wanted = np.ones((40, 8))
+    for n, m in [(4, 2), (5, 4), (7, 1), (6, 3), (9, 5), (8, 3), (10, 6)]:
+        table[:n, :m] *= 0.5
+        wanted[:n, :m] *= 0.5
+        assert table.tolist() == wanted.tolist()
+    assert plans.misses - before <= 7  # no plan is made in vain
     for n in [2, 3, 4, 5, 9, 3, 20]:
         want = np.arange(2.0 * n)
         t = krt.tensor(want)
@@ -238,6 +247,21 @@ def test_a_graph_that_fits_no_plan_leaves_the_others_theirs() -> None:
     for n in (10, 11, 12, 13):
         assert work(n, 2.0).item() == pytest.approx(2 * THEIRS[1][:n].sum(), rel=0.1, abs=0.3)
     assert plans.misses == before
+
+
+def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plans, "most_plans", 6)
+    made: list[weakref.ref[Any]] = []
+    for depth in range(2, 14):
+        for n in (5, 6, 7, 8, 9):
+            y = OURS[1][:n]
+            for _ in range(depth):
+                y = y.tanh() + y.sum()
+            y.realize()
+        made += [f.plan for f in plans._size_families.values() if f.plan is not None]
+    gc.collect()
+    assert len({ref() for ref in made} - {None}) <= 4
+    assert OURS[1][:30].tanh().numpy() == pytest.approx(np.tanh(V[:30]), rel=1e-5)
 
 
 def test_what_fits_no_plan_is_not_kept() -> None:
