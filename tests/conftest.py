@@ -217,6 +217,13 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_runtest_setup() -> None:
+    # Plans for many sizes differ from others in last bits, so no test takes those of another one.
+    cache = sys.modules.get("kernelrt.tensor.plan_cache")
+    if cache is not None:
+        cache.plans.forget_sizes()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(
     item: pytest.Item,

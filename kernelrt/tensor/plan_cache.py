@@ -136,6 +136,16 @@ class PlanCache:
         self._size_families.clear()
         self._large.clear()
 
+    def forget_sizes(self) -> None:
+        """Forget the plans that serve many sizes; the next two sizes get plans of their own.
+
+        Sums and products of such a plan may differ from others in the last bits.
+        """
+        self._size_families.clear()
+        for key, entry in list(self._entries.items()):
+            if entry.keep is not None:
+                self._entries.pop(key, None)
+
     def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
         """Give how to compute the graphs, which may bear marks.
 
