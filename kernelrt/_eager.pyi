@@ -71,6 +71,12 @@ class Prepared:
         it is CHANGED if there are others.
         """
 
+def write_unless_born(births: list[int], born: int, target: Buffer, source: Buffer) -> bool:
+    """Copy the bytes of `source` to `target`, unless ``births[0]`` is not `born` any more.
+
+    No Python code runs between the comparison and the copy. Returns whether it was made.
+    """
+
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
     """Hand over what took no plan, as :meth:`Prepared.run` does; gives DONE or CHANGED."""
 

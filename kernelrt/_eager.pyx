@@ -4,7 +4,7 @@
 cimport cython
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport ArrayHandle, Roster
@@ -15,6 +15,7 @@ from kernelrt._memory cimport (
 from kernelrt._node cimport Node
 
 from kernelrt import errors
+from kernelrt._memory import wrote
 
 
 cdef enum Outcome:
@@ -234,6 +235,24 @@ cdef bint unchanged(list resets, dict pending) except -1:
         if (<ArrayHandle?> handle)._uop is not expected or id(handle) not in pending:
             return False
     return True
+
+
+def write_unless_born(list births not None, born, target not None, source not None):
+    cdef list held = []
+    cdef char *place
+    cdef char *data
+    cdef Py_ssize_t nbytes = target.nbytes
+    if source.nbytes != nbytes:
+        raise errors.ShapeError(f"expected {nbytes} bytes to write, not {source.nbytes}")
+    try:
+        place, data = take(target, held), take(source, held)
+        if births[0] != born:
+            return False
+        memmove(place, data, <size_t> nbytes)
+        wrote()
+        return True
+    finally:
+        let_go(held)
 
 
 cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -1:

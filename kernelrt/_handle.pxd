@@ -77,7 +77,7 @@ cdef tuple check_registers(registers)
 # Grows whenever Python objects change that a plan may depend on.
 cdef unsigned long long world
 
-# Whether the data of a handle are up to date, as those of all but views are.
+# Returns whether the data of a handle are up to date; only those of views can be stale.
 cdef bint is_current(ArrayHandle handle) noexcept
 
 # What becomes of a gradient that flows into the handle: there is nothing behind it, or what is

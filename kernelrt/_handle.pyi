@@ -95,7 +95,7 @@ class Link:
     path : tuple
         (path of the source or None, kind, arguments): the operations from the root to the handle.
     plain : bool
-        Whether the view was made under no_grad, so that its node has no history.
+        True if the view was made under no_grad, so that its node has no history.
     below : UOp
         The value of the root that `node` is made of.
     node : UOp

@@ -183,7 +183,7 @@ class ConversionMethods(_Below):
     def __dlpack__(self, **options: Any) -> Any:
         """The data, shared with the importer.
 
-        Of a view whose elements do not follow each other in memory, as of ``x.T``, it is a copy.
+        It copies a view whose elements do not follow each other in memory, such as ``x.T``.
         """
         from kernelrt.device import dlpack
 

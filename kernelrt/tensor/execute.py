@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["LARGE_BYTES", "Entry", "make_entry", "new_memory", "plan_apart", "prepare",
+__all__ = ["LARGE_BYTES", "Entry", "filled", "make_entry", "new_memory", "plan_apart", "prepare",
            "prepare_apart", "result_sites", "sites_of", "without_kernel",
            "written_regions"]  # fmt: skip
 
@@ -38,7 +38,7 @@ __all__ = ["LARGE_BYTES", "Entry", "make_entry", "new_memory", "plan_apart", "pr
 BIND_FROM_BYTES: Final = 2048
 
 
-#: What counts as large in the memory of plans.
+#: Memory of at least this size is accounted for.
 LARGE_BYTES: Final = 1 << 20
 
 
@@ -181,8 +181,8 @@ class Entry:
         How often that was.
     lines : tuple of Origin
         What an index that is out of range is told by; empty where none is checked.
-    keep : object
-        What lives as long as the entry.
+    sized : object
+        The SizedPlan that the entry belongs to, if its plan serves many sizes.
     numbers : list of UOp
         BUFFER nodes of numbers, passed after the buffers of a run.
     """
@@ -195,7 +195,7 @@ class Entry:
     uses: Uses = field(default_factory=lambda: Uses(0))
     given: Mapping[int, int] = field(default_factory=dict)
     lines: tuple[Origin | None, ...] = ()
-    keep: object = None
+    sized: object = None
     numbers: list[UOp] = field(default_factory=list)
 
     @property
@@ -231,6 +231,14 @@ class Entry:
 def new_memory(size: int, dtype: dt.DType) -> Memory:
     """Uninitialised memory for `size` elements."""
     return new_result(registry.allocator("CPU"), size * dtype.itemsize)
+
+
+def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
+    """Make a buffer of one number."""
+    data = Buffer.over(new_memory(size, dtype), size, dtype)
+    if size:
+        data.content()[...] = np.array(number).astype(dt.to_numpy(dtype))
+    return data
 
 
 def _filled(

@@ -11,11 +11,10 @@ from kernelrt import dtype as dt
 from kernelrt._late import load
 from kernelrt._recent import touch
 from kernelrt._survey import survey, survey_open
-from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build
-from kernelrt.tensor.execute import LARGE_BYTES, make_entry, new_memory
+from kernelrt.tensor.execute import LARGE_BYTES, filled, make_entry
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
@@ -40,11 +39,11 @@ class _Family:
     Attributes
     ----------
     numbers : list of UOp
-        Those of the first.
+        The numbers of the first graph.
     varied : set of int
-        Which of them were others in a later one.
+        The positions of numbers that differ in a later graph.
     count : int
-        How many there were.
+        The number of graphs.
     """
 
     numbers: list[UOp]
@@ -65,16 +64,16 @@ class _Family:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Found:
-    """What computes some graphs.
+    """An entry for some graphs, and the buffers to run it with.
 
     Attributes
     ----------
     entry : Entry
-        How.
+        Computes the graphs.
     buffers : list of UOp
         The BUFFER nodes that it is run with: those that the graphs read, and numbers.
     key : Hashable
-        What a plan for these graphs alone is kept by.
+        The key of a plan for these graphs alone.
     read : list of UOp
         The BUFFER nodes that the graphs read.
     """
@@ -143,7 +142,7 @@ class PlanCache:
         """
         self._size_families.clear()
         for key, entry in list(self._entries.items()):
-            if entry.keep is not None:
+            if entry.sized is not None:
                 self._entries.pop(key, None)
 
     def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
@@ -203,7 +202,7 @@ class PlanCache:
         Parameters
         ----------
         key : Hashable
-            What it is kept by.
+            The key to keep the entry by.
         values, commits : sequence
             The graphs, which may bear marks.
         read : sequence of UOp
@@ -312,8 +311,10 @@ class PlanCache:
         self._large.pop(id(plan), None)
         self._large[id(plan)] = _Memory(weakref.ref(plan), entry.nbytes, entry.given)
         own, seen, total = entry.nbytes, {*entry.given}, sum(entry.given.values())
-        for key, memory in list(self._large.items())[-2::-1]:
+        for key, memory in reversed(list(self._large.items())):
             other = memory.plan()
+            if other is plan:
+                continue
             if other is None:
                 self._large.pop(key, None)
                 continue
@@ -344,10 +345,7 @@ def _note_lines(entry: Entry, roots: Sequence[UOp]) -> None:
 
 def _number(node: UOp) -> UOp:
     """Memory that holds the number of a CONST node."""
-    made = new_memory(1, node.dtype)
-    data = Buffer.over(made, 1, node.dtype)
-    data.content()[...] = node.arg
-    return build.memory(data)
+    return build.memory(filled(node.arg, 1, node.dtype))
 
 
 #: The plans of eager code.

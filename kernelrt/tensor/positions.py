@@ -1,4 +1,4 @@
-"""Where indices point: numbers, slices and nodes, checked against the sizes of axes; parts."""
+"""Check indices against the sizes of axes, and find the memory of slices."""
 
 from __future__ import annotations
 
@@ -184,10 +184,9 @@ def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
 def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
     """The part of `node` between `bounds`, half-open, of each axis.
 
-    Where that is one run of a buffer's elements it is the buffer's view: a loop over the rows or
-    batches of a tensor then makes graphs of one structure, and one plan serves all of them. What
-    comes from a jitted function stays marked so. While a function is traced parts stay parts of the
-    state that they are taken from.
+    A part that is one run of a buffer's elements becomes a view of the buffer, so that a loop over
+    rows or batches makes graphs of one structure, which share a plan. The result of a jitted
+    function keeps its mark. While a function is traced, parts stay parts of their state.
     """
     part = build.shrink(node, bounds)
     if part is node or state.local.trace is not None:

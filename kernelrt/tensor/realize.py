@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final, cast
 
-import numpy as np
-
 from kernelrt import dtype as dt
-from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result
+from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result, write_unless_born
 from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._modes import began_write, computed
 from kernelrt._survey import shared, survey
@@ -46,7 +44,7 @@ MOST_TENSORS: Final = 64
 MOST_NODES: Final = 256
 #: A value is stored if it is no larger than this and what the run reads together.
 STORED_BYTES: Final = 1 << 20
-#: Of more pending assignments it is not asked which have to come first.
+#: A value is copied to memory at once only beside at most so many pending assignments.
 MOST_PENDING: Final = 8
 _WITHOUT_WORK: Final = (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH}
 BUSY = (
@@ -109,33 +107,42 @@ def _not_chosen(chosen: Callable[[TensorBase], bool]) -> set[int]:
 
 
 def copied(target: TensorBase, value: TensorBase) -> bool:
-    """Copy `value` to the memory of `target`, where no graph has to be computed for that.
+    """Copy `value` to the memory of `target`, if no graph has to be computed before.
 
     The caller holds the lock. Both have the same shape and type.
+
+    Returns
+    -------
+    bool
+        False, and nothing done, if the value has to be assigned by a plan.
     """
-    node, buffer = value._uop, target._buffer
-    pending = list(state.pending.values())
-    if len(pending) > MOST_PENDING or state.computing or state.changing is not None:
+    _ = value.uop  # carries out assignments to the value that are pending
+    births = state.births[0]
+    buffer, node = target._buffer, value._uop
+    if buffer is None or buffer.readonly or value._link is not None:
         return False
-    number = None
-    if value._address is None:
+    if value._address is not None:
+        source = value._buffer
+    else:
         number = None if node is None else build.const_value(node)
         if number is None or target.dtype is dt.bfloat16:
             return False
-    if value._link is not None or buffer is None or buffer.readonly:
+        source = execute.filled(number, buffer.size, buffer.dtype)
+    pending = list(state.pending.values())
+    if source is None or len(pending) > MOST_PENDING or state.computing or (
+        state.changing is not None
+    ):  # fmt: skip
         return False
     written = Written([buffer])
-    for tensor in pending:  # their values are those of before
+    for tensor in pending:  # what is assigned to others has the value of before
         if overlaps(tensor._memory, written) or reads(tensor._entered(), written):
             return False
     began_write()
     lazy = _lazy()
     if readers_of(lazy, written):
         return False
-    if number is None:
-        buffer.copyin(value._buffer)
-    else:
-        buffer.copyin(np.full(buffer.size, number, dt.to_numpy(buffer.dtype)))
+    if not write_unless_born(state.births, births, buffer, source):
+        return False
     expire(written, lazy)
     state.steady[0] = None
     return True
@@ -171,7 +178,7 @@ class _Steady(set["UOp"]):
 
 
 def _pending_now() -> tuple[_Steady, Written]:
-    """What is known of the assignments that are pending, and the memory that they change."""
+    """Return the steady nodes of the pending assignments, and the memory that these change."""
     while True:
         known = cast("_Steady | None", state.steady[0])
         if known is None:

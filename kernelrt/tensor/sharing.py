@@ -41,8 +41,8 @@ __all__ = [
 
 _T = TypeVar("_T", bound="TensorBase")
 
-#: Whether this process has shared any memory with code outside, as the only element. Where it has
-#: not, as most programs, nothing is looked at.
+#: The only element is True once this process has shared memory with other code. Before, no tensor
+#: is checked.
 shared: list[bool] = [False]
 
 

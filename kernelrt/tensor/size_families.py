@@ -78,13 +78,13 @@ class Form:
     Attributes
     ----------
     places : tuple of int
-        Where the free sizes stand among all.
+        The positions of the free sizes among all sizes.
     terms : tuple of Term
         All sizes.
     variables : tuple of UOp
-        What stands for the free ones.
+        The Variables of the free sizes.
     numbers : frozenset of int
-        Which of the numbers vary.
+        The positions of the numbers that vary.
     """
 
     places: tuple[int, ...]
@@ -144,19 +144,20 @@ class SizeFamily:
 
     def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
         """Record a graph; return a new form that fits all, once there are enough of them."""
-        if self.tries == MOST_TRIES:
+        if self.tries >= MOST_TRIES:
             return None
         met = self.seen.setdefault(sizes, [])
         if len(met) < MOST_TRIES:
             met.append(numbers)
-        if len(self.seen) <= MOST_APART:
+        seen = list(self.seen.items())  # interrupting code may record others
+        if len(seen) <= MOST_APART:
             return None
         self.tries += 1
-        known = [numbers for met in self.seen.values() for numbers in met]
+        known = [numbers for _, met in seen for numbers in met]
         varied = frozenset(i for i, column in enumerate(zip(*known, strict=True))
                            if any(n is not column[0] for n in column))  # fmt: skip
-        form = fitted(list(self.seen), varied)
-        if self.tries == MOST_TRIES:
+        form = fitted([sizes for sizes, _ in seen], varied)
+        if self.tries >= MOST_TRIES:
             self.seen.clear()
         return form
 
@@ -357,7 +358,7 @@ class SizedPlan:
              for b, (n, dtype) in zip(self.plan.output_buffers, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
-        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, keep=self)
+        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, sized=self)
 
 
 def _terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:

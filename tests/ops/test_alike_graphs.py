@@ -409,6 +409,24 @@ def test_a_value_that_is_there_is_copied_and_old_values_stay() -> None:
     assert narrow.float().tolist() == [[1.5, 1.5], [2, 3]]
 
 
+@pytest.mark.parametrize("source", ["itself", "detached", "part", "data", "another"])
+def test_a_row_takes_a_value_that_is_assigned_but_not_read(source: str) -> None:
+    """Its memory holds the value of before until something reads it."""
+    w, table = krt.zeros(2, 3).realize(), krt.zeros(2, 2, 3).realize()
+    parameter = krt.nn.Parameter(krt.zeros(2, 3))
+    value = {
+        "itself": w, "detached": w.detach(), "part": w[:2], "data": parameter.data, "another": w,
+    }[source]  # fmt: skip
+    with krt.no_grad():
+        (parameter if source == "data" else w).add_(1)
+        table[0] = value
+        if source == "another":
+            w.add_(1)
+            table[1, 0] = w[1]
+    assert table[0].tolist() == [[1] * 3] * 2
+    assert table[1, 0].tolist() == [2 if source == "another" else 0] * 3
+
+
 def test_a_history_that_reads_a_row_ends_where_the_row_is_written() -> None:
     w = krt.tensor(data(3), requires_grad=True)
     rows = krt.tensor(data(4, 3))

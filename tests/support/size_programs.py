@@ -12,6 +12,8 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from support import view_programs
+from support.view_programs import Refused
 
 import kernelrt as krt
 
@@ -32,26 +34,16 @@ SIZES = [
     [3, 4, 5, 6, 7, 8], [2, 5, 9, 4, 7, 33], [4, 3, 4, 2, 4, 1, 6], [1, 2, 3, 4, 5], [8, 16, 24, 9],
     [5, 5, 6, 6, 7, 7], [3, 6, 12, 24, 30], [10, 9, 8, 7, 6, 1], [2, 3, 39, 40, 4],
 ]  # fmt: skip
-TARGET = re.compile(r"^ *(\w+) = ")
 
 
-class Refused(Exception):  # noqa: N818 - not an error of the program
-    """torch does not run the program."""
+class Draw(view_programs.Draw):
+    """A program that grows line by line; sizes are text."""
 
-
-class Draw:
-    """A program that grows line by line."""
+    shapes: dict[str, Any]
 
     def __init__(self, rng: np.random.Generator) -> None:
-        self.rng = rng
+        super().__init__(rng)
         self.shapes = dict(START)
-        self.lines: list[str] = []
-
-    def below(self, n: int) -> int:
-        return int(self.rng.integers(n))
-
-    def one(self, options: Any) -> Any:
-        return options[self.below(len(options))]
 
     def make(self, shape: Shape, text: str) -> None:
         name = f"t{len(self.lines)}"
