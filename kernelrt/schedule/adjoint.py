@@ -94,7 +94,7 @@ def window_of_padded(u: UOp) -> UOp | None:
         return None
     base = y.src[0]
     dims = base.shape[: len(base.shape) - taps]
-    if not is_static(dims) or not is_static(shape):
+    if not is_static([size for axis, *_ in windows for size in (dims[axis], shape[axis])]):
         return None
     value = UOp(Op.RESHAPE, u.dtype, (base,), dims)
     plain = []

@@ -84,6 +84,23 @@ def test_transposed_of_open_batches():
         np.testing.assert_allclose(step(x).numpy(), wanted, rtol=1e-12, atol=1e-12)
 
 
+def test_gradients_of_open_batches_store_no_windows():
+    w = krt.tensor(np.random.default_rng(5).standard_normal((6, 4, 3, 3)))
+
+    def pulled(x):
+        x = x.detach().requires_grad_()
+        x.conv2d(w, padding=1).square().sum().backward()
+        return x.grad
+
+    step = krt.jit(pulled, dynamic={"x": {0: krt.Variable("n", 1, 8)}})
+    apart = krt.jit(pulled, dynamic=False)
+    for batch in (1, 5, 8):
+        x = np.random.default_rng(batch).standard_normal((batch, 4, 9, 7))
+        np.testing.assert_allclose(step(x).numpy(), apart(x).numpy(), rtol=1e-11, atol=1e-11)
+    [plan], largest = step.plans, apart.plans[-1]
+    assert max(b.nbytes for b in plan.buffers) <= 2 * max(b.nbytes for b in largest.buffers)
+
+
 #: Taps, strides, sizes, dilation and groups with too many remainders for a kernel each.
 MANY = (
     ((5, 5), (5, 5), (11, 10), (1, 1), 1), ((10, 5), (5, 5), (23, 17), (1, 1), 2),
