@@ -35,6 +35,7 @@ from kernelrt.schedule.regions import RegionDraft, run_of
 from kernelrt.schedule.relaid import relay_matrices
 from kernelrt.schedule.simplify import simplify_graph
 from kernelrt.schedule.split import split_reductions
+from kernelrt.schedule.turned import turn_operands
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
 from kernelrt.schedule.verify import verify_schedule
 
@@ -94,7 +95,7 @@ def schedule(
     values = fold_online(concatenate_products(values, target), target)
     values = split_reductions(values, target)
     values = store_margins(block_contractions(values, target), target)
-    values = free_contractions(values)
+    values = turn_operands(free_contractions(values))
     verify_tensor(values)
     return _Scheduling(
         values[: len(outputs)],

@@ -205,6 +205,17 @@ def test_lengths_known_at_run_time(rng, most):
             np.testing.assert_allclose(found, attention(*wide(given)).numpy(), atol=3e-6)
 
 
+@pytest.mark.parametrize("queries", [2, 40])
+def test_keys_are_turned_for_many_queries(rng, queries):
+    n = Variable("n", 1, 50)
+    scores = krt.jit(lambda q, k: q @ k.transpose(-1, -2), dynamic={"k": {1: n}})
+    for length in (1, 7, 50):
+        q, k = rng.normal(size=(3, queries, 16)), rng.normal(size=(3, length, 16))
+        np.testing.assert_allclose(scores(q, k).numpy(), q @ k.swapaxes(1, 2), rtol=1e-12)
+    copies = len(scores.plans[0].prepared_ops) - 1
+    assert copies == (queries > 2)
+
+
 def test_bits_do_not_depend_on_threads(rng):
     given = [krt.tensor(x) for x in inputs(rng, LONG)]
     results = []
