@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from kernelrt._late import load
+from kernelrt._recent import touch
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.size import Size, plain
@@ -11,15 +15,16 @@ from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec, Static
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Mapping, Sequence
 
     from kernelrt._replay import Replay
     from kernelrt._specs import Structure
     from kernelrt.jit.binding import Way
-    from kernelrt.jit.tracing import Traced
+    from kernelrt.jit.tracing import Call, Traced
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor.size_families import Form
 
-__all__ = ["Dynamic", "SizedReplays", "check_dynamic", "generalize"]
+__all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_axes", "generalize"]
 
 #: Argument name -> axis -> the Variable that stands for its size.
 Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
@@ -27,27 +32,45 @@ Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
 MOST_SIZES: Final = 1024
 """How many combinations of sizes a plan remembers before it starts anew."""
 _FORM: Final = '{"x": {0: Variable("batch", 1, 256)}}'
+#: The least size of a dynamic axis. An axis of size 1 is broadcast and squeezed, so it is static.
+LEAST_SIZE: Final = 2
+#: How many combinations of sizes are remembered for a kind of call.
+MOST_SEEN: Final = 16
+#: How many kinds of calls are remembered.
+MOST_KINDS: Final = 64
+#: The upper bound of the smallest sizes, and the ratio of the upper bounds of larger ones. Kernels
+#: are tuned for the upper bound: three rows by 784 x 256 take 9 us with a plan of their own, 16 us
+#: with one for up to 16 rows, and 78 us with one for up to 256 (Zen 5).
+LEAST_BOUND: Final = 16
+GROWTH: Final = 4
+#: Limits of these bounds, tried in this order until the function can be traced: none, the least
+#: size that was seen, and the largest one, too.
+WIDE, FROM_LEAST, AS_SEEN, NONE = range(4)
+#: How many forms are kept for a kind of call; the oldest goes first.
+MOST_FORMS: Final = 64
 
 
-def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]]:
-    """Give `dynamic` as plain dicts.
+def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]] | Literal[False] | None:
+    """Give `dynamic` as plain dicts; None and False as they are.
 
     Raises
     ------
     DTypeError
-        It is not of the form ``{"x": {0: Variable("batch", 1, 256)}}``.
+        It is neither False nor of the form ``{"x": {0: Variable("batch", 1, 256)}}``.
     VariableError
         Two different Variables have one name.
     """
-    if dynamic is None:
-        return {}
+    if dynamic is None or dynamic is False:
+        return dynamic
     given: Any = dynamic
     try:
         out = {
             name: {axis: plain(v) for axis, v in axes.items()} for name, axes in given.items()
         }
     except AttributeError:
-        raise DTypeError(f"dynamic: expected a mapping such as {_FORM}, not {dynamic!r}") from None
+        raise DTypeError(
+            f"dynamic: expected False or a mapping such as {_FORM}, not {dynamic!r}"
+        ) from None
     named: dict[str, UOp] = {}
     for name, axes in out.items():
         for axis, variable in axes.items():
@@ -181,6 +204,142 @@ class SizedReplays:
         for spec, given in zip(self._specs, actual, strict=True):
             if isinstance(spec, Array) and isinstance(given, Array):
                 for dim, size in zip(spec.shape, given.shape, strict=True):
-                    if isinstance(dim, UOp) and isinstance(size, int):
+                    if isinstance(dim, UOp) and dim.op is Op.VAR and isinstance(size, int):
                         values[dim.arg[0]] = size
         return values
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Kind:
+    """Calls that differ in the sizes of arrays alone.
+
+    Attributes
+    ----------
+    seen : OrderedDict
+        The sizes of all axes of calls that got plans of their own.
+    forms : list of Form
+        How sizes depend on each other in calls that share a plan.
+    limits : int
+        The first limits that no trace failed with.
+    """
+
+    seen: OrderedDict[tuple[int, ...], None] = field(default_factory=OrderedDict)
+    forms: list[Form] = field(default_factory=list)
+    limits: int = WIDE
+
+
+class SizeHistory:
+    """Which sizes the arguments of a jitted function had, and which axes are dynamic therefore.
+
+    The first two combinations of sizes get plans of their own. The third shows which sizes change,
+    and how they depend on each other: those become Variables.
+    """
+
+    def __init__(self) -> None:
+        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+
+    def clear(self) -> None:
+        """Forget all sizes."""
+        self._kinds.clear()
+
+    def known(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
+        """Give the arguments with Variables for sizes, if these sizes fit earlier ones."""
+        kind = self._kinds.get(_key(call, actual))
+        if kind is None:
+            return None
+        sizes = _sizes(actual)
+        fitting = (form for form in reversed(kind.forms) if form.values(sizes) is not None)
+        form = next(fitting, None)
+        return None if form is None else _generalized(actual, form)
+
+    def found(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
+        """Record a call without a plan; give its arguments with Variables if sizes changed twice.
+
+        A trace of these may fail; then the caller reports it to :meth:`fail`.
+        """
+        sizes = _sizes(actual)
+        if not sizes:
+            return None
+        key = _key(call, actual)
+        kind = self._kinds.get(key) or _Kind()
+        touch(self._kinds, key, kind, MOST_KINDS)
+        touch(kind.seen, sizes, None, MOST_SEEN)
+        form = None if kind.limits == NONE else _form(list(kind.seen), sizes, kind.limits)
+        if form is None or form.values(sizes) is None:
+            return None
+        kind.forms = [*kind.forms, form][-MOST_FORMS:]
+        return _generalized(actual, form)
+
+    def fail(self, call: Call, actual: tuple[Spec, ...]) -> None:
+        """Record that the trace with Variables failed; drop the form."""
+        kind = self._kinds.get(_key(call, actual))
+        if kind is not None:
+            sizes = _sizes(actual)
+            kind.forms = [form for form in kind.forms if form.values(sizes) is None]
+            kind.limits += 1
+
+
+def dynamic_axes(names: Sequence[str], specs: Sequence[Spec]) -> str:
+    """Say which axes of arguments became dynamic, and the bounds of their sizes."""
+    shapes = [(name, spec.shape) for name, spec in zip(names, specs, strict=True)
+              if isinstance(spec, Array)]  # fmt: skip
+    axes = [f"axis {axis} of {name}" for name, shape in shapes
+            for axis, dim in enumerate(shape) if isinstance(dim, UOp)]  # fmt: skip
+    found = {dim for _, shape in shapes for dim in shape if isinstance(dim, UOp)}
+    free = sorted(dim.arg for dim in found if dim.op is Op.VAR)
+    bounds = ", ".join(f"{name} from {least} to {most}" for name, least, most in free)
+    return f"dynamic by its third size: {', '.join(axes)} ({bounds})"
+
+
+def _key(call: Call, actual: Sequence[Spec]) -> Hashable:
+    """What calls have in common that differ in sizes alone."""
+    return call, tuple(
+        (spec.dtype, len(spec.shape)) if isinstance(spec, Array) else spec for spec in actual
+    )
+
+
+def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
+    shapes = [spec.shape for spec in actual if isinstance(spec, Array)]
+    return tuple(cast("int", size) for shape in shapes for size in shape)
+
+
+def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
+    """The form of these sizes; those in which an axis that varies is tiny are left out."""
+    load("kernelrt.tensor.size_families")
+    from kernelrt.tensor.size_families import MOST_APART, Term, fitted
+
+    while True:
+        if len(seen) <= MOST_APART:
+            return None
+        varying = [len(set(column)) > 1 for column in zip(*seen, strict=True)]
+        fits = [
+            sizes for sizes in seen
+            if all(n >= LEAST_SIZE for n, varies in zip(sizes, varying, strict=True) if varies)
+        ]  # fmt: skip
+        if len(fits) == len(seen):
+            break
+        seen = fits
+    form = fitted(seen, frozenset()) if any(varying) else None
+    if form is None:
+        return None
+    bounds = [(term, LEAST_SIZE, -1) for term in form.terms if term.of]
+    for i, place in enumerate(form.places):
+        met, most = [sizes[place] for sizes in seen], LEAST_BOUND
+        while most < now[place]:
+            most *= GROWTH
+        free = Term(0, 1, (i,))
+        bounds += [(free, most, 1), (free, most // GROWTH + 1 if most > LEAST_BOUND else 0, -1)]
+        bounds += [(free, min(met), -1)] if limits >= FROM_LEAST else []
+        bounds += [(free, max(met), 1)] if limits >= AS_SEEN else []
+    return form.within(bounds)
+
+
+def _generalized(actual: Sequence[Spec], form: Form) -> tuple[Spec, ...]:
+    """The arguments with Variables for the sizes that vary."""
+    dims = iter([term.dim(form.variables) for term in form.terms])
+    return tuple(
+        Array(spec.dtype, tuple([next(dims) for _ in spec.shape]))
+        if isinstance(spec, Array)
+        else spec
+        for spec in actual
+    )

@@ -40,7 +40,7 @@ class Epochs(JitCore, Generic[R]):
 
     @abstractmethod
     def _variant_for(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True
     ) -> tuple[Variant, list[Any], Replay]: ...
 
     @abstractmethod

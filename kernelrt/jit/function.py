@@ -7,13 +7,20 @@ import itertools
 import sys
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from kernelrt._replay import MISMATCH, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
-from kernelrt.jit.dynamic import Dynamic, SizedReplays, check_dynamic, generalize
+from kernelrt.jit.dynamic import (
+    Dynamic,
+    SizedReplays,
+    SizeHistory,
+    check_dynamic,
+    dynamic_axes,
+    generalize,
+)
 from kernelrt.jit.epochs import Epochs
 from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
@@ -52,7 +59,7 @@ class JitFunction(Epochs[R]):
         self,
         fn: Callable[..., R],
         *,
-        dynamic: Dynamic | None = None,
+        dynamic: Dynamic | Literal[False] | None = None,
         threads: int | None = None,
         keep_grads: bool = False,
         freeze: bool = False,
@@ -63,6 +70,7 @@ class JitFunction(Epochs[R]):
         self._fn = fn
         self._parameters = Parameters(fn)
         self._dynamic = check_dynamic(dynamic)
+        self._sizes = SizeHistory() if self._dynamic is None else None
         self._threads = threads
         self._keep_grads = keep_grads
         self._freeze = flag(freeze, "freeze")
@@ -99,7 +107,7 @@ class JitFunction(Epochs[R]):
         results nor gradients: a ``grad`` that is None stays None.
         """
         forbid(f"{self._name}.plan()")
-        return self._attempt(args, kwargs, Replay.load)[0].plan
+        return self._attempt(args, kwargs, Replay.load, sized=False)[0].plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
@@ -108,11 +116,12 @@ class JitFunction(Epochs[R]):
         return variant.plan.profiles_of(samples)
 
     def _attempt(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], what: Callable[..., Any]
-    ) -> tuple[Variant, Any]:
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], what: Callable[..., Any],
+        *, sized: bool = True,
+    ) -> tuple[Variant, Any]:  # fmt: skip
         """Do something with the replay for these arguments, made if need be; what it comes to."""
         for _ in range(MOST_ATTEMPTS):
-            variant, leaves, replay = self._variant_for(args, kwargs)
+            variant, leaves, replay = self._variant_for(args, kwargs, sized=sized)
             result = what(replay, *leaves)
             if result is not MISMATCH:
                 return variant, result
@@ -183,6 +192,8 @@ class JitFunction(Epochs[R]):
             self._clear_replays()
             self._variants = {}
             self._traced = 0
+            if self._sizes is not None:
+                self._sizes.clear()
 
     # ---- finding or making a plan
 
@@ -194,9 +205,12 @@ class JitFunction(Epochs[R]):
         return sorted(every, key=lambda variant: variant.serial)
 
     def _variant_for(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True
     ) -> tuple[Variant, list[Any], Replay]:
-        """Give the plan for these arguments, made if need be, their leaves, and what runs it."""
+        """Give the plan for these arguments, made if need be, their leaves, and what runs it.
+
+        With `sized`, it may be one for many sizes.
+        """
         if kwargs:
             args, kwargs = self._parameters.positional(self._name, args, kwargs)
         names = [*self._parameters.names(len(args)), *kwargs]
@@ -211,8 +225,12 @@ class JitFunction(Epochs[R]):
             missing = self._parameters.optional - {*names}
             specs = generalize(self._dynamic, call.leaves, actual, missing)
         variant = self._known(call, specs, leaves)
+        sizes = self._sizes if sized else None
+        if variant is None and sizes is not None and (some := sizes.known(call, actual)):
+            specs, variant = some, self._known(call, some, leaves)
         # No lock is held while the function runs: it may wait for a thread that calls another.
-        made = self._make(call, specs, leaves) if variant is None else None
+        made = self._made(call, actual, specs, leaves, sizes) if variant is None else None
+        specs = specs if made is None else made.specs
         with state.lock:
             variant = variant or self._known(call, specs, leaves) or made
             assert variant is not None
@@ -251,7 +269,28 @@ class JitFunction(Epochs[R]):
             known = self._variants.get((call, specs), ())
             return next((v for v in known if v.takes(leaves) and v.fits()), None)
 
-    def _make(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Variant:
+    def _made(
+        self, call: Call, actual: tuple[Spec, ...], specs: tuple[Spec, ...], leaves: Sequence[Any],
+        sizes: SizeHistory | None,
+    ) -> Variant:  # fmt: skip
+        """Make a plan for these arguments: one for many sizes, where `sizes` says so."""
+        why = None
+        if sizes is not None and specs == actual:
+            specs = sizes.found(call, actual) or actual
+        while sizes is not None and specs != actual:
+            try:
+                return self._make(call, specs, leaves, why=dynamic_axes(call.leaves, specs))
+            except Warning:
+                raise
+            except Exception as error:  # noqa: BLE001 - the trace with numbers raises its own
+                why = f"{reason(self._order, call, actual, leaves)}; not dynamic: {error}"
+                sizes.fail(call, actual)
+                specs = sizes.found(call, actual) or actual
+        return self._make(call, specs, leaves, why=why)
+
+    def _make(
+        self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any], why: str | None = None
+    ) -> Variant:
         traced = trace(
             self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
@@ -269,7 +308,8 @@ class JitFunction(Epochs[R]):
         replays = SizedReplays(plan, traced, specs, structure, way)
         comparable = not call.keywords and (call.direct or structure is not None)
         taken_in_c = comparable and traced.asked_in_c
-        why = reason(self._order, call, specs, leaves)
+        if why is None:
+            why = reason(self._order, call, specs, leaves)
         return Variant(
             next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
         )
@@ -307,7 +347,7 @@ class JitFunction(Epochs[R]):
                 "so the results are float64 and take about twice the time; pass "
                 f"{name}.astype(numpy.float32), or make the state float64",
                 KernelrtWarning,
-                stacklevel=6,
+                stacklevel=7,
             )
 
     def _drop(self, variant: Variant) -> None:
@@ -418,7 +458,7 @@ def _jitted_method(instance: object, name: str) -> object:
 def jit(
     fn: Callable[..., R],
     *,
-    dynamic: Dynamic | None = None,
+    dynamic: Dynamic | Literal[False] | None = None,
     threads: int | None = None,
     keep_grads: bool = False,
     freeze: bool = False,
@@ -427,7 +467,7 @@ def jit(
 def jit(
     fn: None = None,
     *,
-    dynamic: Dynamic | None = None,
+    dynamic: Dynamic | Literal[False] | None = None,
     threads: int | None = None,
     keep_grads: bool = False,
     freeze: bool = False,
@@ -435,7 +475,7 @@ def jit(
 def jit(
     fn: Callable[..., R] | None = None,
     *,
-    dynamic: Dynamic | None = None,
+    dynamic: Dynamic | Literal[False] | None = None,
     threads: int | None = None,
     keep_grads: bool = False,
     freeze: bool = False,
@@ -452,9 +492,11 @@ def jit(
     fn : callable
         Takes arrays, tensors, floats and static values, also in lists, tuples and dicts, and
         returns tensors, also in lists, tuples and dicts. May be a method.
-    dynamic : mapping of str to mapping of int to Variable, optional
+    dynamic : mapping of str to mapping of int to Variable, or False, optional
         Axes of arguments whose size may change without another plan, as in
-        ``{"x": {0: Variable("batch", 1, 256)}}``.
+        ``{"x": {0: Variable("batch", 1, 256)}}``. By default an axis becomes dynamic with its third
+        size, if the function can be traced for all sizes at once; `explain` says so. With False,
+        each size has a plan of its own.
     threads : int, optional
         The most threads that the plans may use.
     keep_grads : bool

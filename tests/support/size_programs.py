@@ -1,12 +1,14 @@
-"""Random eager programs whose sizes, rows and branches change from pass to pass, beside torch.
+"""Random programs whose sizes, rows and branches change from pass to pass, beside torch.
 
-A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false}``. A line is text in
-which `L` is the library, `n` the size of the pass and `i` a number below it; other names are
-tensors. Each pass begins with new data, and all its tensors are compared.
+A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false, "jit": false}``. A
+line is text in which `L` is the library, `n` the size of the pass and `i` a number below it; other
+names are tensors. Each pass begins with new data, and all its tensors are compared. With "jit", a
+pass is a call of one jitted function, and `i` is the same number in all of them.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -30,6 +32,7 @@ START: dict[str, Shape] = {
     "a": ("n", "3"), "b": ("n",), "c": ("3", "n"), "d": ("n", "n"), "w": ("3", "4"),
     "p": ("40", "3"), "q": ("40",),
 }  # fmt: skip
+LEAVES = ("a", "b", "c", "w")
 SIZES = [
     [3, 4, 5, 6, 7, 8], [2, 5, 9, 4, 7, 33], [4, 3, 4, 2, 4, 1, 6], [1, 2, 3, 4, 5], [8, 16, 24, 9],
     [5, 5, 6, 6, 7, 7], [3, 6, 12, 24, 30], [10, 9, 8, 7, 6, 1], [2, 3, 39, 40, 4],
@@ -141,8 +144,10 @@ def generate(rng: np.random.Generator) -> Case:
     draw = Draw(rng)
     for _ in range(int(rng.integers(2, 8))):
         draw.line()
-    grad = bool(rng.random() < 0.3) and not any("for j" in line for line in draw.lines)
-    return {"lines": draw.lines, "sizes": draw.one(SIZES), "grad": grad}
+    loops = any("for j" in line for line in draw.lines)
+    grad = bool(rng.random() < 0.3) and not loops
+    jit = bool(rng.random() < 0.3) and not any("float(" in line for line in draw.lines)
+    return {"lines": draw.lines, "sizes": draw.one(SIZES), "grad": grad, "jit": jit}
 
 
 def check(case: Case) -> None:
@@ -157,16 +162,18 @@ def check(case: Case) -> None:
     """
     import torch
 
+    jitted = krt.jit(functools.partial(_computed, krt, case)) if case["jit"] else None
     for turn, n in enumerate(case["sizes"]):
         rng = np.random.default_rng(turn)
         data = {name: rng.normal(size=[{"n": n}.get(d) or int(d) for d in shape])
                 for name, shape in START.items()}  # fmt: skip
-        i = int(rng.integers(n))
+        i = int(min(case["sizes"]) > 1) if jitted else int(rng.integers(n))
         try:
             want = _run(torch, case, {k: torch.tensor(v) for k, v in data.items()}, n, i)
         except Exception as error:
             raise Refused(str(error)) from error
-        found = _run(krt, case, {k: krt.tensor(v) for k, v in data.items()}, n, i)
+        given = {k: krt.tensor(v) for k, v in data.items()}
+        found = _run(krt, case, given, n, i) if jitted is None else jitted(given, None, i)
         for name, value in want.items():
             np.testing.assert_allclose(
                 np.asarray(found[name]), np.asarray(value), 1e-9, 1e-9,
@@ -175,23 +182,32 @@ def check(case: Case) -> None:
 
 
 def _run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict[str, Any]:
-    names: dict[str, Any] = {**given, "L": library, "n": n, "i": i, "seen": []}
-    leaves = [given[k] for k in ("a", "b", "c", "w")]
-    if case["grad"]:
-        for leaf in leaves:
-            leaf.requires_grad_()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        exec("\n".join(case["lines"]), names)  # noqa: S102 - the text is drawn above
-        made = {k: v for k, v in names.items() if re.fullmatch(r"[th]\d+", k)}
-        if case["grad"]:
-            total = sum((v * v).sum() for v in made.values())
-            if getattr(total, "requires_grad", False):
-                total.backward()
-            for k, leaf in zip("abcw", leaves, strict=True):
-                made[f"gradient of {k}"] = leaf.grad if leaf.grad is not None else leaf * 0
-        found = {k: v.detach().numpy() for k, v in made.items()}
-    return {**found, "seen": np.array(names["seen"])}
+        return {k: v.numpy() for k, v in _computed(library, case, given, n, i).items()}
+
+
+def _computed(
+    library: Any, case: Case, given: dict[str, Any], n: int | None, i: int
+) -> dict[str, Any]:
+    """Run the lines; without `n`, it is the size of `b`."""
+    if case["grad"]:
+        given = {**given, **{k: given[k].detach().requires_grad_() for k in LEAVES}}
+    seen: list[float] = []
+    names: dict[str, Any] = {**given, "L": library, "i": i, "seen": seen}
+    names["n"] = given["b"].shape[0] if n is None else n
+    exec("\n".join(case["lines"]), names)  # noqa: S102 - the text is drawn above
+    made = {k: v for k, v in names.items() if re.fullmatch(r"[th]\d+", k)}
+    if case["grad"]:
+        total = sum((v * v).sum() for v in made.values())
+        if getattr(total, "requires_grad", False):
+            total.backward()
+        for k in LEAVES:
+            leaf = given[k]
+            made[f"gradient of {k}"] = leaf.grad if leaf.grad is not None else leaf * 0
+    if seen:
+        made["seen"] = library.tensor(seen)
+    return {k: v.detach() for k, v in made.items()}
 
 
 def shrink(case: Case) -> Iterator[Case]:
@@ -202,5 +218,6 @@ def shrink(case: Case) -> Iterator[Case]:
     for k in range(len(sizes)):
         if len(sizes) > 1:
             yield {**case, "sizes": sizes[:k] + sizes[k + 1 :]}
-    if case["grad"]:
-        yield {**case, "grad": False}
+    for flag in ("grad", "jit"):
+        if case[flag]:
+            yield {**case, flag: False}
