@@ -46,7 +46,7 @@ class KernelrtWarning(UserWarning):
 
 
 class EagerLoopWarning(KernelrtWarning):
-    """A loop computes the same again and again without :func:`kernelrt.jit`."""
+    """A loop computes the same, or compiles, again and again without :func:`kernelrt.jit`."""
 
 
 class RetraceWarning(KernelrtWarning, RuntimeWarning):

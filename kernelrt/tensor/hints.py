@@ -19,7 +19,7 @@ from kernelrt.tensor import state
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "tell", "tell_widening"]
+__all__ = ["Uses", "note_compiled", "tell", "tell_widening"]
 
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
@@ -28,6 +28,12 @@ EVERY: Final = 64
 #: and has to be the same so many times.
 TIMES: Final = 6
 
+#: A line is told when it has compiled so many graphs.
+MOST_COMPILED: Final = 32
+#: For so many lines graphs are counted.
+MOST_LINES: Final = 4096
+
+_compiled: dict[tuple[str, int], int] = {}
 _told: set[tuple[str, int]] = set()
 #: (text, file, line) of what is to be said once nothing is half done: it may be an error.
 _due: list[tuple[str, str, int]] = []
@@ -54,11 +60,9 @@ class Uses:
         self.count += 1
         if self.count % EVERY or self.nodes < LEAST_NODES:
             return
-        found = here(None)
-        if found is None or state.local.trace is not None:
+        line = _line()
+        if line is None:
             return
-        origin = resolve(found)
-        line = origin.file, origin.line
         self.times = self.times + 1 if line == self.line else 1
         self.line = line
         if self.times >= TIMES and line not in _told:
@@ -70,6 +74,33 @@ class Uses:
                 "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
             )
             _due.append((text, *line))
+
+
+def _line() -> tuple[str, int] | None:
+    """The line of the user's that computes now; None where a function is traced."""
+    found = here(None)
+    if found is None or state.local.trace is not None:
+        return None
+    origin = resolve(found)
+    return origin.file, origin.line
+
+
+def note_compiled() -> None:
+    """Count a new plan; :func:`tell` warns where one line of the user's makes many of them."""
+    line = _line()
+    if line is None:
+        return
+    if len(_compiled) >= MOST_LINES:
+        _compiled.clear()
+    count = _compiled[line] = _compiled.get(line, 0) + 1
+    if count == MOST_COMPILED:
+        text = (
+            f"this line has compiled {count} different graphs without jit, each of which took up "
+            "to 0.2 s. Where a graph grows from turn to turn, realize() what the loop carries; "
+            "else put the loop into a function with @kernelrt.jit, with kernelrt.scan for many "
+            "turns. warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
+        )
+        _due.append((text, *line))
 
 
 def tell() -> None:

@@ -15,6 +15,7 @@ from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build
 from kernelrt.tensor.execute import LARGE_BYTES, filled, make_entry
+from kernelrt.tensor.hints import note_compiled
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
@@ -289,6 +290,7 @@ class PlanCache:
         Its nodes that `lifted` names are read from there.
         """
         self.misses += 1
+        note_compiled()
         entry = replace(make_entry(values, commits, buffers, lifted), notes=notes)
         _note_lines(entry, [*values, *(new for _, new in commits)])
         self._keep(key, entry)

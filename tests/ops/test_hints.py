@@ -17,6 +17,7 @@ def _sooner(monkeypatch):
     monkeypatch.setattr(hints, "EVERY", 4)
     monkeypatch.setattr(hints, "TIMES", 3)
     monkeypatch.setattr(hints, "_told", set())
+    monkeypatch.setattr(hints, "_compiled", {})
     monkeypatch.setattr(hints, "_due", [])
     monkeypatch.setattr(hints, "_widened", set())
 
@@ -93,6 +94,28 @@ def test_a_graph_that_many_lines_share_is_not_told():
             deep(a).sum().item()
 
     assert not warned(lines)
+
+
+def test_a_line_that_compiles_again_and_again_is_told_once():
+    x = krt.tensor(np.linspace(-1, 1, 3)).realize()
+
+    def grow():
+        for k in range(hints.MOST_COMPILED + 9):
+            y = x
+            for bit in f"{k + 64:b}":
+                y = y.sin() if bit == "1" else y.cos()
+            y.sum().item()
+
+    def read():
+        for _ in range(hints.MOST_COMPILED + 9):
+            (x.sin().cos().tanh() * 2).sum().item()
+
+    [found] = warned(grow)
+    assert found.filename == __file__
+    assert f"has compiled {hints.MOST_COMPILED} different graphs" in str(found.message)
+    plan_cache.plans.clear()
+    assert not warned(grow)
+    assert not warned(read)
 
 
 def chain(w):
