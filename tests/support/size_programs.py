@@ -22,7 +22,7 @@ import kernelrt as krt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Refused", "check", "generate", "shrink"]
+__all__ = ["START", "Refused", "check", "generate", "inputs", "run", "shrink"]
 
 Case = dict[str, Any]
 Shape = tuple[str, ...]
@@ -164,16 +164,14 @@ def check(case: Case) -> None:
 
     jitted = krt.jit(functools.partial(_computed, krt, case)) if case["jit"] else None
     for turn, n in enumerate(case["sizes"]):
-        rng = np.random.default_rng(turn)
-        data = {name: rng.normal(size=[{"n": n}.get(d) or int(d) for d in shape])
-                for name, shape in START.items()}  # fmt: skip
-        i = int(min(case["sizes"]) > 1) if jitted else int(rng.integers(n))
+        data, i = inputs(turn, n)
+        i = int(min(case["sizes"]) > 1) if jitted else i
         try:
-            want = _run(torch, case, {k: torch.tensor(v) for k, v in data.items()}, n, i)
+            want = run(torch, case, {k: torch.tensor(v) for k, v in data.items()}, n, i)
         except Exception as error:
             raise Refused(str(error)) from error
         given = {k: krt.tensor(v) for k, v in data.items()}
-        found = _run(krt, case, given, n, i) if jitted is None else jitted(given, None, i)
+        found = run(krt, case, given, n, i) if jitted is None else jitted(given, None, i)
         for name, value in want.items():
             np.testing.assert_allclose(
                 np.asarray(found[name]), np.asarray(value), 1e-9, 1e-9,
@@ -181,7 +179,16 @@ def check(case: Case) -> None:
             )  # fmt: skip
 
 
-def _run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict[str, Any]:
+def inputs(turn: int, n: int) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
+    """Draw what a pass begins with, in float64, and a number below `n`."""
+    rng = np.random.default_rng(turn)
+    data = {name: rng.normal(size=[{"n": n}.get(d) or int(d) for d in shape])
+            for name, shape in START.items()}  # fmt: skip
+    return data, int(rng.integers(n))
+
+
+def run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict[str, Any]:
+    """Run the lines as one pass; give the tensors that they make."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {k: v.numpy() for k, v in _computed(library, case, given, n, i).items()}
