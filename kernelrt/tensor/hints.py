@@ -17,6 +17,7 @@ from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
 
 if TYPE_CHECKING:
+    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["Uses", "note_compiled", "tell", "tell_widening"]
@@ -33,7 +34,8 @@ MOST_COMPILED: Final = 32
 #: For so many lines graphs are counted.
 MOST_LINES: Final = 4096
 
-_compiled: dict[tuple[str, int], int] = {}
+#: By the line that computes and the line of the last operation.
+_compiled: dict[tuple[tuple[str, int], tuple[str, int]], int] = {}
 _told: set[tuple[str, int]] = set()
 #: (text, file, line) of what is to be said once nothing is half done: it may be an error.
 _due: list[tuple[str, str, int]] = []
@@ -85,14 +87,19 @@ def _line() -> tuple[str, int] | None:
     return origin.file, origin.line
 
 
-def note_compiled() -> None:
-    """Count a new plan; :func:`tell` warns where one line of the user's makes many of them."""
-    line = _line()
-    if line is None:
+def note_compiled(last: UOp) -> None:
+    """Count a new plan, whose last operation is `last`.
+
+    :func:`tell` warns where a loop makes many of them: one line of the user's computes, and one
+    line builds, which are not the same for the cases of a test.
+    """
+    line, built = _line(), None if last.origin is None else resolve(last.origin)
+    if line is None or built is None:
         return
     if len(_compiled) >= MOST_LINES:
         _compiled.clear()
-    count = _compiled[line] = _compiled.get(line, 0) + 1
+    key = line, (built.file, built.line)
+    count = _compiled[key] = _compiled.get(key, 0) + 1
     if count == MOST_COMPILED:
         text = (
             f"this line has compiled {count} different graphs without jit, each of which took up "

@@ -290,7 +290,8 @@ class PlanCache:
         Its nodes that `lifted` names are read from there.
         """
         self.misses += 1
-        note_compiled()
+        if values or commits:
+            note_compiled(values[0] if values else commits[0][1])
         entry = replace(make_entry(values, commits, buffers, lifted), notes=notes)
         _note_lines(entry, [*values, *(new for _, new in commits)])
         self._keep(key, entry)
