@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
 from kernelrt._late import load
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DeviceError, DTypeError, ShapeError
@@ -36,6 +37,12 @@ class ConversionMethods(_Below):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
+        out = options.pop("out", ())
+        if out and all(isinstance(o, ArrayHandle) for o in out):
+            from kernelrt.tensor.numpy_calls import written
+
+            return written(getattr(ufunc, method)(*inputs, **options), out, asked(ufunc, method))
+        options = {**options, "out": out} if out else options
         found = operate(self, ufunc, method, inputs, options)
         if found is NotImplemented:
             from kernelrt.tensor.numpy_calls import universal

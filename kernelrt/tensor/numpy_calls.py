@@ -16,13 +16,15 @@ import numpy as np
 
 from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import comparison, creation, einsum, joining
 from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.kinds import can_cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["FUNCTIONS", "READERS", "call", "universal"]
+__all__ = ["FUNCTIONS", "READERS", "call", "universal", "written"]
 
 #: Universal functions that are methods of another name.
 _RENAMED: Final = {
@@ -303,6 +305,33 @@ READERS: Final = frozenset((
     "can_cast", "common_type", "isclose", "iscomplexobj", "isrealobj", "may_share_memory",
     "result_type", "save", "savetxt", "savez", "savez_compressed", "shares_memory", "size",
 ))  # fmt: skip
+
+
+def written(found: Any, out: tuple[Any, ...], name: str) -> Any:
+    """Write the results of the universal function `name` to tensors; give these.
+
+    Raises
+    ------
+    DTypeError
+        A result is of a kind that its tensor does not hold, as floats for integers.
+    ShapeError
+        A result has another shape than its tensor.
+    """
+    results = [_tensor(one) for one in (found if isinstance(found, tuple) else (found,))]
+    for one, target in zip(results, out, strict=True):
+        if not can_cast(one.dtype, target.dtype):
+            raise DTypeError(
+                f"{name}: out is {target.dtype.name}, which does not hold the result of "
+                f"{one.dtype.name}; pass a tensor of that type, or leave out away"
+            )
+        if one.shape != target.shape:
+            raise ShapeError(
+                f"{name}: out has shape {format_shape(target.dims)}, and the result "
+                f"{format_shape(one.dims)}; pass a tensor of that shape, or leave out away"
+            )
+    for one, target in zip(results, out, strict=True):
+        target[...] = one
+    return out[0] if len(out) == 1 else out
 
 
 def call(function: Any, args: Any, options: Any) -> Any:

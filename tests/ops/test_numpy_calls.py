@@ -185,3 +185,21 @@ def test_what_cannot_be_says_the_way_out() -> None:
         np.reshape(x, -1, order="F")
     with pytest.raises(ShapeError, match="equal parts"):
         np.split(x, 3, axis=1)
+
+
+def test_out_is_written_and_seen_by_views():
+    x, row = krt.tensor([[1.0, 2.0], [3.0, 4.0]]), krt.tensor([10.0, 20.0])
+    view = x[1]
+    assert np.add(x, 1, out=x) is x
+    assert np.multiply(view, row, out=view) is view
+    assert x.tolist() == [[2, 3], [40, 100]]
+    np.sqrt(np.float32(16), out=row[0])
+    assert row.tolist() == [4, 20]
+    low, high = krt.zeros(2, dtype=krt.int64), krt.zeros(2, dtype=krt.int64)
+    assert np.divmod(krt.tensor([7, 9]), 4, out=(low, high)) == (low, high)
+    assert (low.tolist(), high.tolist()) == ([1, 2], [3, 1])
+    with pytest.raises(krt.DTypeError, match=r"numpy\.add: out is int64, .* result of float32"):
+        np.add(row, 1, out=low)
+    with pytest.raises(krt.ShapeError, match=r"numpy\.add: out has shape \(2, 2\), .* \(2,\)"):
+        np.add(row, 1, out=x)
+    assert (low.tolist(), x.tolist()) == ([1, 2], [[2, 3], [40, 100]])
