@@ -6,6 +6,9 @@ builtin type, from that type too, so that ``except ValueError`` keeps working.
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 __all__ = [
     "AxisError",
     "BufferReleasedError",
@@ -37,8 +40,21 @@ __all__ = [
 ]
 
 
+class _Made(threading.local):
+    """How many errors were made in this thread, also those that somebody catches."""
+
+    count = 0
+
+
+made = _Made()
+
+
 class KernelrtError(Exception):
     """Base class of every error that kernelrt raises on purpose."""
+
+    def __init__(self, *args: object, **options: Any) -> None:
+        super().__init__(*args, **options)
+        made.count += 1
 
 
 class KernelrtWarning(UserWarning):

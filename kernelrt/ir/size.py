@@ -7,15 +7,19 @@ settle it and raises VariableError where they do not: a function is traced once 
 
 from __future__ import annotations
 
+import gc
 import math
 import numbers
 import operator
-from typing import TYPE_CHECKING, Any
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, VariableError
+from kernelrt.errors import DTypeError, VariableError, made
 from kernelrt.ir import uop
 from kernelrt.ir.ops import Op
 from kernelrt.ir.shape import as_dim, as_uop, dim_span, format_size
@@ -28,7 +32,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir.uop import Dim
 
-__all__ = ["Real", "Size", "Variable", "as_size", "plain"]
+__all__ = ["Real", "Size", "SizeWatch", "Variable", "as_size", "plain"]
 
 
 def as_size(dim: Dim) -> int | Size:
@@ -45,12 +49,81 @@ def plain(value: Any) -> Any:
     return value
 
 
+class _Local(threading.local):
+    watch: SizeWatch | None = None
+
+
+_local = _Local()
+
+
+class SizeWatch:
+    """Notes whether the code of a block can tell sizes from numbers, within one thread.
+
+    It can where it asks for the class, an attribute or the text of a size, catches an error, or
+    keeps a size. Library code may ask.
+    """
+
+    def __init__(self) -> None:
+        self._met: list[weakref.ref[_Expression]] = []
+        self._told = ""
+        self._errors = 0
+        self._before: SizeWatch | None = None
+
+    def __enter__(self) -> Self:
+        self._before, self._errors = _local.watch, made.count
+        _local.watch = self
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _local.watch = self._before
+        if made.count != self._errors:
+            self._told = "it catches an error"
+
+    def meet(self, size: _Expression) -> None:
+        """Watch a size."""
+        self._met.append(weakref.ref(size))
+
+    def note(self, what: str) -> None:
+        """Note that the caller of a size's method, which calls :func:`_note`, asks for `what`."""
+        caller = sys._getframe(3)  # noqa: SLF001 - the library's own questions change nothing
+        if not caller.f_globals.get("__name__", "").startswith("kernelrt"):
+            self._told = f"it asks for {what} of a size"
+
+    def told(self) -> str:
+        """Say how the code could tell, once the block is over; empty if it could not."""
+        if not self._told and any(met() is not None for met in self._met):
+            gc.collect()
+            if any(met() is not None for met in self._met):
+                self._told = "it keeps a size"
+        return self._told
+
+
+def _note(what: str) -> None:
+    if (watch := _local.watch) is not None:
+        watch.note(what)
+
+
 class _Expression:
     """What a Size and a Real have in common."""
 
-    __slots__ = ("uop",)
+    __slots__ = ("__weakref__", "uop")
 
     uop: UOp
+
+    def __init__(self, uop: UOp) -> None:
+        self.uop = uop
+        if _local.watch is not None:
+            _local.watch.meet(self)
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """The class; isinstance() asks for it."""
+        _note("the class")
+        return type(self)
+
+    def __getattr__(self, name: str) -> Any:
+        _note(f"the attribute {name!r}")
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """Arithmetic with NumPy's scalars, and the square root; VariableError for all else."""
@@ -82,6 +155,7 @@ class _Expression:
         return dim_span(self.uop)
 
     def __repr__(self) -> str:
+        _note("the text")
         return render(self.uop)
 
     def __float__(self) -> float:
@@ -117,7 +191,8 @@ class _Expression:
 
     def __format__(self, spec: str) -> str:
         if not spec:
-            return repr(self)
+            _note("the text")
+            return render(self.uop)
         raise _undecided("format", self.uop)
 
     def __truediv__(self, other: object) -> Any:
@@ -138,9 +213,6 @@ class Real(_Expression):
     """
 
     __slots__ = ()
-
-    def __init__(self, uop: UOp) -> None:
-        self.uop = uop
 
     def __add__(self, other: object) -> Any:
         return self._with(Op.ADD, other)
@@ -236,7 +308,7 @@ class Size(_Expression):
                 f"Size: expected an expression of Variables, not {uop!r}; the shape of a tensor is "
                 "a tuple, as in (2, 3) for torch.Size([2, 3])"
             )
-        self.uop = uop
+        super().__init__(uop)
 
     # ---- arithmetic
 

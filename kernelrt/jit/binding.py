@@ -73,7 +73,7 @@ def make_replay(
                 buffer.address,
                 node.dtype.code,
                 tuple(evaluate(d, values or {}) for d in node.shape),
-                () if values else result_sites(plan, i),
+                result_sites(plan, i),
             )
             for i, (buffer, node) in enumerate(zip(plan.output_buffers, traced.nodes, strict=True))
         ],

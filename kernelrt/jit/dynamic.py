@@ -10,12 +10,13 @@ from kernelrt._late import load
 from kernelrt._recent import touch
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import is_static
 from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec, Static
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Hashable, Mapping, Sequence
+    from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
     from kernelrt._replay import Replay
     from kernelrt._specs import Structure
@@ -24,7 +25,8 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.size_families import Form
 
-__all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_axes", "generalize"]
+__all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_axes", "generalize",
+           "is_open"]  # fmt: skip
 
 #: Argument name -> axis -> the Variable that stands for its size.
 Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
@@ -217,14 +219,14 @@ class _Kind:
     ----------
     seen : OrderedDict
         The sizes of all axes of calls that got plans of their own.
-    forms : list of Form
-        How sizes depend on each other in calls that share a plan.
+    forms : list of (Form, int)
+        How sizes depend on each other in calls that share a plan, and the limits of the bounds.
     limits : int
         The first limits that no trace failed with.
     """
 
     seen: OrderedDict[tuple[int, ...], None] = field(default_factory=OrderedDict)
-    forms: list[Form] = field(default_factory=list)
+    forms: list[tuple[Form, int]] = field(default_factory=list)
     limits: int = WIDE
 
 
@@ -248,14 +250,14 @@ class SizeHistory:
         if kind is None:
             return None
         sizes = _sizes(actual)
-        fitting = (form for form in reversed(kind.forms) if form.values(sizes) is not None)
+        fitting = (form for form, _ in reversed(kind.forms) if form.values(sizes) is not None)
         form = next(fitting, None)
         return None if form is None else _generalized(actual, form)
 
     def found(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
         """Record a call without a plan; give its arguments with Variables if sizes changed twice.
 
-        A trace of these may fail; then the caller reports it to :meth:`fail`.
+        A trace of these may fail; :meth:`narrowed` gives what to try then.
         """
         sizes = _sizes(actual)
         if not sizes:
@@ -264,19 +266,32 @@ class SizeHistory:
         kind = self._kinds.get(key) or _Kind()
         touch(self._kinds, key, kind, MOST_KINDS)
         touch(kind.seen, sizes, None, MOST_SEEN)
-        form = None if kind.limits == NONE else _form(list(kind.seen), sizes, kind.limits)
+        limits = kind.limits
+        form = None if limits >= NONE else _form(list(kind.seen), sizes, limits)
         if form is None or form.values(sizes) is None:
             return None
-        kind.forms = [*kind.forms, form][-MOST_FORMS:]
+        kind.forms = [*kind.forms, (form, limits)][-MOST_FORMS:]
         return _generalized(actual, form)
 
-    def fail(self, call: Call, actual: tuple[Spec, ...]) -> None:
-        """Record that the trace with Variables failed; drop the form."""
+    def narrowed(
+        self, call: Call, actual: tuple[Spec, ...], specs: tuple[Spec, ...], *, helps: bool
+    ) -> tuple[Spec, ...] | None:
+        """Give arguments with narrower bounds than `specs`, which the function fails with.
+
+        Without `helps`, the error says that narrower bounds do not help.
+        """
         kind = self._kinds.get(_key(call, actual))
-        if kind is not None:
-            sizes = _sizes(actual)
-            kind.forms = [form for form in kind.forms if form.values(sizes) is None]
-            kind.limits += 1
+        for form, limits in [] if kind is None else kind.forms:
+            if kind is not None and _generalized(actual, form) == specs:
+                # Another thread may have failed with these, too.
+                kind.forms = [pair for pair in kind.forms if pair[0] is not form]
+                kind.limits = max(kind.limits, limits + 1 if helps else NONE)
+        return self.found(call, actual)
+
+
+def is_open(specs: Iterable[Spec]) -> bool:
+    """Return whether a size of an argument depends on a Variable."""
+    return any(isinstance(spec, Array) and not is_static(spec.shape) for spec in specs)
 
 
 def dynamic_axes(names: Sequence[str], specs: Sequence[Spec]) -> str:

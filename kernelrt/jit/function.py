@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from kernelrt._replay import MISMATCH, Replay
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
+from kernelrt.ir.size import SizeWatch
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import (
@@ -20,6 +21,7 @@ from kernelrt.jit.dynamic import (
     check_dynamic,
     dynamic_axes,
     generalize,
+    is_open,
 )
 from kernelrt.jit.epochs import Epochs
 from kernelrt.jit.parameters import Parameters, name_of
@@ -34,6 +36,7 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
 __all__ = ["JitFunction", "jit"]
@@ -284,16 +287,14 @@ class JitFunction(Epochs[R]):
                 raise
             except Exception as error:  # noqa: BLE001 - the trace with numbers raises its own
                 why = f"{reason(self._order, call, actual, leaves)}; not dynamic: {error}"
-                sizes.fail(call, actual)
-                specs = sizes.found(call, actual) or actual
+                helps = not isinstance(error, JitError)
+                specs = sizes.narrowed(call, actual, specs, helps=helps) or actual
         return self._make(call, specs, leaves, why=why)
 
     def _make(
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any], why: str | None = None
     ) -> Variant:
-        traced = trace(
-            self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
-        )
+        traced = self._traced_for(call, specs, leaves)
         self._warn_of_widening(traced.widening)
         homes = [home for home in traced.homes if home is not None]
         with state.lock:
@@ -313,6 +314,19 @@ class JitFunction(Epochs[R]):
         return Variant(
             next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
         )
+
+    def _traced_for(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Traced:
+        """Trace the function; it must not tell sizes that became dynamic from numbers."""
+        traced = functools.partial(
+            trace, self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
+        )
+        if self._sizes is None or not is_open(specs):
+            return traced()
+        with SizeWatch() as watch:
+            found = traced()
+        if told := watch.told():
+            raise JitError(f"{self._name} can tell sizes from numbers: {told}")
+        return found
 
     def _check_bound(self, plan: ExecutionPlan, specs: tuple[Spec, ...]) -> None:
         """Raise JitError where the plan depends on a Variable that is the size of no argument."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
+from kernelrt.ir.size import Real, Size
 from kernelrt.jit.bytecode import named, nested
 from kernelrt.jit.holders import (
     COLLECTIONS,
@@ -38,7 +39,7 @@ __all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf"]
 
 MOST_CONTAINERS: Final = 10_000
 """How many objects are looked at; what lies further away goes unseen."""
-NUMBERS = (bool, int, float, complex, np.generic)
+NUMBERS = (bool, int, float, complex, np.generic, Size, Real)
 
 _STANDARD = sys.stdlib_module_names | {
     "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",

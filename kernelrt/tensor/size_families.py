@@ -19,7 +19,14 @@ from kernelrt.ir import Op, UOp, Variable, toposort
 from kernelrt.ir.shape import as_dim, as_uop, dim_max
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.tensor import build
-from kernelrt.tensor.execute import Entry, plan_apart, sites_of, without_kernel, written_regions
+from kernelrt.tensor.execute import (
+    Entry,
+    plan_apart,
+    result_sites,
+    sites_of,
+    without_kernel,
+    written_regions,
+)
 
 if TYPE_CHECKING:
     import weakref
@@ -354,8 +361,9 @@ class SizedPlan:
         prepared = Prepared(
             self.plan,
             places,
-            [(b.address, n * dtype.itemsize, ())
-             for b, (n, dtype) in zip(self.plan.output_buffers, outputs, strict=True)],
+            [(b.address, n * dtype.itemsize, result_sites(self.plan, i))
+             for i, (b, (n, dtype)) in enumerate(
+                 zip(self.plan.output_buffers, outputs, strict=True))],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
         return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, sized=self)

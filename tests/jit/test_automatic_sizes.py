@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import pickle
+import threading
 import warnings
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,6 +104,118 @@ def test_python_that_needs_the_number_gets_it(
     for n in sizes:
         np.testing.assert_array_equal(one(data(n, 2)).numpy(), apart(data(n, 2)).numpy())
     assert len(one.plans) == len(sizes)
+
+
+def caught(x: Any) -> Any:
+    try:
+        return x.cumsum(0)
+    except krt.KernelrtError:
+        return x
+
+
+def suppressed(x: Any) -> Any:
+    with contextlib.suppress(ValueError):
+        return x.reshape(-1, 3)
+    return x.reshape(-1, 1)
+
+
+KEPT: list[Any] = []
+
+
+def kept(x: Any) -> Any:
+    KEPT.append(x.shape)
+    return x * 2
+
+
+TELLING: dict[str, Callable[[Any], Any]] = {
+    "text": lambda x: (x.sum(), f"{x.shape[0]}"),
+    "text of a shape": lambda x: x * len(f"{x.shape}"),
+    "key of a result": lambda x: {f"n{x.shape[0]}": x},
+    "key of a dict": lambda x: x * {"6": 2, "9": 11}.get(str(x.shape[0]), 5),
+    "class": lambda x: x * 2 if isinstance(x.shape[0], int) else x * 3,
+    "kind of number": lambda x: x * 2 if isinstance(x.shape[0], numbers.Integral) else x * 3,
+    "NumPy's answer": lambda x: x * 2 if np.isscalar(x.shape[0]) else x * 3,
+    "attribute": lambda x: x * getattr(x.shape[0], "numerator", 7),
+    "caught": caught,
+    "suppressed": suppressed,
+    "kept": kept,
+}
+
+
+@pytest.mark.parametrize("name", TELLING)
+def test_a_function_that_tells_sizes_from_numbers_gets_numbers(name: str) -> None:
+    one, apart = krt.jit(TELLING[name]), krt.jit(TELLING[name], dynamic=False)
+    for n in [6, 9, 12, 15, 7 * (name != "suppressed") or 3]:
+        x = np.ones((n, 1))
+        assert plain(one(x)) == plain(apart(x))
+    assert not names(one)
+    assert "not dynamic: " in one.explain()
+
+
+def plain(found: Any) -> Any:
+    if isinstance(found, dict):
+        return {key: plain(value) for key, value in found.items()}
+    return [plain(v) for v in found] if isinstance(found, tuple) else (
+        found.tolist() if isinstance(found, krt.Tensor) else found
+    )  # fmt: skip
+
+
+def test_a_size_in_an_attribute_is_refused_like_a_number() -> None:
+    class Held:
+        n = 0
+
+    held = Held()
+
+    def keep(x: Any) -> Any:
+        held.n = x.shape[0]
+        return x * 2
+
+    function = krt.jit(keep)
+    for n in [5, 7, 9, 11]:
+        with pytest.raises(krt.JitError, match="changes it from 0 to"):
+            function(data(n, 2))
+        assert held.n == 0
+
+
+def test_threads_that_fail_with_a_third_size_at_once() -> None:
+    ready = threading.Barrier(3)
+
+    def summed(x: Any) -> Any:
+        if not isinstance(x.dims[0], int):
+            ready.wait(60)
+        return x.cumsum(0)
+
+    function = krt.jit(summed)
+    for n in [5, 6]:
+        function(data(n, 2))
+    with futures.ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda n: function(data(n, 2)).numpy(), [7, 8, 9]))
+    for n, values in zip([7, 8, 9], found, strict=True):
+        np.testing.assert_allclose(values, data(n, 2).cumsum(0))
+    assert not names(function)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x * 2 + 1, lambda x: x @ x.T, lambda x: x.T.contiguous(), lambda x: x.softmax(0),
+        lambda x: krt.cat([x, x], 1), lambda x: x.half() @ x.half().T, lambda x: x > 0,
+        lambda x: x.sum(0), lambda x: F.pad(x, (1, 2)), lambda x: x.to(krt.int8),
+    ],
+)  # fmt: skip
+def test_nothing_is_written_behind_results(function: Callable[[Any], Any]) -> None:
+    one = krt.jit(function)
+    for n in [64, 7, 5, 3]:
+        one(data(n, 37).astype(np.float32))
+    [*_, plan] = [p for p in one.plans if p.variables]
+    [memory] = plan.output_buffers
+    for n in [2, 3, 5, 8, 11, 13, 15, 16]:
+        content = memory.numpy().view(np.uint8)
+        content[...] = 0xA5
+        size = one(data(n, 37).astype(np.float32)).numpy().nbytes
+        assert (content[size:] == 0xA5).all()
+        plan.execute()
+        assert (content[size:] == 0xA5).all()
 
 
 def test_axes_of_one_and_none_have_plans_of_their_own() -> None:
