@@ -11,10 +11,11 @@ from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
+from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.handles import owner_of
-from kernelrt.tensor.marks import origins, strip
+from kernelrt.tensor.marks import Given, gradient_operands, history, origins, strip
 from kernelrt.tensor.weak import Numbers
 
 if TYPE_CHECKING:
@@ -124,6 +125,8 @@ class Trace(TraceMode):
         self.asked_parameters: dict[int, tuple[TensorBase, bool]] = {}
         #: Values computed by the trace for which it was asked whether they do.
         self.asked_values: list[UOp] = []
+        #: What :meth:`met` said, of all that it looked at: a graph is looked at once.
+        self._met: dict[UOp, bool] = {}
         self.asked_arguments: Asked = {}
         self._elsewhere: dict[int, Buffer] = {}
         #: Those of the arguments that are numbers.
@@ -253,9 +256,18 @@ class Trace(TraceMode):
 
     def met(self, node: UOp) -> bool:
         """As :meth:`asks`, of which only the arguments are noted."""
-        given = {place: self._kinds[place] for place in origins(node)[1]}
-        self.asked_arguments |= {(place, lineage_kind): kind for place, kind in given.items()}
-        return any(given.values())
+        for part in history(node, self._met.__contains__):
+            if part not in self._met:
+                self._met[part] = self._meets(part)
+        return self._met[node]
+
+    def _meets(self, node: UOp) -> bool:
+        """What :meth:`met` says of `node`, where it is known of what a gradient flows on to."""
+        if node.op is Op.DETACH and isinstance(node.arg, Given):
+            place = node.arg.place
+            self.asked_arguments[place, lineage_kind] = kind = self._kinds[place]
+            return bool(kind)
+        return any(self._met[operand] for operand in gradient_operands(node))
 
     def is_parameter(self, tensor: TensorBase) -> bool:
         """Whether `tensor` is a parameter, which the plan is made for from now on."""
