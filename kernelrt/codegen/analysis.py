@@ -141,13 +141,15 @@ class Analysis:
         """Nodes to compute for `roots`, operands first; LOAD and REDUCE see to their own."""
         return list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
 
-    def loads(self, root: UOp) -> list[UOp]:
-        """LOADs whose values reach `root` without passing through a REDUCE or a LOCAL."""
-        found = toposort([root], stop=lambda u: u.op in CLOSING and u is not root)
+    def loads(self, *roots: UOp) -> list[UOp]:
+        """LOADs whose values reach one of `roots` without passing through a REDUCE or a LOCAL."""
+        found = toposort(roots, stop=lambda u: u.op in CLOSING and u not in roots)
         return [u for u in found if u.op is Op.LOAD]
 
     def closing(self, roots: Iterable[UOp]) -> list[UOp]:
         """REDUCEs and LOCALs that `roots` use, operands first, not those inside others."""
+        if not self.passes:
+            return []
         found = toposort(roots, stop=lambda u: u.op in CLOSING or is_empty_load(u))
         return [u for u in found if u.op in CLOSING]
 

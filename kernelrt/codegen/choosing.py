@@ -48,6 +48,8 @@ LONGEST = 100_000
 #: The same by the estimate, and by how much less where the text is too long nevertheless.
 MOST_BYTES = 95_000
 _FEWER = 10_000
+#: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
+_CHEAP, _DEAR = 12, 40
 #: Rows that wait for their sums together: more of them hide no more.
 _ABREAST = 8
 #: Rounds in which the nests of a kernel come to terms over the ranges that they share.
@@ -213,7 +215,7 @@ class Chooser:
             yield Tile()
             return
         values = [s.src[2] for s in stores]
-        vectors = self._vectors(sum(self.info.weight([v], self.costs) for v in values))
+        vectors = self._vectors(self._weight(values))
         if not self.nests:
             vectors = max(vectors, abreast(self.info, values, self.target))
         size = extent(r)
@@ -229,9 +231,18 @@ class Chooser:
             lanes //= 2
             yield Tile(lanes, lanes)
 
+    def _weight(self, values: Iterable[UOp]) -> float:
+        """Cost of an element of each of `values` by itself, as far as it decides anything."""
+        weight = 0.0
+        for value in values:
+            weight += self.info.weight([value], self.costs)
+            if weight > _DEAR:
+                break
+        return weight
+
     def _vectors(self, weight: float) -> int:
         """Vectors an iteration: more where an element is cheap."""
-        return 4 if weight <= 12 else 2 if weight <= 40 else 1
+        return 4 if weight <= _CHEAP else 2 if weight <= _DEAR else 1
 
     # Reductions ---------------------------------------------------------------------------------
 

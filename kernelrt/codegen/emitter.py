@@ -73,7 +73,7 @@ class Emitter:
         self.prefetches = Prefetches(self)
         self.accumulators = Accumulators(self)
         self.variables = variables
-        self._orders: dict[UOp, list[UOp]] = {}
+        self._orders: dict[tuple[UOp, ...], list[UOp]] = {}
         self._ranges: dict[UOp, list[UOp]] = {}
 
     def write(self, name: str, nest: LoopNest) -> str:
@@ -187,7 +187,7 @@ class Emitter:
 
     def _store(self, step: Step) -> None:
         """Place by place: all values, then all stores, so that a kernel may update in place."""
-        roots = [s.src[2] for s in step.nodes]
+        roots = tuple([s.src[2] for s in step.nodes])
         places = self.places(step.ranges)
         together = abreast(self.info, roots, self.target)
         for first in range(0, len(places), together):
@@ -195,7 +195,7 @@ class Emitter:
             if len(group) > 1:
                 self._side_by_side(roots, group)
             for place in group:
-                values = [self.value(root, place) for root in roots]
+                values = self._values(roots, place)
                 for store, value in zip(step.nodes, values, strict=True):
                     self.stores.store(store, value, self.restrict(place, self.info.deps[store]))
 
@@ -316,14 +316,16 @@ class Emitter:
 
     def value(self, root: UOp, place: Place) -> Value:
         """The value of `root` at `place`, computed where its ranges are innermost."""
-        order = self._orders.get(root)
+        (found,) = self._values((root,), place)
+        return found
+
+    def _values(self, roots: tuple[UOp, ...], place: Place) -> list[Value]:
+        """The values of `roots`, each node below them looked at once."""
+        order = self._orders.get(roots)
         if order is None:
-            order = self._orders[root] = self.info.order([root])
-        out: Value | None = None
-        for u in order:
-            out = self._at_place(u, place)
-        assert out is not None
-        return out
+            order = self._orders[roots] = self.info.order(roots)
+        found = {u: self._at_place(u, place) for u in order}
+        return [found[root] for root in roots]
 
     def _at_place(self, u: UOp, place: Place) -> Value:
         if u.op is Op.CONST:

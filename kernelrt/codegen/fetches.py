@@ -62,7 +62,7 @@ def touched_late(
     """
     found: dict[tuple[UOp, UOp], UOp] = {}
     values = [s.src[2] for s in stores if s.src[2] not in info.reduces]
-    loads = (x for value in values for x in info.loads(value))
+    loads = info.loads(*values)
     for access in (*stores, *loads):
         param, index = access.src[:2]
         if param.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):

@@ -73,7 +73,7 @@ def blocks_after(
         return ()
     found: dict[UOp, list[UOp]] = {}
     values = [s.src[2] for s in stores if s.src[2].op not in CLOSING]
-    for x in dict.fromkeys(x for value in values for x in info.loads(value)):
+    for x in info.loads(*values):
         param, index = x.src[:2]
         if param.op is not Op.PARAM or is_plain(index) or param in found:
             continue

@@ -74,6 +74,8 @@ def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
     tiling : Tiling
         Its tiles and chunks.
     """
+    if not info.locals:
+        return {}
     moved = replaced(info)
     apart = {*moved, *moved.values()}
     read = {x.src[0] for x in info.nodes if x.op is Op.LOAD}

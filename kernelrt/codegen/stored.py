@@ -43,20 +43,19 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
     if along is None:
         return
     info, accesses = chooser.info, chooser.accesses
-    for s in stores:
-        for x in info.loads(s.src[2]):
-            step = accesses.stride(x, along)
-            if step in (0, 1, None) or len(x.src) > 2:
-                continue
-            for r in sorted(info.deps[x], key=lambda r: int(r.arg)):
-                if r is not along and accesses.stride(x, r) == 1 and extent(r) >= 4:
-                    size = min(chooser.lanes, 1 << (extent(r).bit_length() - 1))
-                    wide = min(chooser.lanes, extent(along))
-                    block = {r: Tile(size, 1), along: Tile(wide, wide)}
-                    if chooser.is_short({**chooser.tiles, **block}):
-                        chooser.tiles.update(block)
-                        chooser.order = [q for q in chooser.order if q is not r] + [r]
-                    return
+    for x in info.loads(*(s.src[2] for s in stores)):
+        step = accesses.stride(x, along)
+        if step in (0, 1, None) or len(x.src) > 2:
+            continue
+        for r in sorted(info.deps[x], key=lambda r: int(r.arg)):
+            if r is not along and accesses.stride(x, r) == 1 and extent(r) >= 4:
+                size = min(chooser.lanes, 1 << (extent(r).bit_length() - 1))
+                wide = min(chooser.lanes, extent(along))
+                block = {r: Tile(size, 1), along: Tile(wide, wide)}
+                if chooser.is_short({**chooser.tiles, **block}):
+                    chooser.tiles.update(block)
+                    chooser.order = [q for q in chooser.order if q is not r] + [r]
+                return
 
 
 def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
@@ -70,7 +69,7 @@ def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | 
     if info.locals or (along is not None and 2 * extent(along) > chooser.lanes):
         return None
     loads = [x for nest in chooser.nests for x in nest.loads]
-    loads += [x for s in stores for x in info.loads(s.src[2])]
+    loads += info.loads(*(s.src[2] for s in stores))
     found = [
         r
         for r in chooser.order

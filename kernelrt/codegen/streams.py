@@ -295,7 +295,7 @@ def _rows_of(
     """Arrays in memory of which each turn touches another row: the first access, and its walk."""
     found: dict[UOp, tuple[int, UOp]] = {}
     for number, walk in enumerate(walks):
-        loads = (x for value in walk.values for x in info.loads(value))
+        loads = info.loads(*walk.values)
         for access in (*loads, *walk.stores):
             source, index = access.src[:2]
             if source.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
@@ -312,8 +312,7 @@ def _longest_array(info: Analysis, walks: Sequence[Walk]) -> int:
         (
             extent(walk.range) * x.src[0].dtype.itemsize
             for walk in walks
-            for value in walk.values
-            for x in info.loads(value)
+            for x in info.loads(*walk.values)
             if x.src[0].op is Op.LOCAL
         ),
         default=0,
