@@ -1,83 +1,15 @@
-"""Gradients of views, rewritten so that no access needs a condition.
+"""Gradients of windows, rewritten so that no access needs a condition.
 
-The adjoint of a window reads each element only where a window covers it; the adjoint of a part
-is that part among zeros. Written out they are full of checks in the inner loop.
+The adjoint of a window reads each element only where a window covers it. Written out it is full of
+checks in the inner loop.
 """
 
 from __future__ import annotations
 
-from kernelrt.ir import Op, UOp, const
-from kernelrt.ir.constants import full, is_zeros
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import is_static
 
-__all__ = ["joined_pads", "window_of_padded"]
-
-#: Part of an axis: first element, end, and what lies there.
-_Piece = tuple[int, int, UOp]
-
-
-def joined_pads(u: UOp) -> UOp | None:
-    """A sum of parts among zeros, none over another, is the parts side by side.
-
-    Zeros are still added to each part, so that -0.0 becomes 0.0 as it did in the sum.
-    """
-    left = _pieces(u.src[0])
-    right = _pieces(u.src[1]) if left is not None else None
-    if left is None or right is None or left[0] != right[0]:
-        return None
-    axis = left[0]
-    pieces = sorted([*left[1], *right[1]], key=lambda piece: piece[:2])
-    size = u.shape[axis]
-    assert isinstance(size, int)
-    parts: list[UOp] = []
-    end = 0
-    for start, stop, x in pieces:
-        if start < end:
-            return None
-        if start > end:
-            parts.append(_zeros(u, axis, start - end))
-        parts.append(_plus_zero(x))
-        end = stop
-    if end < size:
-        parts.append(_zeros(u, axis, size - end))
-    return UOp(Op.CAT, u.dtype, tuple(parts), axis)
-
-
-def _pieces(u: UOp) -> tuple[int, list[_Piece]] | None:
-    """The axis along which `u` is parts among zeros, and the parts."""
-    if u.op is Op.PAD:
-        axes = [a for a, (lo, hi) in enumerate(u.arg) if lo != 0 or hi != 0]
-        if len(axes) != 1:
-            return None
-        axis = axes[0]
-        low, size = u.arg[axis][0], u.src[0].shape[axis]
-        if not isinstance(low, int) or not isinstance(size, int):
-            return None
-        if not isinstance(u.shape[axis], int):
-            return None
-        return axis, [(low, low + size, u.src[0])]
-    if u.op is not Op.CAT or not isinstance(u.shape[u.arg], int):
-        return None
-    out: list[_Piece] = []
-    start = 0
-    for s in u.src:
-        size = s.shape[u.arg]
-        assert isinstance(size, int)
-        if not is_zeros(s):
-            out.append((start, start + size, s))
-        start += size
-    return u.arg, out
-
-
-def _zeros(u: UOp, axis: int, size: int) -> UOp:
-    shape = tuple(size if a == axis else d for a, d in enumerate(u.shape))
-    return full(const(0, u.dtype), shape)
-
-
-def _plus_zero(x: UOp) -> UOp:
-    if not x.dtype.is_float or (x.op is Op.ADD and any(map(is_zeros, x.src))):
-        return x
-    return UOp(Op.ADD, x.dtype, (x, full(const(0, x.dtype), x.shape)))
+__all__ = ["window_of_padded"]
 
 
 def window_of_padded(u: UOp) -> UOp | None:

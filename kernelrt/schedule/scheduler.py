@@ -15,6 +15,7 @@ from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
+from kernelrt.schedule.assigned import join_assigned
 from kernelrt.schedule.blocks import block_contractions
 from kernelrt.schedule.checks import drop_repeated
 from kernelrt.schedule.commits import Commit, settle
@@ -88,7 +89,7 @@ def schedule(
     advance()
     values = relay_matrices([*outputs, *(value for _, value in commits)])
     values = simplify_graph(values)
-    cropped = crop_graph(values)
+    cropped = crop_graph(join_assigned(values))
     if cropped != values:
         values = simplify_graph(cropped)
     target = host() if device is None else device

@@ -17,7 +17,7 @@ from kernelrt.ir.powers import short_power
 from kernelrt.ir.reducers import is_identity, of_nothing
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
-from kernelrt.schedule.adjoint import joined_pads, window_of_padded
+from kernelrt.schedule.adjoint import window_of_padded
 from kernelrt.schedule.fold import fold
 from kernelrt.schedule.indexing import groups_of_axes
 
@@ -395,7 +395,7 @@ def _constant_last(u: UOp) -> UOp | None:
 
 
 _ALGEBRA: dict[Op, tuple[Rule, ...]] = {
-    Op.ADD: (_add, joined_pads), Op.SUB: (_sub,), Op.MUL: (_mul,), Op.DIV: (_div,),
+    Op.ADD: (_add,), Op.SUB: (_sub,), Op.MUL: (_mul,), Op.DIV: (_div,),
     Op.IDIV: (_idiv,), Op.POW: (_pow,), Op.NEG: (_involution,), Op.NOT: (_involution,),
     Op.MAX: (_extremum,), Op.MIN: (_extremum,), Op.WHERE: (_where,), Op.CAST: (_cast,),
 }  # fmt: skip

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt import dtype as dt
 from kernelrt import nn
+from kernelrt.codegen import LLVMRenderer
+from kernelrt.codegen.emitter import Emitter
+from kernelrt.device.spec import DeviceSpec
+from kernelrt.ir import Op, UOp, const
 from kernelrt.schedule import arena, indexing
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.groups import Group
+from kernelrt.tensor import marks
 
 
 def distinct_kernels(plan):
@@ -97,6 +103,71 @@ def test_unrolled_steps_ask_the_same_about_their_indices(monkeypatch):
         train.plan(np.zeros((1024, 8), np.float32))
         found.append(len(asked))
     assert 0 < found[0] == found[1]
+
+
+def rows_of_a_loop(steps):
+    """Each step assigns to a row what it makes of others, as advantages of an episode."""
+
+    @krt.jit
+    def advantages(rewards, values):
+        out = krt.zeros_like(rewards)
+        last = krt.zeros(rewards.shape[1])
+        for t in reversed(range(steps - 1)):
+            delta = rewards[t] + 0.99 * values[t + 1] - values[t]
+            out[t] = last = delta + 0.9 * last
+            out[t] += 0.5 * out[t + 1]
+        return out
+
+    return advantages, [np.zeros((steps, 4), np.float32)] * 2
+
+
+def test_a_loop_over_rows_looks_at_its_graph_once(monkeypatch):
+    looked = Counter()
+    below, choose = marks.gradient_operands, Emitter.write
+
+    def count_nodes(node):
+        looked["nodes"] += 1
+        return below(node)
+
+    def count_kernels(*args):
+        looked["kernels"] += 1
+        return choose(*args)
+
+    monkeypatch.setattr(marks, "gradient_operands", count_nodes)
+    monkeypatch.setattr(Emitter, "write", count_kernels)
+    found = []
+    for steps in (64, 128, 256):
+        looked.clear()
+        advantages, arrays = rows_of_a_loop(steps)
+        advantages.plan(*arrays)
+        found.append(dict(looked))
+    for what in found[0]:
+        assert found[2][what] - found[1][what] < 3 * (found[1][what] - found[0][what]), what
+    assert found[2]["kernels"] < 256 // 8
+
+
+def test_a_kernel_of_many_stores_computes_each_value_once(monkeypatch):
+    looked = []
+    at_place = Emitter._at_place
+
+    def count(*args):
+        looked.append(None)
+        return at_place(*args)
+
+    monkeypatch.setattr(Emitter, "_at_place", count)
+    found = []
+    for steps in (20, 80):
+        x = UOp(Op.PARAM, dt.float32, (), (steps, 64))
+        i = UOp(Op.RANGE, dt.int64, (const(64, dt.int64),), 0)
+        value, stores = UOp(Op.LOAD, dt.float32, (x, i)), []
+        for k in range(steps):
+            value = value * value + value
+            param = UOp(Op.PARAM, dt.float32, (), (k, 64))
+            stores.append(UOp(Op.STORE, dt.float32, (param, i, value)))
+        looked.clear()
+        LLVMRenderer(DeviceSpec.avx2()).render(UOp(Op.SINK, dt.float32, tuple(stores)))
+        found.append(len(looked))
+    assert 0 < found[1] < 6 * found[0]
 
 
 @pytest.mark.exhaustive

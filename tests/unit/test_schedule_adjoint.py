@@ -25,6 +25,7 @@ from support.graphs import (
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import Schedule, schedule
+from kernelrt.schedule.assigned import join_assigned
 from kernelrt.schedule.simplify import simplify_graph
 
 
@@ -34,7 +35,7 @@ def mem() -> Memory:
 
 
 def ops(u: UOp) -> set[Op]:
-    return {n.op for n in toposort(simplify_graph([u]))}
+    return {n.op for n in toposort(join_assigned(simplify_graph([u])))}
 
 
 def gates(plan: Schedule) -> int:

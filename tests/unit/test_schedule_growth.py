@@ -19,10 +19,12 @@ from support.graphs import (
     pad,
     reduce,
     reshape,
+    scalar,
     shrink,
 )  # fmt: skip
 from support.work import lines_run
 
+from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import schedule
 
@@ -57,8 +59,30 @@ def positions(depth: int) -> UOp:
     return gather(X, i)
 
 
+def assigned(depth: int) -> UOp:
+    """Each row of a tensor is made of the one before, and assigned to it."""
+    rows = reshape(MEM.random(1), (1, 1))
+    out = expand(rows, (depth, 1))
+    for k in range(depth):
+        widths = (k, depth - k - 1), (0, 0)
+        part = add(mul(shrink(out, (max(k - 1, 0), max(k, 1)), (0, 1)), 0.5), rows)
+        mask = pad(reshape(scalar(True, dt.bool_), (1, 1)), *widths)
+        out = alu(Op.WHERE, mask, pad(part, *widths), out)
+    return out
+
+
+def parts_added(depth: int) -> UOp:
+    """The gradient of a tensor of which rows are read one by one."""
+    row = MEM.random(1, 1)
+    out = pad(row, (0, depth - 1), (0, 0))
+    for k in range(1, depth):
+        row = add(mul(row, 0.5), row)
+        out = add(out, pad(row, (k, depth - k - 1), (0, 0)))
+    return out
+
+
 @pytest.mark.cases(1)
-@pytest.mark.parametrize("build", [chain, reductions, positions])
+@pytest.mark.parametrize("build", [chain, reductions, positions, assigned, parts_added])
 def test_work_grows_with_the_graph(build: Callable[[int], UOp]) -> None:
     def work(depth: int) -> int:
         node = build(depth)
