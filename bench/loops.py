@@ -1,7 +1,8 @@
 """Loops of a plan: what a turn costs, recurrent layers over many steps, and one step at a time.
 
-``python -m bench.loops`` prints what a turn of one small kernel costs, and how long
-a training step of an LSTM takes to compile for 128 and for 1,024 steps, each in a cache of its own;
+``python -m bench.loops`` prints what a turn of one small kernel costs, how long a training step of
+an LSTM takes to compile for 128 and for 1,024 steps, and a loop of Python over 256 and over 1,024
+rows, each in a cache of its own;
 ``python -m bench.report loops`` compares.
 """
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
 BATCH, INPUTS, HIDDEN = 16, 32, 64
 RATE = 1e-3
-#: Lengths whose times of compilation are compared.
-LENGTHS = (128, 1024)
+#: Lengths whose times of compilation are compared: of a recurrent layer, and of a loop of Python.
+LENGTHS, ROWS = (128, 1024), (256, 1024)
 
 
 def _random(*shape: int) -> NDArray[np.float32]:
@@ -150,6 +151,25 @@ def lstm_jax(steps: int) -> Call:
         return value.block_until_ready()
 
     return call
+
+
+# ---- a loop of Python over rows
+
+
+def advantages(steps: int) -> Call:
+    """Generalized advantages of an episode: each step reads rows, and assigns to one."""
+    import kernelrt as krt
+
+    @krt.jit
+    def run(rewards: krt.Tensor, values: krt.Tensor) -> krt.Tensor:
+        out, last = krt.zeros_like(rewards), krt.zeros(rewards.shape[1])
+        for t in reversed(range(steps - 1)):
+            delta = rewards[t] + 0.99 * values[t + 1] - values[t]
+            out[t] = last = delta + 0.9 * last
+        return out
+
+    rewards, values = krt.tensor(_random(steps, 8)), krt.tensor(_random(steps, 8))
+    return lambda: run(rewards, values)
 
 
 # ---- one step of a stream
@@ -291,12 +311,12 @@ def turn_ns() -> tuple[float, float]:
     return whole * 1e9, (_best(other) - _best(one)) / 200 * 1e9
 
 
-def compile_seconds(steps: int) -> float:
-    """What the first training step takes in a new process with an empty cache."""
+def compile_seconds(case: str, steps: int) -> float:
+    """What the first call takes in a new process with an empty cache, in processor time."""
     code = (
-        "import time; from bench.loops import lstm; import kernelrt; call = lstm(2); call();"
-        f"call = lstm({steps}); start = time.perf_counter(); call();"
-        "print(time.perf_counter() - start)"
+        f"import time; from bench.loops import {case} as build; import kernelrt; build(2)();"
+        f"call = build({steps}); start = time.process_time(); call();"
+        "print(time.process_time() - start)"
     )
     with tempfile.TemporaryDirectory() as folder:
         import os
@@ -312,8 +332,12 @@ def main() -> None:
     """Measure and print."""
     whole, alone = turn_ns()
     print(f"a turn of one small kernel: {whole:.1f} ns; as one more in a plan: {alone:.1f} ns")
-    for steps in LENGTHS:
-        print(f"LSTM, {steps} steps: first step {compile_seconds(steps):.2f} s with an empty cache")
+    for case, lengths in (("lstm", LENGTHS), ("advantages", ROWS)):
+        few, many = (compile_seconds(case, steps) for steps in lengths)
+        print(
+            f"{case}, {lengths[0]} and {lengths[1]} steps: first calls {few:.2f} and {many:.2f} s "
+            f"with an empty cache, {many / few:.1f} times as long"
+        )
 
 
 if __name__ == "__main__":
