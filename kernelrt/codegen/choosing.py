@@ -69,7 +69,8 @@ def choose(
     while True:
         chooser = Chooser(info, target, most)
         tiling = split(info, chooser.choose(), cycles, costs.chunk)
-        near = chooser.written(chooser.tiles) > MOST_BYTES - 3 * _FEWER
+        written = chooser.written(chooser.tiles)
+        near = MOST_BYTES - 3 * _FEWER < written <= most  # above it nothing shorter is found
         most -= _FEWER
         if length is None or not near or most <= 0 or length(tiling) <= LONGEST:
             return tiling
