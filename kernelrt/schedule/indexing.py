@@ -46,6 +46,7 @@ class Indexer:
         self._steps: dict[tuple[UOp, Index], Step] = {}
         self._ranges: dict[UOp, frozenset[UOp]] = {}
         self._flat: dict[tuple[Index, tuple[Dim, ...]], UOp] = {}
+        self._reshaped: dict[tuple[Index, tuple[Dim, ...], tuple[Dim, ...]], Index] = {}
         self._needed: dict[tuple[UOp, Index], UOp | None] = {}
         self._positions: dict[tuple[UOp, Index], UOp] = {}
         self._positional: dict[UOp, bool] = {}
@@ -345,6 +346,13 @@ class Indexer:
         """
         if old == new:
             return index
+        key = (index, old, new)
+        found = self._reshaped.get(key)
+        if found is None:
+            found = self._reshaped[key] = self._matched(index, old, new)
+        return found
+
+    def _matched(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
         out: list[UOp] = []
         pairs = [(i, d) for i, d in zip(index, old, strict=True) if d != 1]
         wanted = [d for d in new if d != 1]
