@@ -54,7 +54,7 @@ ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
     "_dispatch", "_eager", "_handle", "_jitcore", "_names", "_node", "_replay", "_running",
-    "_specs", "_steps", "_survey",
+    "_specs", "_steps", "_survey", "_written",
 )  # fmt: skip
 COLD = ("_emit", "_locks", "_modes", "_ops", "_origin", "_status", "_tally")
 """Modules off the hot path: -O1 compiles a third faster."""

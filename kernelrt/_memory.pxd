@@ -68,6 +68,20 @@ cdef class Storage:
     cpdef int watch(self) except -1
 
 
+cdef class Exporter:
+    cdef public Storage _storage
+    cdef public object base
+    cdef public object dtype
+    cdef public object id
+    cdef public object label
+    cdef public size_t nbytes
+    cdef public size_t offset
+    cdef public size_t size
+
+    # The first byte; NULL where it has no memory, or none any more.
+    cdef char *place(self) noexcept
+
+
 # Uninitialised memory for a result, which nothing but the end of its life releases.
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)
 

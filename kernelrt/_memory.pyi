@@ -4,6 +4,8 @@ from typing import Any, NoReturn
 
 from typing_extensions import Buffer
 
+from kernelrt.dtype import DType
+
 def wrote() -> None:
     """Tell that memory which is there already is, or was, written by other means than a plan."""
 
@@ -144,6 +146,15 @@ class Storage:
 
 class Exporter(Buffer):
     """Base class that gives a Python class the buffer protocol, also before Python 3.12."""
+
+    _storage: Storage
+    base: Any
+    dtype: DType
+    id: int
+    label: str
+    nbytes: int
+    offset: int
+    size: int
 
     def _export(self) -> Any:
         """What is exported; views of it keep it alive, not this object. To be overridden."""

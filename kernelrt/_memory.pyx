@@ -393,7 +393,15 @@ cdef class Storage:
 
 
 cdef class Exporter:
-    """The buffer protocol for a class in Python; what `_export` returns is what is exported."""
+    """The buffer protocol for a class in Python; what `_export` returns is what is exported.
+
+    Its fields are those of Buffer, which C code reads.
+    """
+
+    cdef char *place(self) noexcept:
+        if self._storage is None or self._storage.memory is None:
+            return NULL
+        return self._storage.memory.data + self.offset
 
     def __getbuffer__(self, Py_buffer *view, int flags):
         source = self._export()

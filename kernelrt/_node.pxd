@@ -24,6 +24,8 @@ cdef class Node:
     cdef void *next  # in its bucket of the table of nodes
     cdef uint64_t visit  # the walk that came here last
     cdef Py_ssize_t place  # what that walk noted
+    cdef uint64_t seen  # the walk of _written that came here last, and two bits that it noted
+    cdef uint64_t clear_of  # the serial of a Written that it does not read
     cdef object __weakref__
 
 

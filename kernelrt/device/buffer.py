@@ -63,8 +63,9 @@ class Buffer(Exporter):
     array([3., 4.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_storage", "base", "dtype", "id", "label", "nbytes", "offset",
-                 "size")  # fmt: skip
+    __slots__ = ("__weakref__",)
+
+    base: Buffer | None
 
     def __init__(self, size: int, dtype: DType, device: str = "CPU") -> None:
         size = whole("size", size)
@@ -85,7 +86,7 @@ class Buffer(Exporter):
         self.nbytes = nbytes
         self.offset = 0
         self.label = ""
-        self.base: Buffer | None = None
+        self.base = None
         self._storage = Storage(self.nbytes, device, allocator)
 
     @classmethod

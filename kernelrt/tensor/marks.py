@@ -15,6 +15,7 @@ from kernelrt._handle import _name_lineage, _name_mark
 from kernelrt._hooks import Entry
 from kernelrt._node import _name_kept
 from kernelrt._survey import _name_marks
+from kernelrt._written import _name_nodes
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
@@ -216,6 +217,7 @@ _ENDS = Leaf | Stale | Severed | Given
 
 _name_kept(Kept)
 _name_marks(Kept, Leaf, Stale, Custom, Hooked)
+_name_nodes(Op.BUFFER, Op.DETACH, Kept, Custom)
 
 
 def mark(x: UOp, token: object) -> UOp:

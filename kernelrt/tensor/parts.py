@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt._handle import exchange
+from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.tensor import build, hooking, state, views
@@ -25,7 +26,6 @@ from kernelrt.tensor.positions import (
 from kernelrt.tensor.promotion import as_scalar, check_size, element
 from kernelrt.tensor.rewriting import rewritten
 from kernelrt.tensor.scattering import replaced
-from kernelrt.tensor.written import memory_of, reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable

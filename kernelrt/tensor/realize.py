@@ -10,6 +10,17 @@ from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result, write_unless
 from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._modes import began_write, computed
 from kernelrt._survey import shared, survey
+from kernelrt._written import (
+    Written,
+    history_version,
+    kept_members,
+    lazy_members,
+    memory_of,
+    of_pending,
+    over_kept,
+    readers_of,
+    reads,
+)
 from kernelrt.device import registry
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
@@ -17,9 +28,9 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
-from kernelrt.tensor.marks import is_kept, lineage, strip
+from kernelrt.tensor.marks import Stale, is_kept, lineage, mark, strip
+from kernelrt.tensor.rewriting import below, rewritten
 from kernelrt.tensor.trace import forbid
-from kernelrt.tensor.written import Written, expire, memory_of, overlaps, readers_of, reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
@@ -135,15 +146,15 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
         return False
     written = Written([buffer])
     for tensor in pending:  # what is assigned to others has the value of before
-        if overlaps(tensor._memory, written) or reads(tensor._entered(), written):
+        if written.overlaps(tensor._memory) or reads(tensor._entered(), written):
             return False
     began_write()
-    lazy = _lazy()
+    lazy = lazy_members(state.watched)
     if readers_of(lazy, written):
         return False
     if not write_unless_born(state.births, births, buffer, source):
         return False
-    expire(written, lazy)
+    _expire(written, lazy)
     state.steady[0] = None
     return True
 
@@ -151,43 +162,11 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
 def is_changing(tensor: TensorBase) -> bool:
     """Whether the node of `tensor` reads what a pending assignment is about to change.
 
-    What was found steady is not looked at again before the next assignment, so asking for every
-    operand of a graph takes time linear in its size.
+    What was found not to do so is not looked at again before the next assignment.
     """
     if id(tensor) in state.pending:
         return True
-    steady = state.steady[0]
-    node = tensor._entered()
-    if steady is not None and node in steady:
-        return False
-    with state.lock:
-        known, written = _pending_now()
-        return reads(node, written, known)
-
-
-class _Steady(set["UOp"]):
-    """Nodes found to read none of the memory that pending assignments are about to change.
-
-    Attributes
-    ----------
-    written : Written or None
-        That memory, once somebody has asked.
-    """
-
-    written: Written | None = None
-
-
-def _pending_now() -> tuple[_Steady, Written]:
-    """Return the steady nodes of the pending assignments, and the memory that these change."""
-    while True:
-        known = cast("_Steady | None", state.steady[0])
-        if known is None:
-            state.steady[0] = known = _Steady()
-        written = known.written
-        if written is None:
-            known.written = written = memory_of(list(state.pending.values()))
-        if state.steady[0] is known:  # else another assignment came in between
-            return known, written
+    return reads(tensor._entered(), of_pending(state.pending, state.steady))
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -302,7 +281,7 @@ def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
         before = memory_of(_due(apart))
         early = [
             key for key, t in apart.items()
-            if overlaps(t._memory, before) or reads(t._entered(), before)
+            if before.overlaps(t._memory) or reads(t._entered(), before)
         ]  # fmt: skip
         for key in early:
             del apart[key]
@@ -386,7 +365,7 @@ def _carry_out(units: list[_Unit]) -> list[_Unit]:
         raise
     except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
         written = memory_of([t for unit in units for t, _ in unit])
-        failing = _failing(readers_of(_lazy(), written))
+        failing = _failing(readers_of(lazy_members(state.watched), written))
         rest = []
         for unit in units:
             touched = memory_of([t for t, _ in unit])
@@ -439,7 +418,7 @@ def _due(apart: Collection[int]) -> list[TensorBase]:
     return [
         t for key, t in list(state.pending.items())
         if key not in apart
-        and (changing is None or not overlaps(t._memory, changing))
+        and (changing is None or not changing.overlaps(t._memory))
     ]  # fmt: skip
 
 
@@ -462,7 +441,7 @@ def _check_unneeded(written: Written) -> None:
         return
     for tensor in list(state.pending.values()):
         node = tensor._uop
-        if node is None or not overlaps(tensor._memory, changing):
+        if node is None or not changing.overlaps(tensor._memory):
             continue
         if reads(node, written):
             raise PlanBusyError(NEEDED)
@@ -479,7 +458,7 @@ def _attempt(
         written = memory_of(commits, more)
         _check_unneeded(written)
         began_write()
-        found = readers_of(_lazy(), written)
+        found = readers_of(lazy_members(state.watched), written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     asked = [node for t in (*chosen.values(), *commits) if (node := t._uop) is not None]
@@ -489,7 +468,7 @@ def _attempt(
         return False
     _read_stored(stored, writes)
     if written is not None:
-        expire(written, _lazy())
+        _expire(written, lazy_members(state.watched))
     return True
 
 
@@ -661,10 +640,33 @@ def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
         return False  # told by a plan that knows the lines of this graph
 
 
-def _lazy() -> list[tuple[TensorBase, UOp]]:
-    """The live tensors that have no data yet, and could have, with their nodes."""
-    # What the collector has begun to clear has no node any more.
-    return [
-        (t, node) for t in state.watched.members()
-        if not t.is_realized and (node := t._uop) is not None and is_static(t.dims)
-    ]  # fmt: skip
+def _expire(written: Written, lazy: list[tuple[TensorBase, UOp]]) -> None:
+    """Give up the histories that went over `written`, which changed.
+
+    Those of tensors that have data, and those below the `lazy` ones, given with their nodes: what a
+    lazy tensor is made of may have been computed, and its history gone over what is written.
+    """
+    for tensor in kept_members(state.watched):
+        node = tensor._uop
+        if node is None or not tensor.is_realized:
+            continue
+        if not is_kept(node) or (
+            reads(node.src[0], written)
+            and exchange(tensor, node, mark(node.arg.storage, Stale(node)))
+        ):
+            state.watched.discard(tensor)
+    version = history_version()
+
+    def ends(node: UOp) -> bool:
+        return is_kept(node) or node.cached_steady == version
+
+    for tensor, root in over_kept(lazy):
+        stale = {
+            node: mark(node.arg.storage, Stale(node))
+            for node in below([root], ends)
+            if is_kept(node)
+            and not (node.arg.shared and lineage(node) is False)
+            and reads(node.src[0], written)
+        }
+        if stale:
+            exchange(tensor, root, rewritten([root], stale)[0])

@@ -17,13 +17,13 @@ from kernelrt._modes import GRAD, Mode, Setting, local
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt._written import Written
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
     from kernelrt.tensor.hooking import Late
     from kernelrt.tensor.marks import Hooked, Leaf
-    from kernelrt.tensor.written import Written
 
 __all__ = ["bearer", "births", "changing", "computing", "differentiating", "enable_grad",
            "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late", "leaves",
@@ -47,9 +47,9 @@ late: weakref.WeakKeyDictionary[UOp, tuple[Late, ...]] = weakref.WeakKeyDictiona
 pending: dict[int, TensorBase] = {}
 #: What was assigned in one step, as identities, for each of these tensors.
 units: dict[int, tuple[int, ...]] = {}
-#: Nodes known not to read what the pending assignments are about to change, as the only element.
-#: With another assignment pending it is another set, None at first.
-steady: list[set[UOp] | None] = [None]
+#: What the pending assignments are about to change, as the only element: None where nobody has
+#: asked since another one came.
+steady: list[Written | None] = [None]
 #: Where gradients of tensors lie that plans left, by the storage.
 homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
 #: The memory that a plan is writing right now, if one is. Only the thread that holds the lock

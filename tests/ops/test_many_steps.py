@@ -3,36 +3,15 @@
 from __future__ import annotations
 
 import gc
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 import kernelrt as krt
-from kernelrt.tensor import state, written
-
-if TYPE_CHECKING:
-    import pytest
+from kernelrt._written import count_looks, forget_history
+from kernelrt.tensor import state
 
 #: Looks that a step costs at most; a graph that is walked anew costs as many as there were steps.
 FEW = 8
-
-
-class Looked:
-    """Counts the nodes that are looked at for what a plan is about to change."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        may_change, overlaps = written._may_change, written.overlaps
-
-        def counting(inner):
-            def call(*args):
-                self.count += 1
-                return inner(*args)
-
-            return call
-
-        monkeypatch.setattr(written, "_may_change", counting(may_change))
-        monkeypatch.setattr(written, "overlaps", counting(overlaps))
 
 
 def stepper():
@@ -46,43 +25,43 @@ def stepper():
     return step
 
 
-def costs(monkeypatch, body, steps=40) -> list[int]:
+def costs(body, steps=40) -> list[int]:
     # Memory that earlier tests wrote, and lazy tensors that they left, are looked at, too.
     gc.collect()
-    monkeypatch.setattr(written, "_history", [written._History()])
-    looked, out = Looked(monkeypatch), []
+    forget_history()
+    out = []
     for i in range(steps):
-        before = looked.count
+        before = count_looks()
         body(i)
-        out.append(looked.count - before)
+        out.append(count_looks() - before)
     return out
 
 
-def test_a_total_of_losses_is_not_walked_again_in_each_step(monkeypatch):
+def test_a_total_of_losses_is_not_walked_again_in_each_step():
     step, x = stepper(), np.ones(3, np.float32)
     total = [krt.zeros(())]
 
     def body(i):
         total[0] = total[0] + step(x)
 
-    each = costs(monkeypatch, body)
+    each = costs(body)
     assert max(each[20:]) <= FEW
     assert total[0].item() == sum(3.0 * (i + 1) for i in range(40))
 
 
-def test_totals_of_two_plans_that_take_turns(monkeypatch):
+def test_totals_of_two_plans_that_take_turns():
     first, second, x = stepper(), stepper(), np.ones(3, np.float32)
     total = [krt.zeros(())]
 
     def body(i):
         total[0] = total[0] + (first if i % 2 else second)(x)
 
-    each = costs(monkeypatch, body)
+    each = costs(body)
     assert max(each[20:]) <= FEW
     assert total[0].item() == 2 * sum(3.0 * (i + 1) for i in range(20))
 
 
-def test_a_total_beside_eager_assignments(monkeypatch):
+def test_a_total_beside_eager_assignments():
     w, v = krt.zeros(3).realize(), krt.ones(3).realize()
     total = [krt.zeros(())]
 
@@ -91,12 +70,12 @@ def test_a_total_beside_eager_assignments(monkeypatch):
         krt.realize()
         total[0] = total[0] + v.sum() * 2
 
-    each = costs(monkeypatch, body)
+    each = costs(body)
     assert max(each[20:]) <= FEW
     assert total[0].item() == 240
 
 
-def test_a_total_that_reads_state_keeps_its_old_values(monkeypatch):
+def test_a_total_that_reads_state_keeps_its_old_values():
     w = krt.zeros(3).realize()
 
     @krt.jit

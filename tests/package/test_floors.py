@@ -21,7 +21,7 @@ FLOORS = {
     "_locks": 0, "_names": 0, "_late": 0, "_llvm": 0, "_emit": 0, "_recent": 0, "_lacking": 0,
     "_hooks": 0, "_tally": 0, "_modes": 0, "_running": 0,
     "_memory": 1, "_ops": 1, "_status": 1, "_handle": 1, "_core": 1, "_dispatch": 1, "_eager": 1,
-    "_specs": 1, "_replay": 1, "_jitcore": 1, "_steps": 1,
+    "_specs": 1, "_replay": 1, "_jitcore": 1, "_steps": 1, "_written": 1,
     "ir": 1, "device": 2,
     "schedule": 3, "codegen": 3, "backend": 4, "runtime": 5, "tensor": 6, "nn": 7, "jit": 7,
     "threads": 2, "_functions": 6, "_routines": 1, "data": 7, "distributions": 7, "func": 7,

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt._eager import CHANGED
 from kernelrt._recent import touch
 from kernelrt._survey import survey
+from kernelrt._written import Written
 from kernelrt.device.buffer import Buffer
 from kernelrt.tensor import Tensor, Trace, execute, state
 from kernelrt.tensor.realize import MOST_PASSES, before_writes
-from kernelrt.tensor.written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

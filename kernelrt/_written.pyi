@@ -1,0 +1,59 @@
+"""Types of memory that is about to be written, and of the walks that look for who reads it."""
+
+from collections.abc import Iterable
+
+from kernelrt._handle import Roster
+from kernelrt._memory import Memory
+from kernelrt.device.buffer import Buffer
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import UOp
+from kernelrt.tensor.base import TensorBase
+
+class Written:
+    """Memory that is written: that of `buffers`, and `more`."""
+
+    def __init__(
+        self, buffers: Iterable[Buffer | Memory | None] = (), more: Written | None = None
+    ) -> None: ...
+    def overlaps(self, buffer: object) -> bool:
+        """Whether any byte of `buffer`, if it is a Buffer that has memory, is written."""
+
+def memory_of(tensors: Iterable[TensorBase], more: Written | None = None) -> Written:
+    """The memory of `tensors`, and `more`."""
+
+def of_pending(pending: dict[int, TensorBase], known: list[Written | None]) -> Written:
+    """The memory of `pending`, which `known` has as its only element once it was asked for."""
+
+def reads(root: UOp, written: Written) -> bool:
+    """Whether the value or the history of `root` reads `written`.
+
+    Nodes that do not are remembered while `written` lives: asking for every operand of a graph
+    takes time linear in its size.
+    """
+
+def readers_of(tensors: list[tuple[TensorBase, UOp]], written: Written) -> list[TensorBase]:
+    """Those of `tensors`, with their nodes, whose values are computed from `written`.
+
+    What reads no storage that was ever written is remembered, so that a graph that grows from call
+    to call, as a sum of losses does, is not walked again each time.
+    """
+
+def history_version() -> int:
+    """What `cached_steady` of nodes is that read no storage which was ever written."""
+
+def forget_history() -> None:
+    """Begin anew: nothing was written yet."""
+
+def lazy_members(roster: Roster) -> list[tuple[TensorBase, UOp]]:
+    """Those that have no data yet, and could have, with their nodes."""
+
+def kept_members(roster: Roster) -> list[TensorBase]:
+    """Those that have data beside a node."""
+
+def over_kept(tensors: list[tuple[TensorBase, UOp]]) -> list[tuple[TensorBase, UOp]]:
+    """Those of `tensors`, with their nodes, that are made of kept values which may go stale."""
+
+def count_looks() -> int:
+    """How often a walk looked at memory so far."""
+
+def _name_nodes(buffer: Op, detach: Op, kept: type, custom: type) -> None: ...
