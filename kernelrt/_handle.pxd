@@ -37,6 +37,7 @@ cdef class ArrayHandle:
     cdef Py_ssize_t nbytes
     cdef public object _uop
     cdef public object _leaf
+    cdef public object _grad
     cdef public object _link  # a Link; None where the handle shows elements of its own
     cdef public object _born  # the trace that made it; None outside of any, as of replays' results
     cdef public bint _plain
@@ -56,6 +57,8 @@ cdef class Roster:
     cdef PyObject *oldest
     cdef PyObject *newest
     cdef Py_ssize_t count
+
+    cdef void join(self, ArrayHandle handle) noexcept
 
 
 # Whether nothing is in any of the registers, each a dict or a Roster.

@@ -116,6 +116,9 @@ cdef class Roster:
     """Live handles, oldest first; nothing here runs Python code, so nothing comes in between."""
 
     def add(self, ArrayHandle handle not None):
+        self.join(handle)
+
+    cdef void join(self, ArrayHandle handle) noexcept:
         if handle.roster != NULL:
             return
         Py_INCREF(self)

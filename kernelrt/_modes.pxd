@@ -1,6 +1,53 @@
 # cython: language_level=3
-"""What each thread is doing, as fields that C code reads."""
+"""What each thread is doing, as fields that C code reads, and how operations are called."""
 
+from cpython.object cimport PyObject
+
+
+cdef enum Field:
+    KRT_GRAD = 0
+    KRT_TRACE = 1
+    KRT_SCOPE = 2
+    KRT_OBSERVED = 3
+
+
+# What a mode of this thread is set to.
+cdef object get(int field)
 
 # Whether operations of this thread are recorded for gradients.
 cdef bint records_gradients() noexcept
+
+# Whether a function is being traced.
+cdef bint tracing() noexcept
+
+
+# How often this thread has begun to write memory, and to compute lazy tensors.
+cdef struct Moment:
+    unsigned long writes
+    unsigned long values
+
+cdef Moment now() noexcept
+
+# Whether memory was written since that lazy tensors were computed for.
+cdef bint disturbed(Moment begun) noexcept
+
+
+# An instance of a class, as its __new__ gives it without arguments.
+cdef object new_instance(object kind)
+
+
+ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *) except NULL
+
+
+cdef class Operation:
+    cdef vectorcallfunc call
+    cdef object function
+    cdef object code  # of the function
+    cdef dict aliases
+    cdef tuple several
+    # What gives the result for two arguments at once, or None; it is given `rule`, and the code
+    # that origins name.
+    cdef object (*short_road)(object rule, object method, object self, object other)
+    cdef object rule
+    cdef dict __dict__
+    cdef object __weakref__

@@ -11,12 +11,6 @@ import threading
 
 from kernelrt import _locks, errors
 
-cdef enum Field:
-    KRT_GRAD = 0
-    KRT_TRACE = 1
-    KRT_SCOPE = 2
-    KRT_OBSERVED = 3
-
 GRAD = <int> KRT_GRAD
 OBSERVED = <int> KRT_OBSERVED
 
@@ -34,11 +28,15 @@ cdef extern from *:
         kind->tp_flags |= Py_TPFLAGS_HAVE_VECTORCALL | Py_TPFLAGS_METHOD_DESCRIPTOR;
         PyType_Modified(kind);
     }
+    static PyObject *krt_new(PyObject *type, PyObject *no_args)
+    {
+        return ((PyTypeObject *)type)->tp_new((PyTypeObject *)type, no_args, NULL);
+    }
     """
+    object krt_new(object type, tuple no_args)
     PyObject *krt_modes[4]
     unsigned long krt_writes, krt_computed
     void krt_let_call(object type, size_t place)
-    ctypedef PyObject *(*vectorcallfunc)(PyObject *, PyObject **, size_t, PyObject *) except NULL
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
     object PyMethod_New(object function, object owner)
     PyObject *Py_False
@@ -62,6 +60,27 @@ cdef int put(int field, object value) except -1:
 
 cdef bint records_gradients() noexcept:
     return krt_modes[<int> KRT_GRAD] != Py_False
+
+
+cdef bint tracing() noexcept:
+    return krt_modes[<int> KRT_TRACE] != NULL and krt_modes[<int> KRT_TRACE] != Py_None
+
+
+cdef Moment now() noexcept:
+    cdef Moment found
+    found.writes, found.values = krt_writes, krt_computed
+    return found
+
+
+cdef bint disturbed(Moment begun) noexcept:
+    return krt_writes != begun.writes and krt_computed != begun.values
+
+
+cdef tuple NO_ARGS = ()
+
+
+cdef object new_instance(object kind):
+    return krt_new(kind, NO_ARGS)
 
 
 cdef class Local:
@@ -183,16 +202,10 @@ cdef tuple by_own_names(Operation operation, tuple names):
 
 
 cdef class Operation:
-    cdef vectorcallfunc call
-    cdef object function
-    cdef dict aliases
-    cdef tuple several
-    cdef dict __dict__
-    cdef object __weakref__
-
     def __cinit__(self, function):
         self.call = <vectorcallfunc> done_whole
         self.function = function
+        self.code = getattr(function, "__code__", None)
         self.aliases = aliases_of(function)
         if getattr(getattr(function, "__code__", None), "co_argcount", 0) == 1:
             self.several = several_of(function)
@@ -221,6 +234,13 @@ cdef PyObject *done_whole(
     # What stands before the arguments must not change between two calls.
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
     cdef tuple own
+    if names == NULL and n == 2 and (<Operation> operation).short_road != NULL:
+        found = (<Operation> operation).short_road(
+            (<Operation> operation).rule, (<Operation> operation).code, <object> args[0],
+            <object> args[1])
+        if found is not None:
+            Py_INCREF(found)
+            return <PyObject *> found
     if names != NULL and (<Operation> operation).several is not None:
         for name in <tuple> names:
             if name in (<Operation> operation).several:
@@ -239,12 +259,12 @@ cdef PyObject *repeated(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
 ) except NULL:
     """What `function` gives when no write came in between; one that matters, or `any_write`."""
-    cdef unsigned long writes, values
+    cdef Moment begun
     cdef object found
     for _ in range(MOST_TIMES):
-        writes, values = krt_writes, krt_computed
+        begun = now()
         found = PyObject_Vectorcall(function, args, n, names)
-        if krt_writes == writes or (krt_computed == values and not any_write):
+        if krt_writes == begun.writes or not (any_write or disturbed(begun)):
             Py_INCREF(found)
             return <PyObject *> found
     raise errors.PlanBusyError(

@@ -30,7 +30,7 @@ cdef enum:
 cdef str PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 cdef dict rooms = {contextlib.contextmanager.__code__.co_filename: BETWEEN}
 #: How many traces and schedules there were: what was written before one is older than it.
-cdef long epoch = 0
+epoch = 0
 
 
 cdef int room_of(str file):
@@ -50,9 +50,13 @@ def here(object scope):
     Gives ``(code, offset of the instruction, code of the method called, code of the caller within
     this package, scope, epoch, False)``; None where there is no such place.
     """
+    return here_of(scope, None)
+
+
+cdef object here_of(object scope, object method):
     cdef PyFrameObject *frame = PyEval_GetFrame()
     cdef PyFrameObject *back
-    cdef object code, method = None, caller = None
+    cdef object code, caller = None
     cdef PyObject *raw
     cdef int room
     if frame == NULL:

@@ -21,7 +21,7 @@ __all__ = ["Buffer", "Storage", "whole"]
 
 # NumPy's name for the bytes of each element type.
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
-_ids = itertools.count(1)
+ids = itertools.count(1)
 _MOST_BYTES = 2 * sys.maxsize + 1
 
 
@@ -80,7 +80,7 @@ class Buffer(Exporter):
                 f"at most {_MOST_BYTES}"
             )
         allocator = registry.allocator(device)
-        self.id = next(_ids)
+        self.id = next(ids)
         self.size = size
         self.dtype = dtype
         self.nbytes = nbytes
@@ -166,7 +166,7 @@ class Buffer(Exporter):
             )
         part = Buffer.__new__(Buffer)
         part.label = self.label
-        part.id = next(_ids)
+        part.id = next(ids)
         part.size, part.dtype, part.nbytes = size, dtype, nbytes
         part.offset = self.offset + offset
         part.base = self if self.base is None else self.base

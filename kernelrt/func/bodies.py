@@ -19,10 +19,9 @@ from kernelrt.jit.once import called_once
 from kernelrt.tensor import Tensor, Trace, build, sharing, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
-from kernelrt.tensor.marks import Leaf, Stale, has_history, is_kept, mark
+from kernelrt.tensor.marks import Leaf, Stale, below, has_history, is_kept, mark, rewritten
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.regions import Slot, slot, unknown_size
-from kernelrt.tensor.rewriting import below, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

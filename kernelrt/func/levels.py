@@ -16,8 +16,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import tensor_of
 from kernelrt.tensor.gradient import Wanted, pull
-from kernelrt.tensor.marks import Leaf, mark
-from kernelrt.tensor.rewriting import rewritten
+from kernelrt.tensor.marks import Leaf, mark, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

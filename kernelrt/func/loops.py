@@ -30,8 +30,8 @@ from kernelrt.jit.once import TURNS
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.marks import rewritten
 from kernelrt.tensor.regions import slot
-from kernelrt.tensor.rewriting import rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,9 +18,8 @@ from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
 from kernelrt.tensor import build, regions
 from kernelrt.tensor.hooking import Answers
-from kernelrt.tensor.marks import Leaf, mark
+from kernelrt.tensor.marks import Leaf, below, mark, reads_of, rewritten
 from kernelrt.tensor.regions import MOVED, Slot, bare, slot
-from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -6,9 +6,9 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle, become, exchange
+from kernelrt._handle import become, exchange
+from kernelrt._lazy import LazyHandle, _name_ops, _name_state
 from kernelrt._memory import Memory, count_writes
-from kernelrt._origin import here, now
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import MOVEMENT
@@ -52,13 +52,16 @@ _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
 _BY_CODE = {d.code: d for d in dt.ALL}
 
+_name_state(state.pending, state.steady, state.births, state.watched, sharing.shared)
+_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, MOST_DEPTH)
 
-class TensorBase(ArrayHandle):
+
+class TensorBase(LazyHandle):
     """A graph node, its data where it was computed, and what gradients need to know of it."""
 
     # An instance that a replay made has a memory and no node; _adopt fills the rest in.
     __slots__ = (
-        "__weakref__", "_former", "_grad", "_handles", "_home", "_made_of", "_taken", "_whose",
+        "__weakref__", "_former", "_handles", "_home", "_made_of", "_taken", "_whose",
     )  # fmt: skip
 
     _born: Trace | None
@@ -70,26 +73,6 @@ class TensorBase(ArrayHandle):
     _made_of: tuple[UOp, Buffer]  # the data that a traced function made it from: node, memory
     _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of what it held when it was read
     _whose: Self  # set where this is the `data` of a tensor, whose memory it has
-
-    @classmethod
-    def _of(cls, node: UOp) -> Self:
-        """A tensor that is yet to be computed from `node`."""
-        tensor = cls.__new__(cls)
-        tensor._uop = node
-        if node.origin is None or node.origin[5] != now():
-            node.origin = here(state.local.scope)
-        tensor._grad = None
-        tensor._leaf = None
-        tensor._born = state.local.trace
-        tensor._plain = not state.local.grad
-        if tensor._born is None:
-            # Before, for a handler that comes at once; behind, for one that came before `add`.
-            state.births[0] += 1
-            state.watched.add(tensor)
-            state.births[0] += 1
-            if node.depth > MOST_DEPTH and node.op not in _MOVES:
-                tensor._cut()
-        return tensor
 
     def _cut(self) -> None:
         """Compute a tensor that grew deep without being read, as a sum of losses does.
@@ -132,20 +115,15 @@ class TensorBase(ArrayHandle):
             node = mark(node, severed)
         self._begin(data, data.keep(), data.dtype.code, shape, node, severed is None)
 
-    @property
-    def uop(self) -> UOp:
-        """The node whose value this tensor has.
-
-        Operations read it to use the tensor. Where code outside can write the memory, it has the
-        elements that are there now.
-        """
-        node = self._live()
+    def _taken_node(self) -> UOp:
+        """Find what `uop` gives."""
+        node = self._live_node()
         if not sharing.shared[0] or state.local.trace is not None or not sharing.is_shared(self):
             return node
         return sharing.taken(self, node)
 
-    def _live(self) -> UOp:
-        """Return the node whose value this tensor has; it reads shared memory itself.
+    def _live_node(self) -> UOp:
+        """Find what `_live` gives.
 
         No node that is given out reads, in its value or in its history, data that a pending
         assignment is about to change: assignments are committed first. So a node stays true while

@@ -13,9 +13,8 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop
 from kernelrt.tensor import build, regions
-from kernelrt.tensor.marks import detach
+from kernelrt.tensor.marks import below, detach, reads_of, rewritten
 from kernelrt.tensor.regions import Slot, slot
-from kernelrt.tensor.rewriting import below, reads_of, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -19,8 +19,7 @@ from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod
 from kernelrt.tensor import build
 from kernelrt.tensor.batched_runs import batched_run
-from kernelrt.tensor.marks import Custom, Kept, mark
-from kernelrt.tensor.rewriting import below, reads_of, rewritten
+from kernelrt.tensor.marks import Custom, Kept, below, mark, reads_of, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

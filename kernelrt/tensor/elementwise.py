@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._lazy import _name_types, quicken
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.powers import short_power
@@ -327,3 +328,16 @@ class ElementwiseMethods(_Below):
 def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
     """Whether this is a number that a narrow type need not hold."""
     return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
+
+
+_name_types(
+    dt.float32, dt.float64,
+    tuple(d for d in (dt.float32, dt.float64, dt.int32, dt.int64) if d.accumulator is d),
+)  # fmt: skip
+for _name, _op, _swapped in (
+    ("add", Op.ADD, False), ("__add__", Op.ADD, False), ("__radd__", Op.ADD, False),
+    ("sub", Op.SUB, False), ("__sub__", Op.SUB, False), ("__rsub__", Op.SUB, True),
+    ("mul", Op.MUL, False), ("__mul__", Op.MUL, False), ("__rmul__", Op.MUL, False),
+    ("div", Op.DIV, False), ("__truediv__", Op.DIV, False), ("__rtruediv__", Op.DIV, True),
+):  # fmt: skip
+    quicken(vars(ElementwiseMethods)[_name], _op, _swapped, whole=_op is not Op.DIV)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.device.buffer import Buffer
+from kernelrt._lazy import quicken_rows
 from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
@@ -60,8 +60,6 @@ class IndexingMethods(_Below):
         JitError
             An index is a mask, and a function is traced.
         """
-        if type(index) is int and (row := self._row(index)) is not None:
-            return row
         items = spelled_out(index, self.ndim)
         _, below = views.read(self)
         out, axis = self, 0
@@ -101,28 +99,6 @@ class IndexingMethods(_Below):
             fixed = tuple((i, i._uop) for i in items if isinstance(i, IndexingMethods))
             shown._link.fixed = (*(shown._link.fixed or ()), *fixed)
         return shown
-
-    def _row(self, index: int) -> Self | None:
-        """Return row `index` of a realized tensor, or None where the general path is needed.
-
-        Eager loops read and write rows one by one.
-        """
-        if self._address is None or self._link is not None or state.local.trace is not None:
-            return None
-        node, below = views.read(self)
-        memory = node.src[0] if node.op is Op.RESHAPE else node
-        buffer, shape = memory.arg, self._shape
-        if memory.op is not Op.BUFFER or not isinstance(buffer, Buffer):
-            return None
-        if not shape or not buffer.size or buffer.address % buffer.dtype.itemsize:
-            return None
-        start, size = index if index >= 0 else index + shape[0], buffer.size // shape[0]
-        if not 0 <= start < shape[0]:
-            return None
-        part = build.memory(buffer.view(start * size * buffer.dtype.itemsize, size))
-        items = (index, *(slice(None),) * (len(shape) - 1))
-        found = build.reshape(part, shape[1:])
-        return views.view(self, found, below, views.INDEX, items, index, ())
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""
@@ -389,3 +365,6 @@ def _gather(x: UOp, indices: list[UOp]) -> UOp:
             f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
         )
     return UOp(Op.GATHER, x.dtype, (x, *indices))
+
+
+quicken_rows(IndexingMethods.__getitem__)

@@ -12,7 +12,7 @@ from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
-from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark
+from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark, rewritten
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
     is_array,
@@ -24,7 +24,6 @@ from kernelrt.tensor.positions import (
     spelled_out,
 )
 from kernelrt.tensor.promotion import as_scalar, check_size, element
-from kernelrt.tensor.rewriting import rewritten
 from kernelrt.tensor.scattering import replaced
 
 if TYPE_CHECKING:

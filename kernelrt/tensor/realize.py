@@ -28,8 +28,7 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
-from kernelrt.tensor.marks import Stale, is_kept, lineage, mark, strip
-from kernelrt.tensor.rewriting import below, rewritten
+from kernelrt.tensor.marks import Stale, below, is_kept, lineage, mark, rewritten, strip
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from kernelrt.ir.ops import FAILING
 from kernelrt.ir.region import Choice, Loop, Outcome, port
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build
-from kernelrt.tensor.marks import Custom, is_kept
-from kernelrt.tensor.rewriting import below, reads_of, rewritten
+from kernelrt.tensor.marks import Custom, below, is_kept, reads_of, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -18,8 +18,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build, state
-from kernelrt.tensor.marks import Kept, is_kept, mark
-from kernelrt.tensor.rewriting import below, rewritten
+from kernelrt.tensor.marks import Kept, below, is_kept, mark, rewritten
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

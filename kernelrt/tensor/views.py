@@ -15,7 +15,9 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from kernelrt._handle import ArrayHandle, Link
+from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
+from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, is_static, prod
@@ -25,7 +27,6 @@ from kernelrt.tensor.marks import detach, is_kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
@@ -178,6 +179,8 @@ UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded)
 AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided)
 DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
 CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
+
+_name_views(Buffer, ids, INDEX)
 
 
 # ---- layouts

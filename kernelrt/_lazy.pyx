@@ -1,0 +1,350 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""The short roads of eager code: nodes of tensors, and operations whose operands need no care.
+
+Each is taken only where one look tells that nothing is in the way: no trace, no assignment that is
+pending to what is read, no memory that code outside can write. Elsewhere the answer is None, and
+the method in Python does all of it.
+"""
+
+from cpython.dict cimport PyDict_Contains, PyDict_Size
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+
+from kernelrt._handle cimport ArrayHandle, Link, Roster
+from kernelrt._memory cimport Exporter
+from kernelrt._modes cimport (
+    KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
+    tracing,
+)
+from kernelrt._node cimport Node, intern
+from kernelrt._origin cimport epoch, here_of
+from kernelrt._written cimport pending_memory, reads_now
+
+cdef dict pending = None
+cdef list steady = None
+cdef list births = None
+cdef Roster watched = None
+cdef list shared = None
+
+
+def _name_state(dict now_pending, list now_steady, list now_births, Roster now_watched,
+                list now_shared):
+    """Tell where the state of this process stands; see kernelrt.tensor.state."""
+    global pending, steady, births, watched, shared
+    pending, steady, births = now_pending, now_steady, now_births
+    watched, shared = now_watched, now_shared
+
+
+cdef object MOVES = frozenset()
+cdef object CONST = None
+cdef object BUFFER = None
+cdef object RESHAPE = None
+cdef object EXPAND = None
+cdef int MOST_DEPTH = 0
+
+
+def _name_ops(moves, constant, buffer, reshape, expand, int most_depth):
+    """Tell some ops, those that move elements, and how deep a graph of others may grow."""
+    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, MOST_DEPTH
+    MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
+    MOST_DEPTH = most_depth
+
+
+cdef bint is_changing(ArrayHandle handle, Node node) except -1:
+    """Whether a handle is pending, or its node reads what a pending assignment is to change."""
+    if PyDict_Size(pending) == 0:
+        return False
+    return PyDict_Contains(pending, <size_t> <PyObject *> handle) or reads_now(
+        node, pending_memory(pending, steady))
+
+
+cdef Node live(ArrayHandle self):
+    """What `TensorBase._live` gives, where that is the node that stands there; else None."""
+    cdef Link link
+    cdef ArrayHandle root
+    cdef Node node
+    self._used = True
+    if self._uop is None or tracing():
+        return None
+    node = <Node> self._uop
+    if self._link is not None:
+        link = <Link> self._link
+        root = <ArrayHandle> link.root
+        if (link.below is None or root._uop is not link.below or link.fixed is not None
+                or self.data != NULL or self._born is not None
+                or is_changing(root, <Node> link.below)):
+            return None
+        return node if link.plain or records_gradients() else None
+    if (self.data == NULL and self._born is not None) or is_changing(self, node):
+        return None
+    return node if self._plain or records_gradients() else None
+
+
+cdef bint is_outside(ArrayHandle self):
+    """Whether code outside may write the memory of a tensor; False is certain."""
+    if self._link is not None:
+        self = <ArrayHandle> (<Link> self._link).root
+    return isinstance(self.memory, Exporter) and not (
+        (<Exporter> self.memory)._storage.is_own())
+
+
+cdef Node node_of(ArrayHandle self):
+    """What `TensorBase.uop` gives, where that is the node that stands there; else None."""
+    cdef Node node = live(self)
+    return None if node is not None and shared[0] and is_outside(self) else node
+
+
+cdef ArrayHandle bare(object kind, Node node, object method):
+    """A tensor of a node; nobody is told of it yet."""
+    cdef ArrayHandle tensor = <ArrayHandle> new_instance(kind)
+    tensor._uop = node
+    tensor._plain = not records_gradients()
+    if node.origin is None or (<tuple> node.origin)[5] != epoch:
+        node.origin = here_of(get(KRT_SCOPE), method)
+    return tensor
+
+
+cdef ArrayHandle made(object kind, Node node, object method):
+    """What `TensorBase._of` gives outside of traces."""
+    cdef ArrayHandle tensor = bare(kind, node, method)
+    births[0] += 1
+    watched.join(tensor)
+    if node.depth > MOST_DEPTH and node.op not in MOVES:
+        tensor._cut()
+    return tensor
+
+
+cdef class LazyHandle(ArrayHandle):
+    """A handle that may have a node and no data yet."""
+
+    @property
+    def uop(self):
+        """The node whose value this tensor has.
+
+        Operations read it to use the tensor. Where code outside can write the memory, it has the
+        elements that are there now.
+        """
+        cdef Node node = node_of(self)
+        return self._taken_node() if node is None else node
+
+    def _live(self):
+        """Return the node whose value this tensor has; it reads shared memory itself."""
+        cdef Node node = live(self)
+        return self._live_node() if node is None else node
+
+    @classmethod
+    def _of(cls, Node node not None):
+        """A tensor that is yet to be computed from `node`."""
+        if not tracing():
+            return made(cls, node, None)
+        tensor = bare(cls, node, None)
+        tensor._born = get(KRT_TRACE)
+        return tensor
+
+
+# ---- arithmetic
+
+
+cdef object DOUBLE = None
+cdef object FLOAT = None
+cdef tuple WIDE = ()  # where no intermediate has another type
+
+
+def _name_types(narrow, broad, tuple wide):
+    """Tell two types, and those that sums and products are computed in."""
+    global FLOAT, DOUBLE, WIDE
+    FLOAT, DOUBLE, WIDE = narrow, broad, wide
+
+
+cdef class Rule:
+    """What an operation with one operand beside the tensor makes of the two."""
+
+    cdef object op
+    cdef bint swapped
+    cdef bint whole  # whether it is one for integers, too
+
+
+cdef bint is_wide(object dtype) noexcept:
+    cdef Py_ssize_t i
+    for i in range(PyTuple_GET_SIZE(WIDE)):
+        if PyTuple_GET_ITEM(WIDE, i) == <PyObject *> dtype:
+            return True
+    return False
+
+
+cdef bint same_sizes(Node a, Node b) except -1:
+    """Whether two nodes have one shape, of numbers."""
+    cdef tuple one = a.shape, two = b.shape
+    cdef Py_ssize_t i, n = PyTuple_GET_SIZE(one)
+    if n != PyTuple_GET_SIZE(two):
+        return False
+    for i in range(n):
+        if not (PyLong_CheckExact(<object> PyTuple_GET_ITEM(one, i))
+                and PyLong_CheckExact(<object> PyTuple_GET_ITEM(two, i))
+                and PyObject_RichCompareBool(
+                    <object> PyTuple_GET_ITEM(one, i), <object> PyTuple_GET_ITEM(two, i), Py_EQ)):
+            return False
+    return True
+
+
+cdef Node number(object value, Node beside):
+    """A Python number as an operand beside a node; None where promotion has to be asked."""
+    cdef Node node
+    cdef double exact
+    cdef tuple shape = beside.shape
+    cdef Py_ssize_t i, n = PyTuple_GET_SIZE(shape)
+    cdef bint ones = True
+    for i in range(n):
+        size = <object> PyTuple_GET_ITEM(shape, i)
+        if not PyLong_CheckExact(size):
+            return None
+        ones = ones and size == 1
+    if PyFloat_CheckExact(value):
+        exact = PyFloat_AS_DOUBLE(value)
+    elif PyLong_CheckExact(value) and -(1 << 31) <= value < (1 << 31):
+        exact = <double> <long> value
+    else:
+        return None
+    if beside.dtype is FLOAT:
+        node = intern(CONST, FLOAT, (), <double> <float> exact)
+    elif beside.dtype is DOUBLE:
+        node = intern(CONST, DOUBLE, (), exact)
+    elif PyLong_CheckExact(value):
+        node = intern(CONST, beside.dtype, (), value)
+    else:
+        return None
+    if n:
+        node.cached_shape = ()
+        node = intern(RESHAPE, beside.dtype, (node,), (1,) * n)
+        node.cached_shape = node.arg
+        if not ones:
+            node = intern(EXPAND, beside.dtype, (node,), shape)
+            node.cached_shape = shape
+    return node
+
+
+cdef object combined(object rule, object method, object self, object other):
+    cdef Rule known = <Rule> rule
+    cdef Node a, b, node
+    cdef Moment begun = now()
+    if not isinstance(self, LazyHandle):
+        return None
+    a = node_of(<ArrayHandle> self)
+    if a is None or not (is_wide(a.dtype) if known.whole else a.dtype is FLOAT
+                         or a.dtype is DOUBLE):
+        return None
+    if type(other) is type(self):
+        b = node_of(<ArrayHandle> other)
+        if b is None or b.dtype is not a.dtype or not same_sizes(a, b):
+            return None
+    else:
+        b = number(other, a)
+        if b is None:
+            return None
+    node = intern(known.op, a.dtype, (b, a) if known.swapped else (a, b), None)
+    if node.cached_shape is None:
+        node.cached_shape = a.cached_shape
+    tensor = made(type(self), node, method)
+    return None if disturbed(begun) else tensor
+
+
+def quicken(Operation operation not None, op, bint swapped=False, bint whole=True):
+    cdef Rule rule = Rule()
+    rule.op, rule.swapped, rule.whole = op, swapped, whole
+    operation.rule = rule
+    operation.short_road = combined
+
+
+# ---- rows
+
+
+cdef object ALL = slice(None)
+cdef object Buffer = None
+cdef object INDEX = None
+cdef object ids = None
+
+
+def _name_views(buffer, numbers, index):
+    """Tell the class of buffers, where their ids come from, and the kind of view of an index."""
+    global Buffer, ids, INDEX
+    Buffer, ids, INDEX = buffer, numbers, index
+
+
+cdef Node rows_of(ArrayHandle self):
+    """The node of a tensor that lies in memory, once what is pending there is done."""
+    cdef Node node = live(self)
+    if node is None and PyDict_Size(pending):
+        self._live_node()
+        node = live(self)
+    if node is None or self.data == NULL:
+        return None
+    return node
+
+
+cdef Node part_of(Node memory, size_t first, size_t size):
+    """The BUFFER node of `size` elements from `first` on."""
+    cdef Exporter whole = <Exporter> memory.arg
+    cdef Exporter part = <Exporter> new_instance(Buffer)
+    cdef size_t width = whole.nbytes // whole.size
+    part._storage = whole._storage
+    part.base = whole if whole.base is None else whole.base
+    part.dtype, part.label = whole.dtype, whole.label
+    part.id = next(ids)
+    part.size, part.nbytes = size, size * width
+    part.offset = whole.offset + first * width
+    memory = intern(BUFFER, part.dtype, (), part)
+    memory.cached_shape = (size,)
+    return memory
+
+
+cdef object row(object rule, object method, object self, object index):
+    """What the view of one row is; most loops read and write rows one by one."""
+    cdef ArrayHandle handle
+    cdef Exporter buffer
+    cdef Node node, memory, found
+    cdef Py_ssize_t start, length, n
+    cdef Link link
+    cdef tuple items
+    cdef Moment begun
+    if not PyLong_CheckExact(index) or not isinstance(self, LazyHandle) or tracing():
+        return None
+    handle = <ArrayHandle> self
+    if handle.data == NULL or handle._link is not None:
+        return None
+    node = rows_of(handle)
+    begun = now()
+    if node is None:
+        return None
+    memory = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node
+    if memory.op is not BUFFER or type(memory.arg) is not Buffer:
+        return None
+    buffer = <Exporter> memory.arg
+    n = PyTuple_GET_SIZE(handle.shape)
+    if n == 0 or buffer.size == 0 or (
+            <size_t> buffer.place() % (buffer.nbytes // buffer.size)):
+        return None
+    length = <object> PyTuple_GET_ITEM(handle.shape, 0)
+    if not -length <= index < length:
+        return None
+    start = index
+    if start < 0:
+        start += length
+    found = part_of(memory, <size_t> start * (buffer.size // <size_t> length),
+                    buffer.size // <size_t> length)
+    if n != 2:
+        found = intern(RESHAPE, found.dtype, (found,), handle.shape[1:])
+        found.cached_shape = found.arg
+    handle = bare(type(self), found, method)
+    items = (index,) + (ALL,) * (n - 1)
+    link = <Link> new_instance(Link)
+    link.root, link.path = self, (None, INDEX, (items, index, ()))
+    link.plain, link.below, link.node = handle._plain, node, found
+    handle._link = link
+    births[0] += 1
+    return None if disturbed(begun) else handle
+
+
+def quicken_rows(Operation operation not None):
+    operation.short_road = row
