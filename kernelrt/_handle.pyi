@@ -1,6 +1,5 @@
 """Types of what Tensor extends."""
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -81,9 +80,6 @@ def become(
 
 def _name_mark(op: object, /) -> None:
     """Tell the op of nodes that mark a value, whose marks handles show the collector."""
-
-def _name_lineage(function: Callable[[Any], object], /) -> None:
-    """Tell what finds the lineage of a node, which it keeps in `cached_history`."""
 
 class Link:
     """How a handle shows elements of another one, its root.

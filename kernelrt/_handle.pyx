@@ -13,6 +13,7 @@ from libc.string cimport memcpy, memmove
 
 from kernelrt._memory cimport share_bytes, writes
 from kernelrt._node cimport Node
+from kernelrt._survey cimport lineage_of
 
 from kernelrt import dtype as dtypes
 from kernelrt import errors
@@ -466,25 +467,12 @@ def undraw(
         wrote()
 
 
-cdef object lineage_of = None
-
-
-def _name_lineage(function):
-    """Tell what finds the lineage of a node that was not looked at yet."""
-    global lineage_of
-    lineage_of = function
-
-
 cdef int lineage(ArrayHandle handle) except -1:
-    cdef Node node
     if handle._uop is None:
         return LINEAGE_NONE if handle.severed == NULL else LINEAGE_SEVERED
     if handle._plain:
         return LINEAGE_NONE
-    node = <Node> handle._uop
-    found = node.cached_history
-    if found is None:
-        found = lineage_of(node)
+    found = lineage_of(<Node> handle._uop)
     return LINEAGE_NONE if found is False else LINEAGE_WHOLE if found is True else LINEAGE_SEVERED
 
 

@@ -6,6 +6,7 @@ from typing import Literal, overload
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import Dim, UOp
+from kernelrt.tensor.marks import Severed
 
 class Skeleton:
     """The structure of graphs, apart from what they read: hashable, compared by value."""
@@ -36,19 +37,41 @@ def survey_open(
     SHRINK or a PAD. All are in the order in which the structure counts them.
     """
 
-def shared(roots: Sequence[UOp], others: Sequence[tuple[UOp, bool]], most: int) -> list[UOp]:
+def shared(
+    roots: Sequence[UOp], others: Sequence[tuple[object, UOp, bool]], most: int
+) -> list[UOp]:
     """The nodes where graphs of `others` meet those of `roots`, the outermost ones.
 
-    Each of the others stands beside whether nodes below it are looked at; of those, `most` are.
+    Each of the others stands behind what has it, and before whether nodes below it are looked at;
+    of those, `most` are.
     Marks are looked through, and nothing is below a value that was kept.
     """
 
 def was_surveyed(node: UOp) -> bool:
     """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
 
+def gradient_operands(node: UOp) -> tuple[UOp, ...]:
+    """What a gradient that flows into `node` flows on to.
+
+    For a value with a rule of its own these are the rule's inputs, which need not be what its
+    value is computed from: a window of one element is the element itself.
+    """
+
+def lineage(node: UOp) -> bool | Severed:
+    """Whether a gradient that flows into `node` reaches a leaf; what severs it, if only that does.
+
+    Above a leaf the answer is True, whatever else is there. It is kept in `cached_history`.
+    """
+
 def _name_ops(
-    buffer: Op, number: Op, detach: Op, int64: DType, shaped: frozenset[Op], cut: frozenset[Op]
+    buffer: Op,
+    number: Op,
+    detach: Op,
+    int64: DType,
+    floats: tuple[DType, ...],
+    shaped: frozenset[Op],
+    cut: frozenset[Op],
 ) -> None: ...
 def _name_marks(
-    kept: type, leaf: type, stale: type, custom: type, hooked: type
+    kept: type, leaf: type, stale: type, custom: type, hooked: type, severed: type, given: type
 ) -> None: ...

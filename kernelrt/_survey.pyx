@@ -21,21 +21,26 @@ cdef object LEAF = None
 cdef object STALE = None
 cdef object CUSTOM = None
 cdef object HOOKED = None
+cdef object SEVERED = None
+cdef object GIVEN = None
+cdef tuple FLOATS = ()
 cdef object INT64 = None
 cdef object SHAPED = frozenset()
 cdef object CUT = frozenset()
 
 
-def _name_ops(buffer, number, detach, int64, shaped, cut):
+def _name_ops(buffer, number, detach, int64, tuple floats, shaped, cut):
     """Tell what stands for memory, numbers and marks, and whose args are sizes, or pairs of them."""
-    global BUFFER, NUMBER, DETACH, INT64, SHAPED, CUT
-    BUFFER, NUMBER, DETACH, INT64, SHAPED, CUT = buffer, number, detach, int64, shaped, cut
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SHAPED, CUT
+    BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
+    SHAPED, CUT = shaped, cut
 
 
-def _name_marks(kept, leaf, stale, custom, hooked):
+def _name_marks(kept, leaf, stale, custom, hooked, severed, given):
     """Tell the classes of marks, that is of the args of a DETACH."""
-    global KEPT, LEAF, STALE, CUSTOM, HOOKED
+    global KEPT, LEAF, STALE, CUSTOM, HOOKED, SEVERED, GIVEN
     KEPT, LEAF, STALE, CUSTOM, HOOKED = kept, leaf, stale, custom, hooked
+    SEVERED, GIVEN = severed, given
 
 
 cdef Node unmarked(Node node):
@@ -318,7 +323,7 @@ def shared(roots, others, Py_ssize_t most):
     if survey(roots) is None:
         return found
     cdef uint64_t walk = walks  # a finalizer may survey other graphs
-    for other, deep in others:
+    for _, other, deep in others:
         node = unmarked(<Node?> other)
         if node.visit == walk:
             found.append(node)
@@ -339,3 +344,93 @@ def shared(roots, others, Py_ssize_t most):
                 else:
                     stack.append(below)
     return found
+
+
+# ---- histories
+
+
+cdef tuple NOTHING = ()
+
+
+cdef bint is_float(object dtype) noexcept:
+    cdef Py_ssize_t i
+    for i in range(PyTuple_GET_SIZE(FLOATS)):
+        if PyTuple_GET_ITEM(FLOATS, i) == <PyObject *> dtype:
+            return True
+    return False
+
+
+cdef tuple flows_to(Node node):
+    """What a gradient that flows into `node` flows on to."""
+    if not is_float(node.dtype):
+        return NOTHING
+    if node.op is not DETACH:
+        return node.src
+    kind = type_of(node.arg)
+    if kind is CUSTOM:
+        return <tuple?> node.arg.inputs
+    if node.arg is None or kind is LEAF or kind is STALE or kind is SEVERED or kind is GIVEN:
+        return NOTHING
+    return node.src
+
+
+def gradient_operands(Node node not None):
+    return flows_to(node)
+
+
+cdef object lineage_here(Node node):
+    """The lineage of a node, whose operands have theirs."""
+    cdef Py_ssize_t i
+    cdef tuple operands
+    found = False
+    if node.op is DETACH:
+        kind = type_of(node.arg)
+        if kind is LEAF or kind is STALE:
+            return True
+        if kind is SEVERED:
+            return node.arg
+    operands = flows_to(node)
+    for i in range(PyTuple_GET_SIZE(operands)):
+        below = (<Node> PyTuple_GET_ITEM(operands, i)).cached_history
+        if below is True:
+            return True
+        if found is False:
+            found = below
+    return found
+
+
+cdef object lineage_of(Node root):
+    cdef Stack stack
+    cdef Step step
+    cdef Node node
+    cdef tuple operands
+    cdef Py_ssize_t i
+    cdef bint ready = True
+    if root.cached_history is not None:
+        return root.cached_history
+    operands = flows_to(root)
+    for i in range(PyTuple_GET_SIZE(operands)):
+        ready = ready and (<Node> PyTuple_GET_ITEM(operands, i)).cached_history is not None
+    if ready:  # so it is where graphs are built
+        root.cached_history = lineage_here(root)
+        return root.cached_history
+    stack = Stack()
+    stack.push(<PyObject *> root, False)
+    while stack.n_steps:
+        stack.n_steps -= 1
+        step = stack.steps[stack.n_steps]
+        node = <Node> step.node
+        if node.cached_history is not None:
+            continue
+        operands = NOTHING if step.expanded else flows_to(node)
+        if PyTuple_GET_SIZE(operands) == 0:
+            node.cached_history = lineage_here(node)
+            continue
+        stack.push(step.node, True)
+        for i in range(PyTuple_GET_SIZE(operands)):
+            stack.push(PyTuple_GET_ITEM(operands, i), False)
+    return root.cached_history
+
+
+def lineage(Node node not None):
+    return lineage_of(node)

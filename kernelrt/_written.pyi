@@ -1,6 +1,6 @@
 """Types of memory that is about to be written, and of the walks that look for who reads it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from kernelrt._handle import Roster
 from kernelrt._memory import Memory
@@ -46,6 +46,15 @@ def forget_history() -> None:
 
 def lazy_members(roster: Roster) -> list[tuple[TensorBase, UOp]]:
     """Those that have no data yet, and could have, with their nodes."""
+
+def latest_lazy(
+    roster: Roster, most: int, chosen: Collection[int]
+) -> list[tuple[TensorBase, UOp, bool]]:
+    """Those of the `most` newest ones that have no data yet and show none, with their nodes.
+
+    Behind each stands whether no gradient flows into it. Those whose identity is in `chosen` are
+    left out.
+    """
 
 def kept_members(roster: Roster) -> list[TensorBase]:
     """Those that have data beside a node."""

@@ -16,6 +16,7 @@ from libc.string cimport memmove
 from kernelrt._handle cimport ArrayHandle, Roster
 from kernelrt._memory cimport Exporter, Memory, StoredMemory
 from kernelrt._node cimport Node, Stack, Step, type_of
+from kernelrt._survey cimport lineage_of
 
 cdef uint64_t n_walks = 0
 cdef uint64_t n_written = 0
@@ -383,6 +384,18 @@ def lazy_members(Roster roster not None):
         # What the collector has begun to clear has no node any more.
         if handle.data == NULL and node is not None and is_static(<Node> node):
             found.append((handle, node))
+    return found
+
+
+def latest_lazy(Roster roster not None, Py_ssize_t most, chosen):
+    cdef list found = []
+    cdef ArrayHandle handle
+    for entry in roster.latest(most):
+        handle = <ArrayHandle> entry
+        node = handle._uop
+        if (handle.data == NULL and node is not None and handle._link is None
+                and not (chosen and id(handle) in chosen)):
+            found.append((handle, node, lineage_of(<Node> node) is False))
     return found
 
 

@@ -163,8 +163,8 @@ _make_nodes_of(UOp)
 _infer_with(_infer_shape, _infer_bounds)
 _name_detach(Op.DETACH)
 _name_ops(
-    Op.BUFFER, Op.CONST, Op.DETACH, dt.int64, frozenset({Op.RESHAPE, Op.EXPAND}),
-    frozenset({Op.SHRINK, Op.PAD}),
+    Op.BUFFER, Op.CONST, Op.DETACH, dt.int64, tuple(d for d in dt.ALL if d.is_float),
+    frozenset({Op.RESHAPE, Op.EXPAND}), frozenset({Op.SHRINK, Op.PAD}),
 )  # fmt: skip
 
 

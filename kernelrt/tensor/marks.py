@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt._handle import _name_lineage, _name_mark
+from kernelrt._handle import _name_mark
 from kernelrt._hooks import Entry
 from kernelrt._node import _name_kept
-from kernelrt._survey import _name_marks
+from kernelrt._survey import _name_marks, gradient_operands, lineage
 from kernelrt._written import _name_nodes
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
@@ -217,8 +217,9 @@ class Custom:
 _ENDS = Leaf | Stale | Severed | Given
 
 _name_kept(Kept)
-_name_marks(Kept, Leaf, Stale, Custom, Hooked)
+_name_marks(Kept, Leaf, Stale, Custom, Hooked, Severed, Given)
 _name_nodes(Op.BUFFER, Op.DETACH, Kept, Custom)
+_name_mark(Op.DETACH)
 
 
 def mark(x: UOp, token: object) -> UOp:
@@ -250,21 +251,6 @@ def custom(
     return mark(x, Custom(rule, inputs, parts, arg))
 
 
-def gradient_operands(node: UOp) -> tuple[UOp, ...]:
-    """What a gradient that flows into `node` flows on to.
-
-    For a value with a rule of its own these are the rule's inputs, which need not be what its
-    value is computed from: a window of one element is the element itself.
-    """
-    if not node.dtype.is_float:
-        return ()
-    if node.op is not Op.DETACH:
-        return node.src
-    if isinstance(node.arg, Custom):
-        return node.arg.inputs
-    return () if node.arg is None or isinstance(node.arg, _ENDS) else node.src
-
-
 def history(
     root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = ()
 ) -> Iterator[UOp]:
@@ -285,33 +271,6 @@ def history(
                 stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
 
 
-def lineage(node: UOp) -> bool | Severed:
-    """Whether a gradient that flows into `node` reaches a leaf; what severs it, if only that does.
-
-    Above a leaf the answer is True, whatever else is there.
-    """
-    if node.cached_history is None:
-        for n in history(node, lambda n: n.cached_history is not None):
-            if n.cached_history is None:
-                n.cached_history = _lineage(n)
-    found: bool | Severed = node.cached_history
-    return found
-
-
-def _lineage(node: UOp) -> bool | Severed:
-    if node.op is Op.DETACH and isinstance(node.arg, Leaf | Stale):
-        return True
-    if node.op is Op.DETACH and isinstance(node.arg, Severed):
-        return node.arg
-    found: bool | Severed = False
-    for operand in gradient_operands(node):
-        below = operand.cached_history
-        if below is True:
-            return True
-        found = found or below or False
-    return found
-
-
 def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Severed]]:
     """What a gradient of `root` comes to: leaves, arguments by place, and what was severed."""
     ends = [n.arg for n in history(root) if n.op is Op.DETACH]
@@ -325,10 +284,6 @@ def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Sever
 def has_history(node: UOp) -> bool:
     """Whether a gradient that flows into `node` reaches a leaf."""
     return lineage(node) is True
-
-
-_name_lineage(lineage)
-_name_mark(Op.DETACH)
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:

@@ -14,6 +14,7 @@ from kernelrt._written import (
     Written,
     history_version,
     kept_members,
+    latest_lazy,
     lazy_members,
     memory_of,
     of_pending,
@@ -479,18 +480,13 @@ def _values_to_store(
     A loop that reads or assigns something in each step carries such values from step to step.
     Computed anew, the first step would be part of all that follow, each a graph of its own.
     """
-    lazy: dict[UOp, TensorBase] = {}
-    others: list[tuple[UOp, bool]] = []
-    for t in state.watched.latest(MOST_TENSORS):
-        node = t._uop
-        if t._address is None and t._link is None and id(t) not in chosen and node is not None:
-            lazy[node] = t
-            others.append((node, lineage(node) is False))
-    if not lazy or not roots:
+    others = latest_lazy(state.watched, MOST_TENSORS, chosen)
+    met = shared(roots, others, MOST_NODES) if others and roots else []
+    if not met:
         return []
-    met = shared(roots, others, MOST_NODES)
+    lazy = {node: t for t, node, _ in others}
     room = STORED_BYTES
-    for node in toposort(roots) if met else ():
+    for node in toposort(roots):
         room += node.arg.nbytes if node.op is Op.BUFFER else 0
     found: list[tuple[TensorBase, UOp]] = []
     seen: set[UOp] = set()
