@@ -2,17 +2,22 @@
 """Plans of eager code: run again and again, each time with other buffers and fresh results."""
 
 cimport cython
+from cpython.object cimport PyObject
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy, memmove
 
 from kernelrt._dispatch cimport PlanCore
-from kernelrt._handle cimport ArrayHandle, Roster
+from kernelrt._handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Roster
 from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport (
     BlockCache, Memory, Storage, StoredMemory, new_memory, share_bytes,
 )
-from kernelrt._node cimport Node
+from kernelrt._modes cimport new_instance
+from kernelrt._node cimport Node, Stack, Step, hand_on, intern, type_of
+from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
 from kernelrt._memory import wrote
@@ -301,3 +306,142 @@ cdef Py_ssize_t fill(Site **table, tuple sites) except -1:
 def new_result(BlockCache cache not None, Py_ssize_t nbytes):
     """Uninitialised memory for a result."""
     return new_memory(cache, nbytes)
+
+
+def new_results(BlockCache cache not None, tuple lengths not None):
+    return [new_memory(cache, nbytes) for nbytes in lengths]
+
+
+# ---- results, numbers, and values that a run stores along
+
+
+# What has to be known by name; see _name_values.
+cdef object BUFFER = None
+cdef object IOTA = None
+cdef object KEPT = None
+cdef object STILL = frozenset()
+cdef enum:
+    STORED_BYTES = 1 << 20
+
+
+def _name_values(buffer, iota, kept, still):
+    """Tell two ops, the mark of values that lie in memory, and ops that it takes no work to do."""
+    global BUFFER, IOTA, KEPT, STILL
+    BUFFER, IOTA, KEPT, STILL = buffer, iota, kept, still
+
+
+def settlement(ArrayHandle handle not None, Node node not None, Memory data not None):
+    cdef size_t nbytes
+    if (handle._link is not None or handle._leaf is not None or handle._grad is not None
+            or not (handle._plain or lineage_of(node) is False)):
+        return None
+    handle._severed = None
+    dtype = node.dtype
+    nbytes = dtype.itemsize
+    for size in <tuple> node.shape:
+        nbytes *= <size_t> size
+    return (handle, node, data, None, <size_t> data.data, dtype.code, node.shape, nbytes, None,
+            False)
+
+
+def number_memory(Node node not None, BlockCache cache not None, kind, number):
+    cdef Memory data
+    cdef size_t width
+    cdef int code = node.dtype.code
+    if code != FLOAT32 and code != FLOAT64 and code != INT64:
+        return None
+    width = 4 if code == FLOAT32 else 8
+    data = new_memory(cache, <Py_ssize_t> width)
+    if code == FLOAT32:
+        (<float *> data.data)[0] = <float> <double> node.arg
+    elif code == FLOAT64:
+        (<double *> data.data)[0] = <double> node.arg
+    else:
+        (<int64_t *> data.data)[0] = <int64_t> node.arg
+    node = intern(BUFFER, node.dtype, (), kind._lent(data, 1, width, node.dtype, number, cache))
+    node.cached_shape = (1,)
+    return node
+
+
+cdef Node moved(Node node):
+    """What `node` shows the elements of, where that takes no work."""
+    while node.op in STILL:
+        if type_of(node.arg) is KEPT:
+            node = <Node> node.arg.storage
+        else:
+            node = <Node> PyTuple_GET_ITEM(node.src, 0)
+    return node
+
+
+cdef object size_of(Node node):
+    """The bytes of a value; None where its size is known at run time only."""
+    nbytes = node.dtype.itemsize
+    for size in <tuple> node.shape:
+        if not isinstance(size, int):
+            return None
+        nbytes *= size
+    return nbytes
+
+
+def storable(list met not None, list others not None, Roster roster not None, room):
+    cdef dict lazy = {}
+    cdef set seen = set()
+    cdef list found = []
+    cdef Node node, base
+    cdef ArrayHandle twin
+    for entry in others:
+        lazy[entry[1]] = entry[0]
+    for node in met:
+        base = moved(node)
+        if PyTuple_GET_SIZE(base.src) == 0 or base.op is IOTA or base in seen:
+            continue
+        nbytes = size_of(base)
+        if nbytes is None:
+            continue
+        seen.add(base)
+        if nbytes > STORED_BYTES and nbytes > room():
+            continue
+        known = lazy.get(base)
+        if known is not None:
+            found.append((known, base))
+        elif lineage_of(base) is False:
+            twin = <ArrayHandle> new_instance(type(others[0][0]))
+            twin._uop, twin._plain = base, True
+            found.append((twin, base))
+            # Code that interrupts this and writes what the twin reads computes the twin first. It
+            # reads no more than watched tensors do already, so it is no birth.
+            roster.join(twin)
+    return found
+
+
+def exchanged(Node root not None, dict put not None, int least):
+    cdef Stack stack = Stack()
+    cdef dict done = dict(put)
+    cdef Step step
+    cdef Node node, new
+    cdef Py_ssize_t i
+    cdef bint same
+    stack.push(<PyObject *> root, False)
+    while stack.n_steps:
+        stack.n_steps -= 1
+        step = stack.steps[stack.n_steps]
+        node = <Node> step.node
+        if node in done:
+            continue
+        if node.depth <= least or PyTuple_GET_SIZE(node.src) == 0:
+            done[node] = node
+            continue
+        if not step.expanded:
+            stack.push(step.node, True)
+            for i in range(PyTuple_GET_SIZE(node.src)):
+                stack.push(PyTuple_GET_ITEM(node.src, i), False)
+            continue
+        same = True
+        for operand in node.src:
+            same = same and done[operand] is operand
+        new = node
+        if not same:
+            new = intern(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
+            hand_on(node, new)
+        done[node] = new
+    return done[root]

@@ -10,6 +10,7 @@ cdef enum:
     DIMS = 64  # the most dimensions, as in NumPy
 
     # Some of DType.code, and how many there are.
+    INT64 = 8
     FLOAT32 = 11
     FLOAT64 = 12
     N_CODES = 13

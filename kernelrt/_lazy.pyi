@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from kernelrt._handle import ArrayHandle, Roster
+from kernelrt._locks import Lock
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.views import Kind
 
 class LazyHandle(ArrayHandle):
@@ -28,6 +30,18 @@ class LazyHandle(ArrayHandle):
     def _of(cls, node: UOp) -> Self:
         """A tensor that is yet to be computed from `node`."""
 
+def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
+    """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+
+def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
+    """Assign a tensor to rows, where they are one run of memory and no more is to be done.
+
+    False, and nothing done, elsewhere.
+    """
+
+def put_shown(view: TensorBase, value: TensorBase) -> bool:
+    """Assign a tensor to what a view shows, as :func:`put_rows` does."""
+
 def quicken(
     operation: Callable[..., Any], op: Op, swapped: bool = False, whole: bool = True
 ) -> None:
@@ -37,7 +51,7 @@ def quicken(
     """
 
 def quicken_rows(operation: Callable[..., Any]) -> None:
-    """Let an operation give the row at a number at once, where it is one run of memory."""
+    """Let an operation give rows, by a number or a slice, at once where they are one run."""
 
 def _name_state(
     pending: dict[int, Any],
@@ -45,9 +59,18 @@ def _name_state(
     births: list[int],
     watched: Roster,
     shared: list[bool],
+    units: dict[int, tuple[int, ...]],
+    lock: Lock,
 ) -> None: ...
 def _name_ops(
-    moves: frozenset[Op], constant: Op, buffer: Op, reshape: Op, expand: Op, most_depth: int
+    moves: frozenset[Op],
+    constant: Op,
+    buffer: Op,
+    reshape: Op,
+    expand: Op,
+    detach: Op,
+    most_depth: int,
 ) -> None: ...
 def _name_types(narrow: DType, broad: DType, wide: tuple[DType, ...]) -> None: ...
 def _name_views(buffer: type[Buffer], numbers: Iterator[int], index: Kind) -> None: ...
+def _name_copy(function: Callable[[TensorBase, TensorBase], bool]) -> None: ...

@@ -14,6 +14,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter
+from kernelrt._survey cimport lineage_of
 from kernelrt._modes cimport (
     KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
     tracing,
@@ -22,19 +23,23 @@ from kernelrt._node cimport Node, intern
 from kernelrt._origin cimport epoch, here_of
 from kernelrt._written cimport pending_memory, reads_now
 
+from kernelrt._handle import put_all
+
 cdef dict pending = None
 cdef list steady = None
 cdef list births = None
 cdef Roster watched = None
 cdef list shared = None
+cdef dict units = None
+cdef object lock = None
 
 
 def _name_state(dict now_pending, list now_steady, list now_births, Roster now_watched,
-                list now_shared):
+                list now_shared, dict now_units, now_lock):
     """Tell where the state of this process stands; see kernelrt.tensor.state."""
-    global pending, steady, births, watched, shared
+    global pending, steady, births, watched, shared, units, lock
     pending, steady, births = now_pending, now_steady, now_births
-    watched, shared = now_watched, now_shared
+    watched, shared, units, lock = now_watched, now_shared, now_units, now_lock
 
 
 cdef object MOVES = frozenset()
@@ -42,13 +47,15 @@ cdef object CONST = None
 cdef object BUFFER = None
 cdef object RESHAPE = None
 cdef object EXPAND = None
+cdef object DETACH = None
 cdef int MOST_DEPTH = 0
 
 
-def _name_ops(moves, constant, buffer, reshape, expand, int most_depth):
+def _name_ops(moves, constant, buffer, reshape, expand, detach, int most_depth):
     """Tell some ops, those that move elements, and how deep a graph of others may grow."""
-    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, MOST_DEPTH
+    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, MOST_DEPTH
     MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
+    DETACH = detach
     MOST_DEPTH = most_depth
 
 
@@ -116,6 +123,13 @@ cdef ArrayHandle made(object kind, Node node, object method):
     return tensor
 
 
+cdef extern from "Python.h":
+    bint PySlice_Check(object item)
+    int PySlice_Unpack(object item, Py_ssize_t *start, Py_ssize_t *stop, Py_ssize_t *step) except -1
+    Py_ssize_t PySlice_AdjustIndices(
+        Py_ssize_t length, Py_ssize_t *start, Py_ssize_t *stop, Py_ssize_t step) noexcept
+
+
 cdef class LazyHandle(ArrayHandle):
     """A handle that may have a node and no data yet."""
 
@@ -142,6 +156,20 @@ cdef class LazyHandle(ArrayHandle):
         tensor = bare(cls, node, None)
         tensor._born = get(KRT_TRACE)
         return tensor
+
+
+# ---- memory
+
+
+cpdef Node storage_node(Exporter buffer, tuple shape):
+    """The elements of `buffer` as a node of `shape`, numbers, packed in row-major order."""
+    cdef Node node = intern(BUFFER, buffer.dtype, (), buffer)
+    if node.cached_shape is None:
+        node.cached_shape = (buffer.size,)
+    if PyTuple_GET_SIZE(shape) != 1:
+        node = intern(RESHAPE, buffer.dtype, (node,), shape)
+        node.cached_shape = node.arg
+    return node
 
 
 # ---- arithmetic
@@ -257,7 +285,7 @@ def quicken(Operation operation not None, op, bint swapped=False, bint whole=Tru
     operation.short_road = combined
 
 
-# ---- rows
+# ---- rows, and runs of rows
 
 
 cdef object ALL = slice(None)
@@ -270,17 +298,6 @@ def _name_views(buffer, numbers, index):
     """Tell the class of buffers, where their ids come from, and the kind of view of an index."""
     global Buffer, ids, INDEX
     Buffer, ids, INDEX = buffer, numbers, index
-
-
-cdef Node rows_of(ArrayHandle self):
-    """The node of a tensor that lies in memory, once what is pending there is done."""
-    cdef Node node = live(self)
-    if node is None and PyDict_Size(pending):
-        self._live_node()
-        node = live(self)
-    if node is None or self.data == NULL:
-        return None
-    return node
 
 
 cdef Node part_of(Node memory, size_t first, size_t size):
@@ -299,52 +316,173 @@ cdef Node part_of(Node memory, size_t first, size_t size):
     return memory
 
 
-cdef object row(object rule, object method, object self, object index):
-    """What the view of one row is; most loops read and write rows one by one."""
-    cdef ArrayHandle handle
+cdef struct Run:
+    Py_ssize_t start
+    Py_ssize_t count  # of rows; 0: none that can be had at once
+    bint dropped  # whether the axis is
+
+
+cdef bint is_end(object end) noexcept:
+    return end is None or PyLong_CheckExact(end)
+
+
+cdef Run run_of(ArrayHandle self, object index) except *:
+    """Which rows of a tensor that lies in memory an index names; not all of them."""
+    cdef Run run
+    cdef Py_ssize_t stop = 0, step = 0, length
+    run.start, run.count, run.dropped = 0, 0, False
+    if self.data == NULL or self._link is not None or tracing() or (
+            PyTuple_GET_SIZE(self.shape) == 0):
+        return run
+    length = <object> PyTuple_GET_ITEM(self.shape, 0)
+    if PyLong_CheckExact(index):
+        if -length <= index < length:
+            run.start, run.count, run.dropped = index, 1, True
+            if run.start < 0:
+                run.start += length
+    elif PySlice_Check(index) and index.step is None and is_end(index.start) and (
+            is_end(index.stop)):
+        PySlice_Unpack(index, &run.start, &stop, &step)
+        run.count = PySlice_AdjustIndices(length, &run.start, &stop, step)
+        if run.count == length:
+            run.count = 0
+    return run
+
+
+cdef Node memory_below(ArrayHandle self):
+    """The BUFFER node that a realized tensor lies in, once what is pending there is done."""
+    cdef Node node = live(self)
     cdef Exporter buffer
-    cdef Node node, memory, found
-    cdef Py_ssize_t start, length, n
+    if node is None and PyDict_Size(pending):
+        self._live_node()
+        node = live(self)
+    if node is None or self.data == NULL:
+        return None
+    if node.op is RESHAPE:
+        node = <Node> PyTuple_GET_ITEM(node.src, 0)
+    if node.op is not BUFFER or type(node.arg) is not Buffer:
+        return None
+    buffer = <Exporter> node.arg
+    if buffer.size == 0 or <size_t> buffer.place() % (buffer.nbytes // buffer.size):
+        return None
+    return node
+
+
+cdef Node rows_of(ArrayHandle self, Node memory, Run run):
+    """The node of some rows."""
+    cdef Py_ssize_t length = <object> PyTuple_GET_ITEM(self.shape, 0)
+    cdef size_t size = (<Exporter> memory.arg).size // <size_t> length
+    cdef Node found = part_of(memory, <size_t> run.start * size, <size_t> run.count * size)
+    if PyTuple_GET_SIZE(self.shape) != (2 if run.dropped else 1):
+        shape = self.shape[1:] if run.dropped else (run.count,) + self.shape[1:]
+        found = intern(RESHAPE, found.dtype, (found,), shape)
+        found.cached_shape = found.arg
+    return found
+
+
+cdef object rows(object rule, object method, object self, object index):
+    """What the view of rows is; most loops read and write them one by one."""
+    cdef ArrayHandle handle
+    cdef Node memory, below, found
     cdef Link link
-    cdef tuple items
     cdef Moment begun
-    if not PyLong_CheckExact(index) or not isinstance(self, LazyHandle) or tracing():
+    cdef Run run
+    if not isinstance(self, LazyHandle):
         return None
     handle = <ArrayHandle> self
-    if handle.data == NULL or handle._link is not None:
+    run = run_of(handle, index)
+    memory = memory_below(handle) if run.count else None
+    if memory is None:
         return None
-    node = rows_of(handle)
     begun = now()
-    if node is None:
-        return None
-    memory = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node
-    if memory.op is not BUFFER or type(memory.arg) is not Buffer:
-        return None
-    buffer = <Exporter> memory.arg
-    n = PyTuple_GET_SIZE(handle.shape)
-    if n == 0 or buffer.size == 0 or (
-            <size_t> buffer.place() % (buffer.nbytes // buffer.size)):
-        return None
-    length = <object> PyTuple_GET_ITEM(handle.shape, 0)
-    if not -length <= index < length:
-        return None
-    start = index
-    if start < 0:
-        start += length
-    found = part_of(memory, <size_t> start * (buffer.size // <size_t> length),
-                    buffer.size // <size_t> length)
-    if n != 2:
-        found = intern(RESHAPE, found.dtype, (found,), handle.shape[1:])
-        found.cached_shape = found.arg
-    handle = bare(type(self), found, method)
-    items = (index,) + (ALL,) * (n - 1)
+    below = <Node> handle._uop
+    found = rows_of(handle, memory, run)
     link = <Link> new_instance(Link)
-    link.root, link.path = self, (None, INDEX, (items, index, ()))
-    link.plain, link.below, link.node = handle._plain, node, found
+    link.root = self
+    link.path = (None, INDEX, ((index,) + (ALL,) * (len(handle.shape) - 1), index, ()))
+    handle = bare(type(self), found, method)
+    link.plain, link.below, link.node = handle._plain, below, found
     handle._link = link
     births[0] += 1
     return None if disturbed(begun) else handle
 
 
+cdef object copy_now = None
+
+
+def _name_copy(function):
+    """Tell what copies a value to memory at once, where it can."""
+    global copy_now
+    copy_now = function
+
+
+cdef bint no_history(ArrayHandle self) except -1:
+    return self._plain or self._uop is None or lineage_of(<Node> self._uop) is False
+
+
+cdef bint takes_values(ArrayHandle self) except -1:
+    """Whether a value that is put to a part of a tensor needs no care but that of its own."""
+    return (self._leaf is None and not tracing() and no_history(self)
+            and getattr(self, "_whose", None) is None
+            and not (shared[0] and is_outside(self)))
+
+
+cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
+    """Assign a value to the part of memory that a node shows; False, and nothing done, or so."""
+    cdef Node node = node_of(given)
+    cdef unsigned long writes = now().writes
+    cdef Node memory = <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
+    cdef Exporter buffer = <Exporter> memory.arg
+    cdef ArrayHandle part
+    if (node is None or node.dtype is not found.dtype or buffer._storage.readonly
+            or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
+        return False
+    if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
+        return False  # perhaps a number, which is copied
+    part = <ArrayHandle> new_instance(kind)
+    part._plain = True
+    part._uop = found
+    part._bind(buffer, buffer.keep(), buffer.dtype.code, found.shape)
+    if node.op is not DETACH or node.arg is not None:
+        node = intern(DETACH, node.dtype, (node,), None)
+        node.cached_shape = found.cached_shape
+    with lock:
+        if given.data != NULL and copy_now is not None and copy_now(part, given):
+            return True
+        return put_all([(part, node)], [], [], pending, births, steady, units, {}, writes)
+
+
+def put_rows(ArrayHandle self not None, object index, object value):
+    cdef ArrayHandle given
+    cdef Node memory
+    cdef Run run = run_of(self, index)
+    if run.count == 0 or type(value) is not type(self) or not takes_values(self):
+        return False
+    given = <ArrayHandle> value
+    if given._link is not None and ((<Link> given._link).root is self or given.data != NULL):
+        return False  # behind x[index] += 1 nothing is to be done
+    memory = memory_below(self)
+    if memory is None:
+        return False
+    return put_value(type(self), rows_of(self, memory, run), given)
+
+
+def put_shown(ArrayHandle view not None, ArrayHandle value not None):
+    cdef ArrayHandle root = <ArrayHandle> (<Link?> view._link).root
+    cdef Node node, below
+    if root.data == NULL or value._link is not None or not takes_values(root):
+        return False
+    node = live(view)
+    if node is None and PyDict_Size(pending):
+        view._live_node()
+        node = live(view)
+    if node is None or root.data == NULL or type(value) is not type(view):
+        return False
+    below = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node
+    if below.op is not BUFFER or type(below.arg) is not Buffer or below.arg is root.memory:
+        return False
+    return put_value(type(view), node, value)
+
+
 def quicken_rows(Operation operation not None):
-    operation.short_road = row
+    operation.short_road = rows

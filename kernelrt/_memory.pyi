@@ -1,6 +1,6 @@
 """Types of the memory that kernels read and write."""
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from typing_extensions import Buffer
 
@@ -155,6 +155,19 @@ class Exporter(Buffer):
     nbytes: int
     offset: int
     size: int
+
+    @classmethod
+    def _lent(
+        cls,
+        memory: Memory,
+        size: int,
+        nbytes: int,
+        dtype: DType,
+        number: int,
+        cache: BlockCache,
+        /,
+    ) -> Self:
+        """One over the first bytes of `memory`, which is kept; `cache` is that of its device."""
 
     def _export(self) -> Any:
         """What is exported; views of it keep it alive, not this object. To be overridden."""

@@ -398,6 +398,21 @@ cdef class Exporter:
     Its fields are those of Buffer, which C code reads.
     """
 
+    @classmethod
+    def _lent(cls, Memory memory not None, size_t size, size_t nbytes, dtype, number, cache):
+        """One over the first bytes of `memory`, which is kept; `cache` is that of its device."""
+        cdef Exporter made = cls.__new__(cls)
+        cdef StoredMemory lent = StoredMemory.__new__(StoredMemory)
+        if nbytes > <size_t> memory.size:
+            raise errors.ShapeError(f"expected {nbytes} bytes of memory, not {memory.size}")
+        lent.lender = memoryview(memory)
+        lent.data, lent.size, lent.read_only = memory.data, memory.size, memory.read_only
+        lent.borrowed = True
+        made._storage = Storage(memory.size, "CPU", cache, lent)
+        made.dtype, made.id, made.label = dtype, number, ""
+        made.size, made.nbytes = size, nbytes
+        return made
+
     cdef char *place(self) noexcept:
         if self._storage is None or self._storage.memory is None:
             return NULL

@@ -32,6 +32,9 @@ cdef class Node:
 # The one node with this content.
 cdef Node intern(object op, object dtype, tuple src, object arg)
 
+# Give `new` the origin of `old` unless it has a later one.
+cdef int hand_on(Node old, Node new) except -1
+
 
 cdef size_t arg_hash(object arg) except? 0
 cdef bint same_arg(object a, object b) except -1

@@ -6,6 +6,7 @@ from typing import Literal, overload
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import Dim, UOp
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Severed
 
 class Skeleton:
@@ -38,7 +39,7 @@ def survey_open(
     """
 
 def shared(
-    roots: Sequence[UOp], others: Sequence[tuple[object, UOp, bool]], most: int
+    roots: list[UOp], others: list[tuple[TensorBase, UOp, bool]], most: int
 ) -> list[UOp]:
     """The nodes where graphs of `others` meet those of `roots`, the outermost ones.
 

@@ -139,11 +139,15 @@ cdef class Survey:
         self.made.args = []
         self.made.words = Words()
         self.buffers = []
-        self.leaves = []
-        self.numbers = []
-        self.sizes = []
-        self.sized = []
-        self.leaf_places = {}
+        if deep:
+            self.leaf_places = {}
+        if deep or not loose:
+            self.leaves = []
+        if loose:
+            self.numbers = []
+        if open_:
+            self.sizes = []
+            self.sized = []
         self.deep = deep
         self.loose = loose
         self.open_ = open_
@@ -313,16 +317,35 @@ def survey_open(roots):
     return walk.result(held)
 
 
-def shared(roots, others, Py_ssize_t most):
+cdef uint64_t mark_all(list roots) except 0:
+    """Let a walk visit all nodes of graphs; what it is called."""
+    global walks
+    cdef Stack stack = Stack()
+    cdef Node node
+    cdef Py_ssize_t i
+    walks += 1
+    cdef uint64_t walk = walks  # a finalizer may survey other graphs
+    for root in roots:
+        stack.push(<PyObject *> <Node?> root, False)
+        while stack.n_steps:
+            stack.n_steps -= 1
+            node = unmarked(<Node> stack.steps[stack.n_steps].node)
+            if node.visit == walk:
+                continue
+            node.visit = walk
+            for i in range(PyTuple_GET_SIZE(node.src)):
+                stack.push(PyTuple_GET_ITEM(node.src, i), False)
+    return walk
+
+
+def shared(list roots not None, list others not None, Py_ssize_t most):
     """Nodes of the graphs of `roots` that other graphs are made of: see _survey.pyi."""
     cdef list found = []
     cdef list stack = []
     cdef set seen = set()
     cdef Node node
     cdef Py_ssize_t i
-    if survey(roots) is None:
-        return found
-    cdef uint64_t walk = walks  # a finalizer may survey other graphs
+    cdef uint64_t walk = mark_all(roots)
     for _, other, deep in others:
         node = unmarked(<Node?> other)
         if node.visit == walk:

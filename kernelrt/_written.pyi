@@ -31,8 +31,8 @@ def reads(root: UOp, written: Written) -> bool:
     takes time linear in its size.
     """
 
-def readers_of(tensors: list[tuple[TensorBase, UOp]], written: Written) -> list[TensorBase]:
-    """Those of `tensors`, with their nodes, whose values are computed from `written`.
+def readers_of(roster: Roster, written: Written) -> list[TensorBase]:
+    """Those that have no data yet, and could have, and are computed from `written`.
 
     What reads no storage that was ever written is remembered, so that a graph that grows from call
     to call, as a sum of losses does, is not walked again each time.
@@ -44,9 +44,6 @@ def history_version() -> int:
 def forget_history() -> None:
     """Begin anew: nothing was written yet."""
 
-def lazy_members(roster: Roster) -> list[tuple[TensorBase, UOp]]:
-    """Those that have no data yet, and could have, with their nodes."""
-
 def latest_lazy(
     roster: Roster, most: int, chosen: Collection[int]
 ) -> list[tuple[TensorBase, UOp, bool]]:
@@ -57,10 +54,10 @@ def latest_lazy(
     """
 
 def kept_members(roster: Roster) -> list[TensorBase]:
-    """Those that have data beside a node."""
+    """Those that have data."""
 
-def over_kept(tensors: list[tuple[TensorBase, UOp]]) -> list[tuple[TensorBase, UOp]]:
-    """Those of `tensors`, with their nodes, that are made of kept values which may go stale."""
+def over_kept(roster: Roster) -> list[tuple[TensorBase, UOp]]:
+    """Those that have no data yet and are made of kept values which may go stale, with nodes."""
 
 def count_looks() -> int:
     """How often a walk looked at memory so far."""

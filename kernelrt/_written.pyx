@@ -9,6 +9,7 @@ cimport cython
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_REFCNT
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint64_t
 from libc.string cimport memmove
@@ -352,20 +353,44 @@ def memory_of(tensors, Written more=None):
     return Written([(<ArrayHandle?> tensor).memory for tensor in tensors], more)
 
 
-def readers_of(list tensors not None, Written written not None):
+def readers_of(Roster roster not None, Written written not None):
     global n_walks
     cdef Stack stack = Stack()
     cdef list found = []
-    cdef Node node
+    cdef PyObject *item = roster.oldest
+    cdef PyObject *node
     history.note(written)
     n_walks += 1
     cdef uint64_t walk = n_walks << 2
-    for entry in tensors:
-        node = <Node?> (<tuple?> entry)[1]
-        follow(stack, node, written, walk)
-        if node.seen & 1:
-            found.append((<tuple> entry)[0])
+    while item != NULL:
+        node = lazy_node(item)
+        if node != NULL:
+            follow(stack, <Node> node, written, walk)
+            if (<Node> node).seen & 1:
+                found.append(<object> item)
+        item = (<ArrayHandle> item).newer
+    return [handle for handle, _ in with_nodes(found)]
+
+
+cdef list with_nodes(list handles):
+    """Lazy handles whose sizes are known, with their nodes."""
+    cdef list found = []
+    for handle in handles:
+        node = (<ArrayHandle> handle)._uop
+        if (<ArrayHandle> handle).data == NULL and node is not None and is_static(<Node> node):
+            found.append((handle, node))
     return found
+
+
+cdef PyObject *lazy_node(PyObject *item) noexcept:
+    """The node of a member of a roster that has no data yet; NULL where it has, or no node.
+
+    What the collector has begun to clear has none any more.
+    """
+    if (Py_REFCNT(<object> item) == 0 or (<ArrayHandle> item).data != NULL
+            or (<ArrayHandle> item)._uop is None):
+        return NULL
+    return <PyObject *> (<ArrayHandle> item)._uop
 
 
 cdef bint is_static(Node node) except -1:
@@ -373,18 +398,6 @@ cdef bint is_static(Node node) except -1:
         if not isinstance(size, int):
             return False
     return True
-
-
-def lazy_members(Roster roster not None):
-    cdef list found = []
-    cdef ArrayHandle handle
-    for entry in roster.members():
-        handle = <ArrayHandle> entry
-        node = handle._uop
-        # What the collector has begun to clear has no node any more.
-        if handle.data == NULL and node is not None and is_static(<Node> node):
-            found.append((handle, node))
-    return found
 
 
 def latest_lazy(Roster roster not None, Py_ssize_t most, chosen):
@@ -401,9 +414,11 @@ def latest_lazy(Roster roster not None, Py_ssize_t most, chosen):
 
 def kept_members(Roster roster not None):
     cdef list found = []
-    for entry in roster.members():
-        if (<ArrayHandle> entry).data != NULL and (<ArrayHandle> entry)._uop is not None:
-            found.append(entry)
+    cdef PyObject *item = roster.oldest
+    while item != NULL:
+        if Py_REFCNT(<object> item) > 0 and (<ArrayHandle> item).data != NULL:
+            found.append(<object> item)
+        item = (<ArrayHandle> item).newer
     return found
 
 
@@ -418,31 +433,40 @@ cdef int put(PyObject *node, Py_ssize_t n, uint64_t walk) except -1:
     return 1
 
 
-def over_kept(list tensors not None):
-    global n_walks
+def over_kept(Roster roster not None):
     cdef list found = []
-    cdef Py_ssize_t i, n, at
+    cdef PyObject *item = roster.oldest
+    cdef PyObject *node
+    while item != NULL:
+        node = lazy_node(item)
+        if node != NULL and is_over_kept(node):
+            found.append(<object> item)
+        item = (<ArrayHandle> item).newer
+    return with_nodes(found)
+
+
+cdef bint is_over_kept(PyObject *root) except -1:
+    """Whether a graph is made of kept values which may go stale."""
+    global n_walks
+    cdef Py_ssize_t i, n, at = 0
     cdef Node node
     cdef tuple operands
-    for entry in tensors:
-        n_walks += 1
-        n = put(<PyObject *> (<tuple?> entry)[1], 0, n_walks << 2)
-        at = 0
-        while at < n:
-            node = <Node> queue[at]
-            at += 1
-            if node.cached_steady == history.version:
-                continue
-            if is_kept(<PyObject *> node):
-                found.append(entry)
-                break
-            for i in range(PyTuple_GET_SIZE(node.src)):
-                n += put(PyTuple_GET_ITEM(node.src, i), n, n_walks << 2)
-            if node.op is DETACH and type_of(node.arg) is CUSTOM:
-                operands = <tuple> node.arg.inputs
-                for i in range(PyTuple_GET_SIZE(operands)):
-                    n += put(PyTuple_GET_ITEM(operands, i), n, n_walks << 2)
-                operands = <tuple> node.arg.parts
-                for i in range(PyTuple_GET_SIZE(operands)):
-                    n += put(PyTuple_GET_ITEM(operands, i), n, n_walks << 2)
-    return found
+    n_walks += 1
+    n = put(root, 0, n_walks << 2)
+    while at < n:
+        node = <Node> queue[at]
+        at += 1
+        if node.cached_steady == history.version:
+            continue
+        if is_kept(<PyObject *> node):
+            return True
+        for i in range(PyTuple_GET_SIZE(node.src)):
+            n += put(PyTuple_GET_ITEM(node.src, i), n, n_walks << 2)
+        if node.op is DETACH and type_of(node.arg) is CUSTOM:
+            operands = <tuple> node.arg.inputs
+            for i in range(PyTuple_GET_SIZE(operands)):
+                n += put(PyTuple_GET_ITEM(operands, i), n, n_walks << 2)
+            operands = <tuple> node.arg.parts
+            for i in range(PyTuple_GET_SIZE(operands)):
+                n += put(PyTuple_GET_ITEM(operands, i), n, n_walks << 2)
+    return False

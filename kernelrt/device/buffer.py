@@ -132,11 +132,10 @@ class Buffer(Exporter):
     @classmethod
     def over(cls, memory: Memory, size: int, dtype: DType) -> Self:
         """Make a buffer over the first elements of memory that the C core gave out."""
-        buffer = cls(size, dtype)
-        if size:
-            lent = StoredMemory.borrow(memoryview(memory))
-            buffer._storage = Storage(memory.nbytes, "CPU", registry.allocator("CPU"), lent)
-        return buffer
+        if not size:
+            return cls(size, dtype)
+        nbytes = size * dtype.itemsize
+        return cls._lent(memory, size, nbytes, dtype, next(ids), registry.allocator("CPU"))
 
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
         """Part of this buffer as a buffer that shares its bytes.

@@ -6,8 +6,10 @@ import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import dtype as dt
+from kernelrt._eager import _name_values, settlement
 from kernelrt._handle import become, exchange
 from kernelrt._lazy import LazyHandle, _name_ops, _name_state
+from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
@@ -52,8 +54,12 @@ _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
 _BY_CODE = {d.code: d for d in dt.ALL}
 
-_name_state(state.pending, state.steady, state.births, state.watched, sharing.shared)
-_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, MOST_DEPTH)
+_name_state(
+    state.pending, state.steady, state.births, state.watched, sharing.shared, state.units,
+    state.lock,
+)  # fmt: skip
+_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, MOST_DEPTH)
+_name_values(Op.BUFFER, Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 
 
 class TensorBase(LazyHandle):
@@ -224,6 +230,8 @@ class TensorBase(LazyHandle):
 
         A history stays beside them unless it went stale.
         """
+        if not stale and (plainly := settlement(self, node, data)) is not None:
+            return plainly
         shape = cast("tuple[int, ...]", self.shape)
         dtype = node.dtype
         known = not self._plain and lineage(node)
@@ -514,7 +522,6 @@ def is_parameter(tensor: TensorBase) -> bool:
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
     """The elements of `buffer` as a node of `shape`, packed in row-major order."""
-    node = build.memory(buffer)
-    if not is_static(shape):
-        node = build.shrink(node, [(0, prod(shape))])
-    return build.reshape(node, shape)
+    if is_static(shape):
+        return _storage_node(buffer, cast("tuple[int, ...]", shape))
+    return build.reshape(build.shrink(build.memory(buffer), [(0, prod(shape))]), shape)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._eager import Prepared, give, new_result
+from kernelrt._eager import Prepared, give, new_result, new_results
 from kernelrt._late import load
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -185,6 +185,8 @@ class Entry:
         The SizedPlan that the entry belongs to, if its plan serves many sizes.
     numbers : list of UOp
         BUFFER nodes of numbers, passed after the buffers of a run.
+    lengths : tuple of int, optional
+        The bytes of each result, if all come from the plan.
     """
 
     prepared: Prepared | None
@@ -197,17 +199,22 @@ class Entry:
     lines: tuple[Origin | None, ...] = ()
     sized: object = None
     numbers: list[UOp] = field(default_factory=list)
+    lengths: tuple[int, ...] | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        planned = all(isinstance(source, int) for source in self.sources)
+        sizes = tuple(size * dtype.itemsize for size, dtype in self.sizes)
+        self.lengths = sizes if planned else None
 
     @property
     def alone(self) -> int:
         """Bytes of the result, if there is one only and it comes from the plan; else -1."""
-        if len(self.sources) != 1 or not isinstance(self.sources[0], int):
-            return -1
-        ((size, dtype),) = self.sizes
-        return size * dtype.itemsize
+        return -1 if self.lengths is None or len(self.lengths) != 1 else self.lengths[0]
 
     def results(self, buffers: Sequence[UOp]) -> list[Memory]:
         """Memory for each result; those that take no plan are in it already."""
+        if self.lengths is not None:
+            return new_results(registry.allocator("CPU"), self.lengths)
         return [
             new_memory(size, dtype)
             if isinstance(source, int)
@@ -222,7 +229,9 @@ class Entry:
         """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
         if self.prepared is None:
             return give(fresh, resets, state.pending)
-        planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
+        planned = results
+        if self.lengths is None:
+            planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
         return self.prepared.run(
             buffers + self.numbers, planned, fresh, resets, state.pending, born
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
 from kernelrt._handle import exchange
+from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
@@ -69,6 +70,8 @@ class PartMethods(_Below):
             The value has a history, and the tensor is a parameter, its data, or comes from outside
             of the function that is traced.
         """
+        if state.changing is None and put_rows(self, index, value):
+            return
         if views.is_item(value, self, index):
             return  # as behind x[index] += 1, which has changed x by now
         new = self._new_elements(value)
@@ -131,6 +134,8 @@ class PartMethods(_Below):
         new : Tensor
             What `value` was expanded from. It keeps its history even if `value` has no elements.
         """
+        if state.changing is None and put_shown(self, value):
+            return
         views.check_history(self)
         if views.is_detached(self):
             value = new = value.detach()

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
 from kernelrt import dtype as dt
+from kernelrt._eager import number_memory
 from kernelrt._late import load
 from kernelrt._recent import touch
 from kernelrt._survey import survey, survey_open
+from kernelrt.device import registry
+from kernelrt.device.buffer import Buffer, ids
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.tensor import build
@@ -57,6 +60,10 @@ class _Family:
             i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
         )
         self.count += 1
+        return self.settled()
+
+    def settled(self) -> frozenset[int] | None:
+        """The positions that vary, once there are enough graphs."""
         varied = frozenset(self.varied)  # interrupting code may meet others
         if self.count <= ALIKE or any(self.numbers[i].dtype is dt.bfloat16 for i in varied):
             return None
@@ -152,24 +159,45 @@ class PlanCache:
         The caller holds ``state.lock``.
         """
         roots = [*values, *(u for pair in commits for u in pair)]
-        found = survey(roots)
-        assert found is not None
-        key, read = (len(values), found[0]), found[1]
+        shape, read, numbers = survey(roots, loose=True)
+        alike = "alike", len(values), shape
+        key = (*alike, tuple(numbers))
         entry = self.get(key)
         if entry is None:
-            shared = self._shared(roots, values, commits)
+            shared = self._shared(alike, numbers, roots, values, commits, read)
             if shared is not None:
                 return Found(shared[0], [*read, *shared[1]], key, read)
             entry, numbers = self.made(key, values, commits, read)
             return Found(entry, [*read, *numbers], key, read)
         return Found(entry, read, key, read)
 
+    def again(self, node: UOp) -> tuple[Entry, list[UOp]] | None:
+        """Give a known entry that computes `node` alone, and the BUFFER nodes to run it with."""
+        shape, read, numbers = survey((node,), loose=True)
+        alike = "alike", 1, shape
+        entry = self.get((*alike, tuple(numbers)))
+        if entry is not None:
+            return entry, read + entry.numbers if entry.numbers else read
+        family = self._families.get(alike)
+        varies = None if family is None else family.settled()
+        if varies is None:
+            return None
+        entry = self.get((*alike, _fixed(numbers, varies)))
+        if entry is None or family is None:
+            return None
+        touch(self._families, alike, family, 4 * self.most_plans)
+        return entry, [*read, *[_number(numbers[i]) for i in sorted(varies)]]
+
     def _shared(
-        self, roots: list[UOp], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+        self,
+        alike: tuple[Hashable, ...],
+        numbers: list[UOp],
+        roots: list[UOp],
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: list[UOp],
     ) -> tuple[Entry, list[UOp]] | None:
         """A plan for all graphs that differ in the same numbers, and memory that holds these."""
-        shape, read, numbers = survey(roots, loose=True)
-        alike = "alike", len(values), shape
         family = self._families.get(alike)
         if family is None:
             family = _Family(numbers)
@@ -178,7 +206,7 @@ class PlanCache:
         if varies is None:
             return None
         varied = sorted(varies)
-        key = (*alike, tuple(None if i in varies else n for i, n in enumerate(numbers)))
+        key = (*alike, _fixed(numbers, varies))
         memory = [_number(numbers[i]) for i in varied]
         entry = self.get(key)
         if entry is None:
@@ -346,9 +374,15 @@ def _note_lines(entry: Entry, roots: Sequence[UOp]) -> None:
         entry.lines = lines(order)
 
 
+def _fixed(numbers: Sequence[UOp], varies: frozenset[int]) -> tuple[UOp | None, ...]:
+    """The numbers that do not vary, each at its position."""
+    return tuple([None if i in varies else n for i, n in enumerate(numbers)])
+
+
 def _number(node: UOp) -> UOp:
     """Memory that holds the number of a CONST node."""
-    return build.memory(filled(node.arg, 1, node.dtype))
+    known = number_memory(node, registry.allocator("CPU"), Buffer, next(ids))
+    return build.memory(filled(node.arg, 1, node.dtype)) if known is None else known
 
 
 #: The plans of eager code.

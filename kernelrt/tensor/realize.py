@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt._eager import CHANGED, DONE, UNFIT, give, new_result, write_unless_born
+from kernelrt._eager import (
+    CHANGED,
+    DONE,
+    UNFIT,
+    exchanged,
+    give,
+    new_result,
+    storable,
+    write_unless_born,
+)
 from kernelrt._handle import ArrayHandle, exchange
+from kernelrt._lazy import _name_copy
 from kernelrt._modes import began_write, computed
-from kernelrt._survey import shared, survey
+from kernelrt._survey import shared
 from kernelrt._written import (
     Written,
     history_version,
     kept_members,
     latest_lazy,
-    lazy_members,
     memory_of,
     of_pending,
     over_kept,
@@ -24,8 +32,7 @@ from kernelrt._written import (
 )
 from kernelrt.device import registry
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
-from kernelrt.ir import Op, UOp, substitute, toposort
-from kernelrt.ir.ops import MOVEMENT
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
@@ -57,7 +64,6 @@ MOST_NODES: Final = 256
 STORED_BYTES: Final = 1 << 20
 #: A value is copied to memory at once only beside at most so many pending assignments.
 MOST_PENDING: Final = 8
-_WITHOUT_WORK: Final = (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH}
 BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
     "a finalizer can read it once that is done"
@@ -114,7 +120,7 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
 
 def _not_chosen(chosen: Callable[[TensorBase], bool]) -> set[int]:
     """The pending assignments for which `chosen` is false, by identity."""
-    return {key for key, t in list(state.pending.items()) if not chosen(t)}
+    return {id(t) for t in list(state.pending.values()) if not chosen(t)}
 
 
 def copied(target: TensorBase, value: TensorBase) -> bool:
@@ -149,14 +155,16 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
         if written.overlaps(tensor._memory) or reads(tensor._entered(), written):
             return False
     began_write()
-    lazy = lazy_members(state.watched)
-    if readers_of(lazy, written):
+    if readers_of(state.watched, written):
         return False
     if not write_unless_born(state.births, births, buffer, source):
         return False
-    _expire(written, lazy)
+    _expire(written)
     state.steady[0] = None
     return True
+
+
+_name_copy(copied)
 
 
 def is_changing(tensor: TensorBase) -> bool:
@@ -365,7 +373,7 @@ def _carry_out(units: list[_Unit]) -> list[_Unit]:
         raise
     except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
         written = memory_of([t for unit in units for t, _ in unit])
-        failing = _failing(readers_of(lazy_members(state.watched), written))
+        failing = _failing(readers_of(state.watched, written))
         rest = []
         for unit in units:
             touched = memory_of([t for t, _ in unit])
@@ -416,8 +424,8 @@ def _due(apart: Collection[int]) -> list[TensorBase]:
     """What is pending and not being carried out by the code that this thread interrupted."""
     changing = state.changing
     return [
-        t for key, t in list(state.pending.items())
-        if key not in apart
+        t for t in list(state.pending.values())
+        if id(t) not in apart
         and (changing is None or not changing.overlaps(t._memory))
     ]  # fmt: skip
 
@@ -458,17 +466,18 @@ def _attempt(
         written = memory_of(commits, more)
         _check_unneeded(written)
         began_write()
-        found = readers_of(lazy_members(state.watched), written)
+        found = readers_of(state.watched, written)
         readers = {id(t) for t in found}
         chosen |= {id(t): t for t in found}
     asked = [node for t in (*chosen.values(), *commits) if (node := t._uop) is not None]
     writes = state.local.writes
     stored = [] if state.computing else _values_to_store(asked, chosen)
-    if not _compute([*chosen.values(), *(t for t, _ in stored)], commits, readers):
+    targets = [*chosen.values(), *[t for t, _ in stored]]
+    if not _compute(targets, commits, readers, written if more is None else None):
         return False
     _read_stored(stored, writes)
     if written is not None:
-        _expire(written, lazy_members(state.watched))
+        _expire(written)
     return True
 
 
@@ -481,33 +490,14 @@ def _values_to_store(
     Computed anew, the first step would be part of all that follow, each a graph of its own.
     """
     others = latest_lazy(state.watched, MOST_TENSORS, chosen)
-    met = shared(roots, others, MOST_NODES) if others and roots else []
+    met = shared(list(roots), others, MOST_NODES) if others and roots else []
     if not met:
         return []
-    lazy = {node: t for t, node, _ in others}
-    room = STORED_BYTES
-    for node in toposort(roots):
-        room += node.arg.nbytes if node.op is Op.BUFFER else 0
-    found: list[tuple[TensorBase, UOp]] = []
-    seen: set[UOp] = set()
-    for node in met:
-        base = node
-        while base.op in _WITHOUT_WORK:
-            base = base.arg.storage if is_kept(base) else base.src[0]
-        if not base.src or base.op is Op.IOTA or base in seen or not is_static(base.shape):
-            continue
-        seen.add(base)
-        if math.prod(cast("tuple[int, ...]", base.shape)) * base.dtype.itemsize > room:
-            continue
-        if base in lazy:
-            found.append((lazy[base], base))
-        elif lineage(base) is False:
-            twin = _twin(next(iter(lazy.values())), base)
-            found.append((twin, base))
-            # Code that interrupts this and writes what the twin reads computes the twin first. It
-            # reads no more than watched tensors do already, so it is no birth.
-            state.watched.add(twin)
-    return found
+    def room() -> int:
+        read: list[int] = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
+        return STORED_BYTES + sum(read)
+
+    return storable(met, others, state.watched, room)
 
 
 def _read_stored(stored: Sequence[tuple[TensorBase, UOp]], writes: int) -> None:
@@ -524,24 +514,18 @@ def _read_stored(stored: Sequence[tuple[TensorBase, UOp]], writes: int) -> None:
     if not put:
         return
     least = min([node.depth for node in put])
-
-    def ends(node: UOp) -> bool:
-        return node.depth <= least or node in put
-
-    for tensor in state.watched.latest(MOST_TENSORS):
-        root = tensor._uop
-        if root is None or tensor.is_realized or root.depth <= least or tensor._link is not None:
-            continue
-        near = toposort([root], stop=ends) if lineage(root) is False else []
-        if not put.keys().isdisjoint(near):
-            known = {node: put.get(node, node) for node in near if ends(node)}
-            exchange(tensor, root, substitute([root], known)[0], writes)
+    for tensor, root, plain in latest_lazy(state.watched, MOST_TENSORS, ()):
+        if plain and root.depth > least and (new := exchanged(root, put, least)) is not root:
+            exchange(tensor, root, new, writes)
 
 
 def _compute(
-    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int]
-) -> bool:
+    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int],
+    written: Written | None = None,
+) -> bool:  # fmt: skip
     """Give `targets` data and carry `commits` out; the histories of `readers` go stale.
+
+    `written` is the memory of `commits`, if the caller knows it.
 
     Once the plan has run everything is handed over in one piece, so that neither a handler of a
     signal nor another thread sees an assignment that was carried out and still is pending.
@@ -551,14 +535,15 @@ def _compute(
     before = state.computing
     try:
         state.computing = True
-        return _carried_out(targets, commits, readers)
+        return _carried_out(targets, commits, readers, written)
     finally:
         state.computing = before
 
 
 def _carried_out(
-    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int]
-) -> bool:
+    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int],
+    written: Written | None,
+) -> bool:  # fmt: skip
     if targets:
         computed()
     nodes = [t._uop for t in targets]
@@ -572,7 +557,7 @@ def _carried_out(
     before = state.changing
     try:
         if commits:
-            state.changing = memory_of(commits) if before is None else before
+            state.changing = before or written or memory_of(commits)
         try:
             outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
         except IndexBoundsError:
@@ -617,11 +602,11 @@ def _compute_again(tensor: TensorBase) -> bool:
 
 def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     node = tensor._uop
-    found = None if node is None else survey([node])
+    found = None if node is None else plan_cache.plans.again(node)
     if found is None:
-        return False  # a finalizer or a signal handler has computed it
-    entry = plan_cache.plans.get((1, found[0]))
-    if entry is None or entry.prepared is None or (nbytes := entry.alone) < 0:
+        return False  # a finalizer or a signal handler has computed it, or it is a new structure
+    entry, buffers = found
+    if entry.prepared is None or (nbytes := entry.alone) < 0:
         return False
     if len(state.watched) > 1 and not nested and _values_to_store([node], {id(tensor)}):
         return False
@@ -629,17 +614,16 @@ def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     result = new_result(registry.allocator("CPU"), nbytes)
     fresh = [tensor._settlement(node, result, stale=False)]
     try:
-        buffers = found[1] + entry.numbers if entry.numbers else found[1]
         return entry.prepared.run(buffers, [result], fresh, [], state.pending) == DONE
     except IndexBoundsError:
         return False  # told by a plan that knows the lines of this graph
 
 
-def _expire(written: Written, lazy: list[tuple[TensorBase, UOp]]) -> None:
+def _expire(written: Written) -> None:
     """Give up the histories that went over `written`, which changed.
 
-    Those of tensors that have data, and those below the `lazy` ones, given with their nodes: what a
-    lazy tensor is made of may have been computed, and its history gone over what is written.
+    Those of tensors that have data, and those below lazy ones: what a lazy tensor is made of may
+    have been computed, and its history gone over what is written.
     """
     for tensor in kept_members(state.watched):
         node = tensor._uop
@@ -655,7 +639,7 @@ def _expire(written: Written, lazy: list[tuple[TensorBase, UOp]]) -> None:
     def ends(node: UOp) -> bool:
         return is_kept(node) or node.cached_steady == version
 
-    for tensor, root in over_kept(lazy):
+    for tensor, root in over_kept(state.watched):
         stale = {
             node: mark(node.arg.storage, Stale(node))
             for node in below([root], ends)

@@ -68,7 +68,7 @@ flips: list[int] = [0]
 #: these call is called as it stands: a result of a jitted function has no history.
 differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
-lock = _locks.Lock(_locks.STATE)
+lock: _locks.Lock = _locks.Lock(_locks.STATE)
 
 
 def bearer(leaf: Leaf) -> TensorBase | None:

@@ -252,11 +252,11 @@ def test_what_has_to_wait_keeps_the_others_waiting(monkeypatch):
     compute, value = realize._compute, o._uop
     left = [1]
 
-    def warns(targets, commits, readers):
+    def warns(targets, commits, readers, *more):
         if left[0] and not commits and [t._uop for t in targets] == [value]:
             left[0] -= 1
             raise RuntimeWarning("of something beside")
-        return compute(targets, commits, readers)
+        return compute(targets, commits, readers, *more)
 
     monkeypatch.setattr(realize, "_compute", warns)
     with pytest.raises(krt.IndexBoundsError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import math
 import pickle
 import threading
 import weakref
@@ -131,3 +132,104 @@ def test_what_is_written_to_meanwhile_is_done_again():
         with pytest.raises(PlanBusyError, match=r"disturbed was interrupted 100 times"):
             do()
         assert len(calls) == 100
+
+
+#: Methods that take a short road, and what stands beside the tensor. Beyond float32 there are
+#: numbers that it rounds; integers wrap.
+SHORT = ["add", "__add__", "__radd__", "sub", "__sub__", "__rsub__", "mul", "__mul__", "__rmul__",
+         "div", "__truediv__", "__rtruediv__"]  # fmt: skip
+BESIDE = [2.0, -0.0, 0.1, 1e300, math.inf, math.nan, 3, 0, -7, 2**24 + 1, 2**40, 2**70, True,
+          np.float32(0.1), "like", "wide", "row"]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", SHORT)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "int8", "bfloat16"])
+def test_a_short_road_makes_the_node_that_the_method_makes(method, dtype):
+    operation = getattr(krt.Tensor, method)
+    for shape in ((), (1,), (2, 3), (0, 3)):
+        x = krt.ones(shape, dtype=dtype).realize()
+        rest = {
+            "like": x + x,
+            "wide": krt.ones(shape, dtype="float64"),
+            "row": krt.ones(shape[-1:], dtype=dtype),
+        }
+        for mode in (krt.enable_grad, krt.no_grad):
+            for other in BESIDE:
+                value = rest.get(other, other) if isinstance(other, str) else other
+                made = []
+                with mode():
+                    for function in (operation, operation.__wrapped__):
+                        try:
+                            made.append(function(x, value))
+                        except krt.KernelrtError as error:
+                            made.append(type(error))
+                short, long = made
+                if isinstance(short, type):
+                    assert short is long, (other, shape)
+                else:
+                    assert short._uop is long._uop, (other, shape)
+                    assert short.shape == long.shape == short._uop.shape
+                    assert short._plain == long._plain
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1), (5, 2, 3), (1, 4)])
+def test_a_short_road_to_rows_makes_the_view_that_the_method_makes(shape):
+    x = krt.tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
+    operation = krt.Tensor.__getitem__
+    ends = (None, 0, 1, 3, -1, -2, 7, -9)
+    indices = [0, 1, -1, -5, 4, 9, True, np.int64(1), slice(1, 3, 2), slice(None, None, 1)]
+    indices += [slice(a, b) for a in ends for b in ends]
+    for index in indices:
+        made = []
+        for function in (operation, operation.__wrapped__):
+            try:
+                made.append(function(x, index))
+            except krt.KernelrtError as error:
+                made.append(type(error))
+        short, long = made
+        if isinstance(short, type):
+            assert short is long, index
+            continue
+        assert short.shape == long.shape
+        assert short.tolist() == long.tolist() == x.numpy()[index].tolist()
+        assert short._link.path == long._link.path
+        for a, b in ((short, long), (short._uop, long._uop)):
+            assert type(a) is type(b)
+        assert [n.op for n in krt.ir.toposort([short._uop])] == [
+            n.op for n in krt.ir.toposort([long._uop])
+        ]
+        short.add_(1)
+        assert long.tolist() == short.tolist()
+
+
+#: What is put to rows `at` of x, of y and of a number; and of the arrays that they stand for.
+GIVEN = {
+    "lazy": lambda x, y, at, i: y[at] + i,
+    "stored": lambda x, y, at, i: y[at] + i if isinstance(y, np.ndarray) else (y[at] + i).realize(),
+    "row": lambda x, y, at, i: y[at],
+    "own": lambda x, y, at, i: x[at] * 2,
+    "number": lambda x, y, at, i: i,
+    "wide": lambda x, y, at, i: y[at] + np.float64(i),
+    "broadcast": lambda x, y, at, i: y[0, :1] + i,
+}
+
+
+@pytest.mark.parametrize("value", GIVEN)
+@pytest.mark.parametrize("index", [2, -1, slice(1, 3), slice(0, 1)])
+def test_rows_take_values_in_order(index, value):
+    given = GIVEN[value]
+    want = np.arange(12, dtype=np.float32).reshape(4, 3)
+    other = want * 10
+    x, y = krt.tensor(want), krt.tensor(other)
+    for i in range(4):
+        before, row = x * 2, x[0]
+        kept = want * 2
+        x[index] = given(x, y, index, i)
+        want[index] = given(want, other, index, i)
+        assert before.tolist() == kept.tolist()
+        assert row.tolist() == want[0].tolist()
+        x[index] += 1
+        want[index] += 1
+        if i % 2:
+            assert x.tolist() == want.tolist()
+    assert x.tolist() == want.tolist()
