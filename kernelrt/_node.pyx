@@ -151,8 +151,13 @@ cdef class Node:
     @property
     def shape(self):
         """Shape of a tensor-level node; scalars of a kernel have shape ()."""
+        cdef Node first
         if self.cached_shape is None:
-            infer_shape(self)
+            if self.op in ALIKE:
+                first = <Node> PyTuple_GET_ITEM(self.src, 0)
+                self.cached_shape = first.cached_shape
+            if self.cached_shape is None:
+                infer_shape(self)
         return self.cached_shape
 
     @property
@@ -182,12 +187,16 @@ cdef class Node:
 # Fill in cached_shape and cached_bounds; see _infer_with.
 cdef object infer_shape = None
 cdef object infer_bounds = None
+cdef frozenset ALIKE = frozenset()
 
 
-def _infer_with(shape, bounds):
-    """Tell how the shape and the bounds of a node, and of those below it, are found."""
-    global infer_shape, infer_bounds
-    infer_shape, infer_bounds = shape, bounds
+def _infer_with(shape, bounds, frozenset alike):
+    """Tell how the shape and the bounds of a node, and of those below it, are found.
+
+    Nodes of the ops `alike` have the shape of their first operand.
+    """
+    global infer_shape, infer_bounds, ALIKE
+    infer_shape, infer_bounds, ALIKE = shape, bounds, alike
 
 
 cdef tuple interval(Node node):

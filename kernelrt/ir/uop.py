@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Union
 from kernelrt import dtype as dt
 from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
 from kernelrt._survey import _name_ops
-from kernelrt.ir.ops import COMPARE, Op
+from kernelrt.ir.ops import ALU, COMPARE, Op
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -160,7 +160,10 @@ def _infer_bounds(node: UOp) -> None:
 
 
 _make_nodes_of(UOp)
-_infer_with(_infer_shape, _infer_bounds)
+_infer_with(
+    _infer_shape, _infer_bounds,
+    frozenset({*ALU, Op.FLIP, Op.SCATTER, Op.CONTIGUOUS, Op.DETACH, Op.BOUND}),
+)  # fmt: skip
 _name_detach(Op.DETACH)
 _name_ops(
     Op.BUFFER, Op.CONST, Op.DETACH, dt.int64, tuple(d for d in dt.ALL if d.is_float),
