@@ -1,8 +1,9 @@
 """Types of the short roads of eager code."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
+from kernelrt._eager import Reset
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._locks import Lock
 from kernelrt.device.buffer import Buffer
@@ -32,6 +33,11 @@ class LazyHandle(ArrayHandle):
 
 def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
     """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+
+def commits_of(
+    handles: Iterable[TensorBase],
+) -> tuple[list[tuple[UOp, UOp]], list[Reset]]:
+    """The storage and the value of each assignment, and what carries it out."""
 
 def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
     """Assign a tensor to rows, where they are one run of memory and no more is to be done.

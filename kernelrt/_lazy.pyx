@@ -161,15 +161,37 @@ cdef class LazyHandle(ArrayHandle):
 # ---- memory
 
 
-cpdef Node storage_node(Exporter buffer, tuple shape):
-    """The elements of `buffer` as a node of `shape`, numbers, packed in row-major order."""
+cdef Node flat_node(Exporter buffer):
+    """The node of the memory of `buffer`."""
     cdef Node node = intern(BUFFER, buffer.dtype, (), buffer)
     if node.cached_shape is None:
         node.cached_shape = (buffer.size,)
+    return node
+
+
+cpdef Node storage_node(Exporter buffer, tuple shape):
+    """The elements of `buffer` as a node of `shape`, numbers, packed in row-major order."""
+    cdef Node node = flat_node(buffer)
     if PyTuple_GET_SIZE(shape) != 1:
         node = intern(RESHAPE, buffer.dtype, (node,), shape)
         node.cached_shape = node.arg
     return node
+
+
+def commits_of(handles):
+    cdef list writes = [], resets = []
+    cdef ArrayHandle handle
+    for entry in handles:
+        handle = <ArrayHandle?> entry
+        node = handle._uop
+        if node is not None and handle._leaf is None and handle.severed == NULL and (
+                type(handle.memory) is Buffer):
+            writes.append((flat_node(<Exporter> handle.memory), node))
+            resets.append((handle, node, storage_node(<Exporter> handle.memory, handle.shape)))
+        else:
+            writes.append((handle._storage(), node))
+            resets.append((handle, node, handle._at_rest()))
+    return writes, resets
 
 
 # ---- arithmetic
@@ -311,9 +333,7 @@ cdef Node part_of(Node memory, size_t first, size_t size):
     part.id = next(ids)
     part.size, part.nbytes = size, size * width
     part.offset = whole.offset + first * width
-    memory = intern(BUFFER, part.dtype, (), part)
-    memory.cached_shape = (size,)
-    return memory
+    return flat_node(part)
 
 
 cdef struct Run:

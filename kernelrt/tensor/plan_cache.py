@@ -70,7 +70,7 @@ class _Family:
         return varied
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Found:
     """An entry for some graphs, and the buffers to run it with.
 
@@ -301,7 +301,8 @@ class PlanCache:
                 self._entries[key] = entry
             self.hits += 1
             entry.uses.note()
-            self._note_memory(entry)
+            if entry.nbytes >= LARGE_BYTES or entry.given:
+                self._note_memory(entry)
         return entry
 
     def make(

@@ -16,7 +16,7 @@ from kernelrt._eager import (
     write_unless_born,
 )
 from kernelrt._handle import ArrayHandle, exchange
-from kernelrt._lazy import _name_copy
+from kernelrt._lazy import _name_copy, commits_of
 from kernelrt._modes import began_write, computed
 from kernelrt._survey import shared
 from kernelrt._written import (
@@ -98,7 +98,8 @@ def realize(*tensors: TensorBase) -> None:
             views.borrow(tensor, tensor._link)
     with state.lock:
         targets = _lazy_ones(tensors)
-        if len(targets) != 1 or state.pending or not _compute_again(targets[0]):
+        again = len(targets) == 1 and not state.pending and _compute_again(targets[0])
+        if not again and (targets or state.pending):
             _run(targets)
     hints.tell()
 
@@ -460,39 +461,46 @@ def _attempt(
 ) -> bool:
     """Do what `_run` does; False, with nothing done, if the assignments changed meanwhile."""
     readers: set[int] = set()
-    chosen = {id(t): t for t in targets}
+    chosen = list(targets)
     written = None
     if commits or more is not None:
         written = memory_of(commits, more)
         _check_unneeded(written)
         began_write()
         found = readers_of(state.watched, written)
-        readers = {id(t) for t in found}
-        chosen |= {id(t): t for t in found}
-    asked = [node for t in (*chosen.values(), *commits) if (node := t._uop) is not None]
+        if found:
+            readers = {id(t) for t in found}
+            known = {id(t) for t in targets}
+            chosen += [t for t in found if id(t) not in known]
     writes = state.local.writes
-    stored = [] if state.computing else _values_to_store(asked, chosen)
-    targets = [*chosen.values(), *[t for t, _ in stored]]
+    stored = [] if state.computing else _values_to_store([*chosen, *commits], chosen)
+    targets = [*chosen, *[t for t, _ in stored]]
     if not _compute(targets, commits, readers, written if more is None else None):
         return False
-    _read_stored(stored, writes)
+    if stored:
+        _read_stored(stored, writes)
     if written is not None:
         _expire(written)
     return True
 
 
 def _values_to_store(
-    roots: Sequence[UOp], chosen: Collection[int] = ()
+    tensors: Sequence[TensorBase], computed_now: Sequence[TensorBase]
 ) -> list[tuple[TensorBase, UOp]]:
-    """Find values that `roots` compute and that live lazy tensors are, or read.
+    """Find values that `tensors` are computed from and that other lazy tensors are, or read.
 
-    A loop that reads or assigns something in each step carries such values from step to step.
-    Computed anew, the first step would be part of all that follow, each a graph of its own.
+    Those `computed_now` get their values in any case. A loop that reads or assigns something in
+    each step carries such values from step to step. Computed anew, the first step would be part of
+    all that follow, each a graph of its own.
     """
-    others = latest_lazy(state.watched, MOST_TENSORS, chosen)
-    met = shared(list(roots), others, MOST_NODES) if others and roots else []
+    others = latest_lazy(state.watched, MOST_TENSORS, {id(t) for t in computed_now})
+    if not others:
+        return []
+    roots = [node for t in tensors if (node := t._uop) is not None]
+    met = shared(roots, others, MOST_NODES)
     if not met:
         return []
+
     def room() -> int:
         read: list[int] = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
         return STORED_BYTES + sum(read)
@@ -547,13 +555,10 @@ def _carried_out(
     if targets:
         computed()
     nodes = [t._uop for t in targets]
-    writes = [(t._storage(), t._uop) for t in commits]
+    writes, resets = commits_of(commits)
     if None in nodes:
         return False  # a finalizer or a signal handler has computed it
     found = plan_cache.plans.find(nodes, writes)
-    resets: list[Reset] = [
-        (t, n, t._at_rest()) for t, (_, n) in zip(commits, writes, strict=True)
-    ]
     before = state.changing
     try:
         if commits:
@@ -608,7 +613,7 @@ def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     entry, buffers = found
     if entry.prepared is None or (nbytes := entry.alone) < 0:
         return False
-    if len(state.watched) > 1 and not nested and _values_to_store([node], {id(tensor)}):
+    if len(state.watched) > 1 and not nested and _values_to_store([tensor], [tensor]):
         return False
     computed()
     result = new_result(registry.allocator("CPU"), nbytes)
