@@ -6,6 +6,7 @@ from typing import Any, Self
 from kernelrt._eager import Reset
 from kernelrt._handle import ArrayHandle, Roster
 from kernelrt._locks import Lock
+from kernelrt._memory import BlockCache
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
@@ -33,6 +34,9 @@ class LazyHandle(ArrayHandle):
 
 def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
     """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+
+def adopted(handle: TensorBase) -> bool:
+    """Do what `TensorBase._adopt` does for a result of a plan; False where it is none."""
 
 def commits_of(
     handles: Iterable[TensorBase],
@@ -77,6 +81,13 @@ def _name_ops(
     detach: Op,
     most_depth: int,
 ) -> None: ...
-def _name_types(narrow: DType, broad: DType, wide: tuple[DType, ...]) -> None: ...
-def _name_views(buffer: type[Buffer], numbers: Iterator[int], index: Kind) -> None: ...
+def _name_types(
+    narrow: DType, broad: DType, wide: tuple[DType, ...], by_code: dict[int, DType]
+) -> None: ...
+def _name_views(
+    buffer: type[Buffer],
+    numbers: Iterator[int],
+    memory: Callable[[], BlockCache],
+    index: Kind,
+) -> None: ...
 def _name_copy(function: Callable[[TensorBase, TensorBase], bool]) -> None: ...

@@ -13,7 +13,7 @@ from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
 from kernelrt._handle cimport ArrayHandle, Link, Roster
-from kernelrt._memory cimport Exporter
+from kernelrt._memory cimport Exporter, Memory
 from kernelrt._survey cimport lineage_of
 from kernelrt._modes cimport (
     KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
@@ -178,6 +178,21 @@ cpdef Node storage_node(Exporter buffer, tuple shape):
     return node
 
 
+def adopted(ArrayHandle handle not None):
+    cdef Exporter buffer
+    cdef Node node
+    cdef Memory data
+    if type(handle.memory) is not Memory or handle.nbytes == 0 or handle.severed != NULL:
+        return False
+    data = <Memory> handle.memory
+    dtype = TYPES[handle.code]
+    buffer = Buffer._lent(data, handle.nbytes // <Py_ssize_t> dtype.itemsize, handle.nbytes,
+                          dtype, next(ids), allocator())
+    node = storage_node(buffer, handle.shape)
+    handle._begin(buffer, buffer.keep(), handle.code, handle.shape, node, True)
+    return True
+
+
 def commits_of(handles):
     cdef list writes = [], resets = []
     cdef ArrayHandle handle
@@ -200,12 +215,13 @@ def commits_of(handles):
 cdef object DOUBLE = None
 cdef object FLOAT = None
 cdef tuple WIDE = ()  # where no intermediate has another type
+cdef dict TYPES = {}
 
 
-def _name_types(narrow, broad, tuple wide):
-    """Tell two types, and those that sums and products are computed in."""
-    global FLOAT, DOUBLE, WIDE
-    FLOAT, DOUBLE, WIDE = narrow, broad, wide
+def _name_types(narrow, broad, tuple wide, dict by_code):
+    """Tell two types, those that sums and products are computed in, and all by their codes."""
+    global FLOAT, DOUBLE, WIDE, TYPES
+    FLOAT, DOUBLE, WIDE, TYPES = narrow, broad, wide, by_code
 
 
 cdef class Rule:
@@ -314,12 +330,13 @@ cdef object ALL = slice(None)
 cdef object Buffer = None
 cdef object INDEX = None
 cdef object ids = None
+cdef object allocator = None
 
 
-def _name_views(buffer, numbers, index):
-    """Tell the class of buffers, where their ids come from, and the kind of view of an index."""
-    global Buffer, ids, INDEX
-    Buffer, ids, INDEX = buffer, numbers, index
+def _name_views(buffer, numbers, memory, index):
+    """Tell the class of buffers, what gives their ids and memory, and the kind of an index."""
+    global Buffer, ids, allocator, INDEX
+    Buffer, ids, allocator, INDEX = buffer, numbers, memory, index
 
 
 cdef Node part_of(Node memory, size_t first, size_t size):

@@ -69,6 +69,15 @@ class Node:
     origin: Raw | None
     """Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`."""
 
+def is_static(shape: Iterable[int | UOp]) -> bool:
+    """Whether every dimension is a number."""
+
+def reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
+    """What ``build.reshape`` gives for sizes that are numbers; None where they need a look."""
+
+def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
+    """What ``build.expand`` gives for sizes that are numbers; None where they need a look."""
+
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) -> list[UOp]:
     """Nodes reachable from `roots`, each once, operands first.
 
@@ -86,5 +95,6 @@ def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _infer_with(
     shape: Callable[[UOp], None], bounds: Callable[[UOp], None], alike: frozenset[Op]
 ) -> None: ...
+def _name_moves(reshape: Op, expand: Op, most_elements: int, most_axes: int) -> None: ...
 def _name_detach(op: Op) -> None: ...
 def _name_kept(kind: type) -> None: ...

@@ -2,12 +2,13 @@
 """Nodes of graphs: made once for each content, and walked without a Python call per node."""
 
 cimport cython
+from cpython.long cimport PyLong_Check, PyLong_CheckExact
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport Py_EQ, PyObject, PyObject_Hash, PyObject_RichCompareBool
 from cpython.ref cimport Py_REFCNT
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport uint64_t
+from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 
 cdef extern from *:
@@ -344,6 +345,71 @@ def _name_kept(kind):
     """Tell the class of the marks on values that lie in memory."""
     global KEPT
     KEPT = kind
+
+
+# ---- Shapes of numbers ----------------------------------------------------------------------
+
+cdef object RESHAPE = None
+cdef object EXPAND = None
+cdef int64_t MOST_ELEMENTS = 0
+cdef Py_ssize_t MOST_AXES = 0
+
+
+def _name_moves(reshape, expand, int64_t most_elements, Py_ssize_t most_axes):
+    """Tell two ops, and how many elements and axes a tensor has at most."""
+    global RESHAPE, EXPAND, MOST_ELEMENTS, MOST_AXES
+    RESHAPE, EXPAND, MOST_ELEMENTS, MOST_AXES = reshape, expand, most_elements, most_axes
+
+
+def is_static(shape):
+    if type(shape) is not tuple:
+        shape = tuple(shape)
+    for size in <tuple> shape:
+        if not PyLong_Check(size):
+            return False
+    return True
+
+
+cdef bint is_plain(tuple shape) except -1:
+    """Whether these are sizes, numbers of Python's, that a tensor can have."""
+    cdef int64_t elements = 1, size
+    if PyTuple_GET_SIZE(shape) > MOST_AXES:
+        return False
+    for item in shape:
+        if not PyLong_CheckExact(item) or not 0 <= item <= MOST_ELEMENTS:
+            return False
+        size = item
+        if size and elements > MOST_ELEMENTS // size:
+            return False
+        elements *= size or 1
+    return True
+
+
+cdef Node moved(object op, Node x, tuple shape):
+    """`x` in another shape of numbers; None where somebody has to look at the sizes."""
+    cdef Node node
+    if x.cached_shape is None or not is_plain(shape):
+        return None
+    if <tuple> x.cached_shape == shape:
+        return x
+    if x.op is op:
+        x = <Node> PyTuple_GET_ITEM(x.src, 0)
+        if x.cached_shape is None:
+            return None
+        if op is RESHAPE:
+            return moved(op, x, shape)
+    node = intern(op, x.dtype, (x,), shape)
+    if node.cached_shape is None:
+        node.cached_shape = shape
+    return node
+
+
+def reshaped(Node x not None, tuple shape not None):
+    return moved(RESHAPE, x, shape)
+
+
+def expanded(Node x not None, tuple shape not None):
+    return moved(EXPAND, x, shape)
 
 
 # ---- Walks ----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt._handle import MAX_DIMS
+from kernelrt._node import _name_moves, is_static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.span import span
@@ -40,6 +41,7 @@ __all__ = [
 
 #: The most elements of a tensor: 63 bits count the bytes of each of its types.
 MOST_ELEMENTS = (1 << 60) - 1
+_name_moves(Op.RESHAPE, Op.EXPAND, MOST_ELEMENTS, MAX_DIMS)
 _LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
 
 
@@ -75,11 +77,6 @@ def dim_max(dim: Dim) -> int:
 def dim_span(dim: Dim) -> tuple[int, int]:
     """The least and the largest value that a dimension can take, as closely as is known."""
     return span(dim) if isinstance(dim, UOp) else (dim, dim)
-
-
-def is_static(shape: Iterable[Dim]) -> bool:
-    """Whether every dimension is a number."""
-    return all(isinstance(d, int) for d in shape)
 
 
 def total(dims: Iterable[Dim]) -> Dim:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from kernelrt import dtype as dt
 from kernelrt._eager import _name_values, settlement
 from kernelrt._handle import become, exchange
-from kernelrt._lazy import LazyHandle, _name_ops, _name_state
+from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted
 from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
@@ -105,6 +105,8 @@ class TensorBase(LazyHandle):
 
     def _adopt(self) -> None:
         """Give a tensor that a plan made its node, in one step at the end."""
+        if adopted(self):
+            return
         from kernelrt.device.buffer import Buffer
 
         shape = self._shape

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt._node import expanded, reshaped
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
@@ -131,6 +132,8 @@ def _shaped(op: Op, dtype: DType, src: tuple[UOp, ...], arg: object = None) -> U
 
 def reshape(x: UOp, shape: Shape) -> UOp:
     """`x` in another shape of as many elements."""
+    if type(shape) is tuple and (found := reshaped(x, shape)) is not None:
+        return found
     if same_shape(x.shape, shape):
         return x
     if x.op is Op.RESHAPE:
@@ -140,6 +143,8 @@ def reshape(x: UOp, shape: Shape) -> UOp:
 
 def expand(x: UOp, shape: Shape) -> UOp:
     """`x` with axes of size 1 repeated to `shape`, which has the same rank."""
+    if type(shape) is tuple and (found := expanded(x, shape)) is not None:
+        return found
     if same_shape(x.shape, shape):
         return x
     if x.op is Op.EXPAND:

@@ -333,6 +333,7 @@ def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
 _name_types(
     dt.float32, dt.float64,
     tuple(d for d in (dt.float32, dt.float64, dt.int32, dt.int64) if d.accumulator is d),
+    {d.code: d for d in dt.ALL},
 )  # fmt: skip
 for _name, _op, _swapped in (
     ("add", Op.ADD, False), ("__add__", Op.ADD, False), ("__radd__", Op.ADD, False),

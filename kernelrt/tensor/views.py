@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from kernelrt._handle import ArrayHandle, Link
 from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
+from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op
@@ -180,7 +181,7 @@ AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided)
 DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
 CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
 
-_name_views(Buffer, ids, INDEX)
+_name_views(Buffer, ids, registry.allocator, INDEX)
 
 
 # ---- layouts
