@@ -32,8 +32,11 @@ class LazyHandle(ArrayHandle):
     def _of(cls, node: UOp) -> Self:
         """A tensor that is yet to be computed from `node`."""
 
-def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp:
-    """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp | None:
+    """The elements of `buffer` as a node of `shape`, packed in row-major order.
+
+    None where sizes need a look, as those that no tensor can have.
+    """
 
 def adopted(handle: TensorBase) -> bool:
     """Do what `TensorBase._adopt` does for a result of a plan; False where it is none."""

@@ -19,7 +19,7 @@ from kernelrt._modes cimport (
     KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
     tracing,
 )
-from kernelrt._node cimport Node, intern
+from kernelrt._node cimport Node, intern, is_plain, moved
 from kernelrt._origin cimport epoch, here_of
 from kernelrt._written cimport pending_memory, reads_now
 
@@ -68,7 +68,7 @@ cdef bint is_changing(ArrayHandle handle, Node node) except -1:
 
 
 cdef Node live(ArrayHandle self):
-    """What `TensorBase._live` gives, where that is the node that stands there; else None."""
+    """What `TensorBase._live` gives, where nothing has to be done for it; else None."""
     cdef Link link
     cdef ArrayHandle root
     cdef Node node
@@ -83,10 +83,20 @@ cdef Node live(ArrayHandle self):
                 or self.data != NULL or self._born is not None
                 or is_changing(root, <Node> link.below)):
             return None
-        return node if link.plain or records_gradients() else None
+        return node if link.plain or records_gradients() else detached(node)
     if (self.data == NULL and self._born is not None) or is_changing(self, node):
         return None
-    return node if self._plain or records_gradients() else None
+    return node if self._plain or records_gradients() else detached(node)
+
+
+cdef Node detached(Node node):
+    """`node` as a value that gradients do not pass."""
+    cdef Node found
+    if node.op is CONST or (node.op is DETACH and node.arg is None):
+        return node
+    found = intern(DETACH, node.dtype, (node,), None)
+    found.cached_shape = node.shape
+    return found
 
 
 cdef bint is_outside(ArrayHandle self):
@@ -98,7 +108,7 @@ cdef bint is_outside(ArrayHandle self):
 
 
 cdef Node node_of(ArrayHandle self):
-    """What `TensorBase.uop` gives, where that is the node that stands there; else None."""
+    """What `TensorBase.uop` gives, where nothing has to be done for it; else None."""
     cdef Node node = live(self)
     return None if node is not None and shared[0] and is_outside(self) else node
 
@@ -165,17 +175,14 @@ cdef Node flat_node(Exporter buffer):
     """The node of the memory of `buffer`."""
     cdef Node node = intern(BUFFER, buffer.dtype, (), buffer)
     if node.cached_shape is None:
-        node.cached_shape = (buffer.size,)
+        shape = (buffer.size,)
+        node.cached_shape = shape if is_plain(shape) else None
     return node
 
 
 cpdef Node storage_node(Exporter buffer, tuple shape):
-    """The elements of `buffer` as a node of `shape`, numbers, packed in row-major order."""
-    cdef Node node = flat_node(buffer)
-    if PyTuple_GET_SIZE(shape) != 1:
-        node = intern(RESHAPE, buffer.dtype, (node,), shape)
-        node.cached_shape = node.arg
-    return node
+    """The elements of `buffer` as a node of `shape`; None where no tensor can have that shape."""
+    return moved(RESHAPE, flat_node(buffer), shape)
 
 
 def adopted(ArrayHandle handle not None):
@@ -255,6 +262,33 @@ cdef bint same_sizes(Node a, Node b) except -1:
     return True
 
 
+cdef tuple joint_shape(tuple one, tuple two):
+    """The shape that two of numbers broadcast to; None where they do not, or are others."""
+    cdef Py_ssize_t i, more
+    cdef list sizes
+    if PyTuple_GET_SIZE(one) < PyTuple_GET_SIZE(two):
+        one, two = two, one
+    more = PyTuple_GET_SIZE(one) - PyTuple_GET_SIZE(two)
+    sizes = list(one)
+    for i in range(PyTuple_GET_SIZE(one)):
+        if not PyLong_CheckExact(sizes[i]):
+            return None
+        if i >= more:
+            size = <object> PyTuple_GET_ITEM(two, i - more)
+            if not PyLong_CheckExact(size) or (size != sizes[i] and size != 1 and sizes[i] != 1):
+                return None
+            if sizes[i] == 1:
+                sizes[i] = size
+    return tuple(sizes)
+
+
+cdef Node broadcast_to(Node x, tuple shape):
+    cdef Py_ssize_t missing = PyTuple_GET_SIZE(shape) - PyTuple_GET_SIZE(<tuple> x.cached_shape)
+    if missing:
+        x = moved(RESHAPE, x, (1,) * missing + <tuple> x.cached_shape)
+    return None if x is None else moved(EXPAND, x, shape)
+
+
 cdef Node number(object value, Node beside):
     """A Python number as an operand beside a node; None where promotion has to be asked."""
     cdef Node node
@@ -303,8 +337,15 @@ cdef object combined(object rule, object method, object self, object other):
         return None
     if type(other) is type(self):
         b = node_of(<ArrayHandle> other)
-        if b is None or b.dtype is not a.dtype or not same_sizes(a, b):
+        if b is None or b.dtype is not a.dtype:
             return None
+        if not same_sizes(a, b):
+            shape = joint_shape(a.shape, b.shape)
+            if shape is None:
+                return None
+            a, b = broadcast_to(a, shape), broadcast_to(b, shape)
+            if a is None or b is None:
+                return None
     else:
         b = number(other, a)
         if b is None:
@@ -480,9 +521,7 @@ cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
     part._plain = True
     part._uop = found
     part._bind(buffer, buffer.keep(), buffer.dtype.code, found.shape)
-    if node.op is not DETACH or node.arg is not None:
-        node = intern(DETACH, node.dtype, (node,), None)
-        node.cached_shape = found.cached_shape
+    node = detached(node)
     with lock:
         if given.data != NULL and copy_now is not None and copy_now(part, given):
             return True

@@ -32,6 +32,12 @@ cdef class Node:
 # The one node with this content.
 cdef Node intern(object op, object dtype, tuple src, object arg)
 
+# Whether these are sizes, numbers of Python's, that a tensor can have.
+cdef bint is_plain(tuple shape) except -1
+
+# `x` reshaped, or expanded, to a shape of numbers; None where somebody has to look at the sizes.
+cdef Node moved(object op, Node x, tuple shape)
+
 # Give `new` the origin of `old` unless it has a later one.
 cdef int hand_on(Node old, Node new) except -1
 

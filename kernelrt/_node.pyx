@@ -371,7 +371,6 @@ def is_static(shape):
 
 
 cdef bint is_plain(tuple shape) except -1:
-    """Whether these are sizes, numbers of Python's, that a tensor can have."""
     cdef int64_t elements = 1, size
     if PyTuple_GET_SIZE(shape) > MOST_AXES:
         return False
@@ -386,7 +385,6 @@ cdef bint is_plain(tuple shape) except -1:
 
 
 cdef Node moved(object op, Node x, tuple shape):
-    """`x` in another shape of numbers; None where somebody has to look at the sizes."""
     cdef Node node
     if x.cached_shape is None or not is_plain(shape):
         return None

@@ -525,5 +525,10 @@ def is_parameter(tensor: TensorBase) -> bool:
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
     """The elements of `buffer` as a node of `shape`, packed in row-major order."""
     if is_static(shape):
-        return _storage_node(buffer, cast("tuple[int, ...]", shape))
-    return build.reshape(build.shrink(build.memory(buffer), [(0, prod(shape))]), shape)
+        found = _storage_node(buffer, cast("tuple[int, ...]", shape))
+        if found is not None:
+            return found
+    node = build.memory(buffer)
+    if not is_static(shape):
+        node = build.shrink(node, [(0, prod(shape))])
+    return build.reshape(node, shape)

@@ -92,7 +92,7 @@ def load(m):
 
 WORKS = {
     "a number": lambda m: m.y * np.float32(2),  # one of Python's takes no line
-    "plus": lambda m: m.y + m.w[0],
+    "plus": lambda m: m.y + m.w.double(),
     "reversed": lambda m: 2**m.y,
     "power": lambda m: m.y**2,
     "clamp": lambda m: m.y.clamp(m.w, m.v),
