@@ -34,8 +34,9 @@ def survey_open(
     """The structure of graphs without their numbers and sizes.
 
     Then the BUFFER nodes, the CONST nodes that are no int64, the sizes, and the nodes that have
-    these: elements of a BUFFER, an int64 CONST, the shape of a RESHAPE or an EXPAND, the pairs of a
-    SHRINK or a PAD. All are in the order in which the structure counts them.
+    these: elements of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK, PAD, WINDOW
+    or UNWINDOW, rows and numbers of a routine, turns of a loop. All are in the order in which the
+    structure counts them.
     """
 
 def shared(
@@ -70,9 +71,9 @@ def _name_ops(
     detach: Op,
     int64: DType,
     floats: tuple[DType, ...],
-    shaped: frozenset[Op],
-    cut: frozenset[Op],
+    sized: frozenset[Op],
 ) -> None: ...
+def _name_programs(routine: type, outcome: type, loop: type) -> None: ...
 def _name_marks(
     kept: type, leaf: type, stale: type, custom: type, hooked: type, severed: type, given: type
 ) -> None: ...

@@ -25,15 +25,22 @@ cdef object SEVERED = None
 cdef object GIVEN = None
 cdef tuple FLOATS = ()
 cdef object INT64 = None
-cdef object SHAPED = frozenset()
-cdef object CUT = frozenset()
+cdef object SIZED = frozenset()
+cdef object ROUTINE = None
+cdef object OUTCOME = None
+cdef object LOOP = None
 
 
-def _name_ops(buffer, number, detach, int64, tuple floats, shaped, cut):
-    """Tell what stands for memory, numbers and marks, and whose args are sizes, or pairs of them."""
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SHAPED, CUT
-    BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
-    SHAPED, CUT = shaped, cut
+def _name_ops(buffer, number, detach, int64, tuple floats, sized):
+    """Tell what stands for memory, numbers and marks, and whose args are sizes in nested tuples."""
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED
+    BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED = buffer, number, detach, int64, floats, sized
+
+
+def _name_programs(routine, outcome, loop):
+    """Tell the classes of routines, of the args of REGIONs, and of their programs with turns."""
+    global ROUTINE, OUTCOME, LOOP
+    ROUTINE, OUTCOME, LOOP = routine, outcome, loop
 
 
 def _name_marks(kept, leaf, stale, custom, hooked, severed, given):
@@ -226,14 +233,17 @@ cdef class Survey:
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
             words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
-        if self.open_ and node.op in SHAPED:
-            words.put(PyTuple_GET_SIZE(node.arg))
-            self.sizes.extend(node.arg)
+        if self.open_ and node.op in SIZED:
+            self.put_sizes(node.arg)
             self.sized.append(node)
-        elif self.open_ and node.op in CUT:
-            words.put(PyTuple_GET_SIZE(node.arg))
-            for i in range(PyTuple_GET_SIZE(node.arg)):
-                self.sizes.extend(<object> PyTuple_GET_ITEM(node.arg, i))
+        elif self.open_ and type_of(node.arg) is ROUTINE:
+            self.note(node.arg.name)
+            self.sizes.append(node.arg.rows)
+            self.sizes.extend(node.arg.numbers)
+            self.sized.append(node)
+        elif (self.open_ and type_of(node.arg) is OUTCOME
+              and type_of(node.arg.program) is LOOP):
+            self.put_loop(node.arg)
             self.sized.append(node)
         elif node.op is not DETACH or not self.deep:
             self.note(node.arg)
@@ -255,6 +265,35 @@ cdef class Survey:
         else:
             self.stale = self.stale or type_of(node.arg) is STALE
             self.note(node.arg)
+        return 0
+
+    cdef int put_sizes(self, tuple arg) except -1:
+        """Leave the sizes in `arg` open; those of one op are nested alike but for their numbers."""
+        cdef Py_ssize_t i
+        self.made.words.put(PyTuple_GET_SIZE(arg))
+        for i in range(PyTuple_GET_SIZE(arg)):
+            size = <object> PyTuple_GET_ITEM(arg, i)
+            if type_of(size) is tuple:
+                self.put_sizes(<tuple> size)
+            else:
+                self.sizes.append(size)
+        return 0
+
+    cdef int put_loop(self, object outcome) except -1:
+        """All of a value of a loop but how many turns there are."""
+        cdef Words words = self.made.words
+        loop = outcome.program
+        words.put(outcome.carry)
+        self.note(outcome.values)
+        self.note(loop.ports)
+        self.note(loop.carries)
+        words.put(loop.stacked)
+        words.put(loop.reverse)
+        words.put(loop.conditional)
+        words.put(loop.counted)
+        words.put(loop.numbered)
+        words.put(loop.checkpoint)
+        self.sizes.append(loop.turns)
         return 0
 
     cdef int places(self, tuple nodes) except -1:

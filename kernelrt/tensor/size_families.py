@@ -16,8 +16,8 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import region_of
 from kernelrt.errors import KernelrtError
 from kernelrt.ir import Op, UOp, Variable, toposort
-from kernelrt.ir.shape import as_dim, as_uop, dim_max
-from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.runtime.sizes import evaluate, variables_of
 from kernelrt.tensor import build
 from kernelrt.tensor.execute import (
     Entry,
@@ -27,10 +27,11 @@ from kernelrt.tensor.execute import (
     without_kernel,
     written_regions,
 )
+from kernelrt.tensor.generalizing import generalized, terms_of
 
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt.ir import Dim
     from kernelrt.runtime import ExecutionPlan
@@ -47,10 +48,7 @@ LEAST_ROOM: Final = 256
 MOST_SIZE: Final = 1 << 28
 #: How many forms a family tries before each graph gets a plan of its own.
 MOST_TRIES: Final = 4
-#: Operations that keep a graph from sharing a plan.
-_REFUSED: Final = frozenset({Op.CALL, Op.REGION, Op.VAR})
 _INDEXED: Final = frozenset({Op.BOUND, Op.GATHER, Op.SCATTER})
-_PAIRED: Final = frozenset({Op.SHRINK, Op.PAD})
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +97,21 @@ class Form:
     variables: tuple[UOp, ...]
     numbers: frozenset[int]
 
-    def within(self, limits: Iterable[tuple[Term, int, int]]) -> Form | None:
-        """Narrow the Variables so that terms stay within limits; None if no value remains.
+    def within(self, limits: Iterable[UOp]) -> Form | None:
+        """Narrow the Variables so that no limit is negative; None if no value remains.
 
-        A limit is a term, a number, and 1 if that is the upper bound of the term, -1 if it is the
-        lower one. Terms of two free sizes are left out.
+        A limit is taken for monotonic. Limits of two Variables are left out.
         """
-        bounds = [v.arg for v in self.variables]
-        for term, limit, sign in limits:
-            if len(term.of) != 1 or not term.factor:
-                continue
-            name, least, most = bounds[term.of[0]]
-            room, factor = sign * (limit - term.start), sign * term.factor
-            if factor > 0:
-                most = min(most, room // factor)
-            else:
-                least = max(least, -(room // -factor))
-            if least > most:
-                return None
-            bounds[term.of[0]] = name, least, most
-        return replace(self, variables=tuple(Variable(*bound) for bound in bounds))
+        bounds: dict[str, tuple[int, int]] = {v.arg[0]: v.arg[1:] for v in self.variables}
+        for limit in limits:
+            names = [v.arg[0] for v in variables_of([limit])]
+            if len(names) == 1:
+                found = _narrowed(limit, names[0], *bounds[names[0]])
+                if found is None:
+                    return None
+                bounds[names[0]] = found
+        variables = tuple(Variable(name, *ends) for name, ends in bounds.items())
+        return self if variables == self.variables else replace(self, variables=variables)
 
     def values(self, sizes: Sequence[int]) -> dict[str, int] | None:
         """Return the values of the Variables for these sizes, or None if the form does not fit."""
@@ -167,6 +160,23 @@ class SizeFamily:
         if self.tries >= MOST_TRIES:
             self.seen.clear()
         return form
+
+
+def _narrowed(limit: UOp, name: str, least: int, most: int) -> tuple[int, int] | None:
+    """The values from `least` to `most` where a monotonic expression is not negative."""
+
+    def holds(value: int) -> bool:
+        return evaluate(limit, {name: value}) >= 0
+
+    if holds(least) and holds(most):
+        return least, most
+    good, bad = (least, most) if holds(least) else (most, least)
+    if not holds(good):
+        return None
+    while abs(bad - good) > 1:
+        middle = (good + bad) // 2
+        good, bad = (middle, bad) if holds(middle) else (good, middle)
+    return (least, good) if good < bad else (good, most)
 
 
 def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | None:
@@ -247,6 +257,8 @@ class SizedPlan:
         The plan's own BUFFER nodes for those of a graph, then for the numbers that vary.
     nbytes : int
         The memory of the plan.
+    equal : tuple of (Dim, Dim)
+        What has to be equal beside the sizes that the form gives.
     """
 
     form: Form
@@ -254,6 +266,7 @@ class SizedPlan:
     numbers: tuple[UOp, ...]
     homes: list[UOp]
     nbytes: int
+    equal: tuple[tuple[Dim, Dim], ...]
 
     @classmethod
     def make(
@@ -293,33 +306,29 @@ class SizedPlan:
             return None
         lifted = [(numbers[i], build.memory(Buffer(1, numbers[i].dtype)))
                   for i in sorted(form.numbers)]  # fmt: skip
-        terms = _terms_of(sized, form)
-        limits = [(t, 0, -1) for node, each in terms.items() if node.op is not Op.CONST
-                  for t in each]  # fmt: skip
+        terms = terms_of(sized, form)
         put = {number: build.reshape(m, ()) for number, m in lifted}
-        for _ in range(2):  # the second pass keeps every slice inside its axis
-            within = form.within(limits)
-            made = None if within is None else _generalized(roots, terms, within.variables, put)
-            if within is None or made is None:
-                return None
-            form = within
-            found, memory, limits = made
-        news, storages = found[n_values : n_values + middle], found[n_values + middle :]
-        if any(storage.op is not Op.BUFFER for storage in storages):
+        found = generalized(form, roots, terms, put)
+        if found is None:
             return None
+        nodes, places = found.roots, found.memory
+        storages = [places[storage] for storage in roots[n_values + middle :]]
+        news = nodes[n_values : n_values + middle]
         try:
             plan = plan_apart(
-                found[:n_values],
-                [(s, build.reshape(new, s.shape)) for s, new in zip(storages, news, strict=True)],
-            )
+                nodes[:n_values],
+                [(s, build.reshape(new, (build.volume(new.shape),)))
+                 for s, new in zip(storages, news, strict=True)],
+            )  # fmt: skip
         except KernelrtError:
             return None
-        homes = [*(memory[b] for b in buffers), *(m for _, m in lifted)]
-        return cls(form, plan, tuple(numbers), homes, plan.arena_nbytes)
+        homes = [*(places[b] for b in buffers), *(m for _, m in lifted)]
+        return cls(found.form, plan, tuple(numbers), homes, plan.arena_nbytes, found.equal)
 
     def fits(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> bool:
         """Return whether it computes a graph with these sizes and numbers."""
-        if self.form.values(sizes) is None:
+        named = self.form.values(sizes)
+        if named is None or any(evaluate(a, named) != evaluate(b, named) for a, b in self.equal):
             return False
         pairs = enumerate(zip(self.numbers, numbers, strict=True))
         return all(a is b or i in self.form.numbers for i, (a, b) in pairs)
@@ -367,66 +376,3 @@ class SizedPlan:
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
         return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, sized=self)
-
-
-def _terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:
-    """The terms of each node that has sizes."""
-    rest, found = iter(form.terms), {}
-    for node in sized:
-        one = node.op is Op.BUFFER or node.op is Op.CONST
-        count = 1 if one else len(node.arg) * (2 if node.op in _PAIRED else 1)
-        found[node] = [next(rest) for _ in range(count)]
-    return found
-
-
-def _generalized(
-    roots: Sequence[UOp], terms: Mapping[UOp, Sequence[Term]], free: Sequence[UOp],
-    lifted: Mapping[UOp, UOp],
-) -> tuple[list[UOp], dict[UOp, UOp], list[tuple[Term, int, int]]] | None:
-    """Put Variables in the place of sizes, and other memory in the place of all memory.
-
-    Returns the graph, the new BUFFER nodes by the old ones, and limits for `Form.within` of slices
-    that could leave their axis; None if it may not be one graph for all sizes.
-    """
-    limits: list[tuple[Term, int, int]] = []
-    memory: dict[UOp, UOp] = {}
-    done: dict[UOp, UOp] = {}
-    try:
-        args = {node: [term.dim(free) for term in each] for node, each in terms.items()}
-        for node in toposort(roots):
-            if node.op in _REFUSED:
-                return None
-            src = tuple(done[s] for s in node.src)
-            if node.op is Op.SHRINK:
-                limits += [
-                    (stop, size, 1)
-                    for stop, size in zip(terms[node][1::2], src[0].shape, strict=True)
-                    if isinstance(size, int) and dim_max(stop.dim(free)) > size
-                ]
-            if node in lifted:
-                done[node] = lifted[node]
-            elif node.op is Op.BUFFER:
-                size = args[node][0]
-                memory[node] = whole = build.memory(Buffer(dim_max(size), node.dtype))
-                done[node] = build.shrink(whole, [(0, size)])
-            else:
-                done[node] = _renewed(node, src, args.get(node))
-        found = [done[root] for root in roots]
-        verify_tensor(found)
-    except KernelrtError:
-        return None
-    return found, memory, limits
-
-
-def _renewed(node: UOp, src: tuple[UOp, ...], dims: list[Dim] | None) -> UOp:
-    """The node with other operands, and with `dims` if it has sizes."""
-    if dims is None:
-        made = node.replace(src=src)
-    elif node.op is Op.CONST:
-        return as_uop(dims[0])
-    elif node.op in _PAIRED:
-        made = node.replace(src=src, arg=tuple(zip(dims[::2], dims[1::2], strict=True)))
-    else:
-        made = node.replace(src=src, arg=tuple(dims))
-    _ = made.shape
-    return made

@@ -1,0 +1,226 @@
+"""Build a graph anew with Variables in the place of sizes.
+
+Sizes that follow from others, as those of windows do, are not among those that a form gives. Where
+such a size has to be equal to another one, the new graph takes it for equal, and says so: its
+plan is for those graphs alone in which both are equal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kernelrt._survey import _name_programs
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import KernelrtError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.region import Loop, Outcome
+from kernelrt.ir.routine import Routine
+from kernelrt.ir.shape import (
+    as_uop,
+    dim_max,
+    dim_span,
+    missing_size,
+    prod,
+    same,
+    window_count,
+)
+from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.tensor import build
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from kernelrt.ir import Dim
+    from kernelrt.tensor.size_families import Form, Term
+
+__all__ = ["Generalized", "generalized", "terms_of"]
+
+_name_programs(Routine, Outcome, Loop)
+
+#: How often a graph is built, each time with narrower Variables.
+_MOST_PASSES: Final = 8
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generalized:
+    """A graph with Variables.
+
+    Attributes
+    ----------
+    form : Form
+        The form with the Variables that it has.
+    roots : list of UOp
+        What the roots have become.
+    memory : dict
+        The new BUFFER nodes by the old ones.
+    equal : tuple of (Dim, Dim)
+        What has to be equal in a graph that it computes.
+    """
+
+    form: Form
+    roots: list[UOp]
+    memory: dict[UOp, UOp]
+    equal: tuple[tuple[Dim, Dim], ...]
+
+
+def terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:
+    """The terms of each node that has sizes."""
+    rest, found = iter(form.terms), {}
+    for node in sized:
+        found[node] = [next(rest) for _ in range(_count(node.arg))]
+    return found
+
+
+def _count(arg: object) -> int:
+    """How many sizes `survey_open` finds there."""
+    if isinstance(arg, tuple):
+        return sum(map(_count, arg))
+    return 1 + len(arg.numbers) if isinstance(arg, Routine) else 1
+
+
+def generalized(
+    form: Form, roots: Sequence[UOp], terms: Mapping[UOp, Sequence[Term]],
+    lifted: Mapping[UOp, UOp],
+) -> Generalized | None:  # fmt: skip
+    """Put Variables in the place of sizes, and other memory in the place of all memory.
+
+    Parameters
+    ----------
+    form : Form
+        How the sizes depend on each other.
+    roots : sequence of UOp
+        The graph.
+    terms : mapping
+        Of the nodes that have sizes, as `terms_of` gives them.
+    lifted : mapping
+        What takes the place of numbers.
+
+    Returns
+    -------
+    Generalized or None
+        None if it may not be one graph for all sizes.
+    """
+    limits = [as_uop(term.dim(form.variables)) for node, each in terms.items()
+              if node.op is not Op.CONST for term in each if term.of]  # fmt: skip
+    made: Generalized | None = None
+    for _ in range(_MOST_PASSES):
+        within = form.within(limits)
+        if within is None or (made is not None and within is form):
+            break
+        form = within
+        attempt = _Attempt(form, terms, lifted)
+        try:
+            made = attempt.run(roots)
+        except KernelrtError:
+            if not attempt.limits:
+                return None
+            made = None
+        limits = attempt.limits
+    return made if within is not None else None
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """One way through a graph."""
+
+    form: Form
+    terms: Mapping[UOp, Sequence[Term]]
+    lifted: Mapping[UOp, UOp]
+    limits: list[UOp] = field(default_factory=list)
+    memory: dict[UOp, UOp] = field(default_factory=dict)
+    equal: dict[tuple[Dim, Dim], None] = field(default_factory=dict)
+
+    def run(self, roots: Sequence[UOp]) -> Generalized | None:
+        done: dict[UOp, UOp] = {}
+        for node in toposort(roots):
+            if node.op is Op.VAR:
+                return None
+            dims = [term.dim(self.form.variables) for term in self.terms.get(node, ())]
+            done[node] = self._made(node, [done[s] for s in node.src], dims)
+        found = [done[root] for root in roots]
+        verify_tensor(found)
+        return Generalized(self.form, found, self.memory, tuple(self.equal))
+
+    def _made(self, node: UOp, src: list[UOp], dims: list[Dim]) -> UOp:
+        if node in self.lifted:
+            return self.lifted[node]
+        if node.op is Op.BUFFER:
+            self.memory[node] = whole = build.memory(Buffer(dim_max(dims[0]), node.dtype))
+            return build.shrink(whole, [(0, dims[0])])
+        if node.op is Op.CONST and dims:
+            return as_uop(dims[0])
+        arg = _renewed(node.arg, iter(dims)) if dims else node.arg
+        self._note_limits(node, src, arg)
+        made = node.replace(src=tuple(self._matching(node, src, arg)), arg=arg)
+        _ = made.shape
+        return made
+
+    def _note_limits(self, node: UOp, src: list[UOp], arg: tuple[tuple[Dim, ...], ...]) -> None:
+        """Note how the Variables have to be bounded, for slices and windows within their axis."""
+        if node.op is Op.SHRINK:
+            self.limits += [
+                as_uop(size) - stop for (_, stop), size in zip(arg, src[0].shape, strict=True)
+                if isinstance(size, int) and isinstance(stop, UOp) and dim_max(stop) > size
+            ]  # fmt: skip
+        elif node.op is Op.WINDOW:
+            for axis, taps, stride, dilation in arg:
+                count = window_count(src[0].shape[axis], taps, stride, dilation)
+                if isinstance(count, UOp) and dim_span(count)[0] < 0:
+                    self.limits.append(count)
+
+    def _matching(self, node: UOp, src: list[UOp], arg: object) -> list[UOp]:
+        """The operands with sizes that are equal where those of the node's own have to be."""
+        if node.op in ALU or node.op is Op.CAT:
+            first = src[0].shape
+            own = -1 if node.op is not Op.CAT else node.arg
+            return [self._as(s, [s.shape[a] if a == own else d for a, d in enumerate(first)])
+                    for s in src]  # fmt: skip
+        if node.op is Op.GATHER or node.op is Op.SCATTER:
+            return [src[0], *(self._as(s, src[1].shape) for s in src[1:])]
+        if node.op is Op.EXPAND:
+            return [self._as(src[0], [
+                want if old == new else have for have, want, old, new in
+                zip(src[0].shape, arg, node.src[0].shape, node.arg, strict=True)
+            ])]  # fmt: skip
+        if node.op is Op.UNWINDOW:
+            shape, windows = arg
+            sizes = list(shape)
+            for axis, *along in windows:
+                sizes[axis] = window_count(sizes[axis], *along)
+            return [self._as(src[0], [*sizes, *(w[1] for w in windows)])]
+        return [self._regrouped(src[0], arg)] if node.op is Op.RESHAPE else src
+
+    def _as(self, x: UOp, shape: Sequence[Dim]) -> UOp:
+        """`x`, whose sizes are those of `shape` in the graphs that are computed."""
+        for have, want in zip(x.shape, shape, strict=True):
+            if not same(have, want):
+                self.equal[have, want] = None
+        return build.shrink(x, [(0, want) for want in shape])
+
+    def _regrouped(self, x: UOp, shape: tuple[Dim, ...]) -> UOp:
+        """`x` of as many elements as `shape` has."""
+        if same(prod(x.shape), prod(shape)):
+            return x
+        mine, theirs = [[d for d in sizes if d != 1] for sizes in (x.shape, shape)]
+        if len(mine) == len(theirs):
+            rest = iter(theirs)
+            return self._as(x, [d if d == 1 else next(rest) for d in x.shape])
+        for axis, have in enumerate(x.shape):
+            others = [d for a, d in enumerate(x.shape) if a != axis]
+            want = missing_size(shape, others) if isinstance(have, UOp) else None
+            if want is not None:
+                return self._as(x, [want if a == axis else d for a, d in enumerate(x.shape)])
+        return x
+
+
+def _renewed(arg: object, dims: Iterator[Dim]) -> object:
+    """The arg of a node with other sizes."""
+    if isinstance(arg, tuple):
+        return tuple(_renewed(part, dims) for part in arg)
+    if isinstance(arg, Routine):
+        return Routine(arg.name, next(dims), tuple(next(dims) for _ in arg.numbers))
+    if isinstance(arg, Outcome):
+        return arg.of_turns(next(dims))
+    return next(dims)
