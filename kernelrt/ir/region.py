@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
+from kernelrt.errors import VariableError
 from kernelrt.ir.ops import Op
-from kernelrt.ir.shape import dim_max, is_static
+from kernelrt.ir.shape import dim_max, is_static, same
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
@@ -63,8 +64,9 @@ class Loop:
         What a turn makes of what is carried, in the shapes and types of the first ports.
     stacked : int
         How many ports behind those are slices.
-    turns : int
-        How many turns there are; the most, where it is `counted` or has a condition.
+    turns : Dim
+        How many turns there are; the most, where it is `counted` or has a condition. Where it
+        depends on Variables the loop is counted, by an operand that says the same.
     reverse : bool
         Whether the turns go from the last slice to the first.
     conditional : bool
@@ -80,7 +82,7 @@ class Loop:
     ports: tuple[UOp, ...]
     carries: tuple[UOp, ...]
     stacked: int
-    turns: int
+    turns: Dim
     reverse: bool = False
     conditional: bool = False
     counted: bool = False
@@ -91,6 +93,10 @@ class Loop:
     def n_operands(self) -> int:
         """How many operands it has."""
         return len(self.ports) - self.numbered + self.counted
+
+    def slices(self, k: int) -> bool:
+        """Whether each turn is given one slice of operand `k`."""
+        return 0 <= k - len(self.carries) < self.stacked
 
     @property
     def values(self) -> tuple[UOp, ...]:
@@ -177,6 +183,16 @@ class Outcome:
         """All that stands in the regions, as far as this value goes."""
         return (*self.program.values, *self.values)
 
+    def of_turns(self, turns: Dim) -> Outcome:
+        """The outcome of a loop with so many turns, counted where that depends on Variables."""
+        loop = self.program
+        assert isinstance(loop, Loop)
+        if isinstance(turns, UOp):
+            if loop.counted:
+                raise VariableError("a loop of a number of turns that data say has a known bound")
+            loop = replace(loop, counted=True)
+        return replace(self, program=replace(loop, turns=turns))
+
     def mapped(self, function: Callable[[tuple[UOp, ...]], Iterable[UOp]]) -> Outcome:
         """The outcome with what `function` makes of its graphs in their place."""
         made = tuple(function(self.graphs))
@@ -195,8 +211,9 @@ def region_fault(node: UOp) -> str | None:
         return f"has {len(node.src)} operands; its program takes {program.n_operands}"
     if node.dtype is not found.dtype:
         return f"gives {found.dtype.name}"
-    for s in (*node.src, *found.graphs):
-        if not is_static(s.shape):
+    for k, s in enumerate((*node.src, *found.graphs)):
+        apart = isinstance(program, Loop) and program.slices(k)
+        if not is_static(s.shape[apart:]):
             return f"shape {s.shape} depends on a Variable; regions take known sizes"
     known = set(program.ports)
     for inner in toposort(found.graphs):
@@ -212,10 +229,10 @@ def _elements(node: UOp) -> int:
 def _loop_fault(node: UOp, loop: Loop) -> str | None:
     own = node.src[: len(node.src) - loop.counted]
     for k, (p, s) in enumerate(zip(loop.ports, own, strict=False)):
-        sliced = len(loop.carries) <= k < len(loop.carries) + loop.stacked
-        if sliced and (not s.shape or s.shape[0] != loop.turns):
+        sliced = loop.slices(k)
+        if sliced and (not s.shape or not same(s.shape[0], loop.turns)):
             return f"operand {k} has shape {s.shape}; its first axis must be the {loop.turns} turns"
-        wanted = p.arg.size * (loop.turns if sliced else 1)
+        wanted = p.arg.size * (dim_max(loop.turns) if sliced else 1)
         if s.dtype is not p.dtype or _elements(s) != wanted:
             return f"operand {k} has {_elements(s)} {s.dtype.name}; its port takes {wanted}"
     for k, (p, value) in enumerate(zip(loop.ports, loop.carries, strict=False)):
@@ -225,6 +242,8 @@ def _loop_fault(node: UOp, loop: Loop) -> str | None:
         return "its first carry is no bool, and says whether it goes on"
     if loop.counted and node.src[-1].dtype is not dt.int64:
         return "its last operand is no int64, and says how many turns there are"
+    if isinstance(loop.turns, UOp) and not (loop.counted and same(node.src[-1], loop.turns)):
+        return f"its last operand has to say that there are {loop.turns} turns"
     return None
 
 

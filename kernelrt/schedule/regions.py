@@ -75,7 +75,7 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
     rows = [(k, n.arg.values[0]) for k, n in enumerate(nodes) if n.arg.carry < 0]
     used, alive = _alive(loop, set(wanted), [value for _, value in rows])
     sizes = [(loop.ports[c].arg.size, loop.ports[c].dtype) for c in alive]
-    sizes += [(elements(value.shape) * loop.turns, value.dtype) for _, value in rows]
+    sizes += [(elements((loop.turns, *value.shape)), value.dtype) for _, value in rows]
     given = [*(wanted.get(c) for c in alive), *(k for k, _ in rows)]
     # What is carried lies where its last value is wanted; its first one is copied there.
     first = len(sizes)

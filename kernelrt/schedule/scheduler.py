@@ -13,6 +13,7 @@ from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
+from kernelrt.ir.shape import dim_max
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.assigned import join_assigned
@@ -195,9 +196,8 @@ class _Scheduling:
         bodies = tuple(schedule((), commits, device=self._device) for commits in run.bodies)
         program = nodes[0].arg.program
         loops = isinstance(program, Loop)
-        return RegionDraft(
-            group, run, places, bodies, program.turns if loops else 1, loops and program.reverse
-        )
+        turns = dim_max(program.turns) if loops else 1
+        return RegionDraft(group, run, places, bodies, turns, loops and program.reverse)
 
     def _operand(self, node: UOp) -> UOp:
         """The BUFFER of what a region is given."""

@@ -153,7 +153,10 @@ class _Attempt:
             return as_uop(dims[0])
         arg = _renewed(node.arg, iter(dims)) if dims else node.arg
         self._note_limits(node, src, arg)
-        made = node.replace(src=tuple(self._matching(node, src, arg)), arg=arg)
+        src = self._matching(node, src, arg)
+        if node.op is Op.REGION and isinstance(dims[0] if dims else 0, UOp):
+            src.append(as_uop(dims[0]))  # how many turns there are
+        made = node.replace(src=tuple(src), arg=arg)
         _ = made.shape
         return made
 
@@ -190,6 +193,9 @@ class _Attempt:
             for axis, *along in windows:
                 sizes[axis] = window_count(sizes[axis], *along)
             return [self._as(src[0], [*sizes, *(w[1] for w in windows)])]
+        if node.op is Op.REGION and isinstance(arg.program, Loop):
+            return [self._as(s, [arg.program.turns, *s.shape[1:]]) if arg.program.slices(k) else s
+                    for k, s in enumerate(src)]  # fmt: skip
         return [self._regrouped(src[0], arg)] if node.op is Op.RESHAPE else src
 
     def _as(self, x: UOp, shape: Sequence[Dim]) -> UOp:
