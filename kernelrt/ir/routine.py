@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt.errors import SpecError
+from kernelrt.errors import SpecError, VariableError
 from kernelrt.ir.ops import Op
+from kernelrt.ir.shape import as_dim, dim_max, dim_span, format_shape, is_static, prod
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from kernelrt.dtype import DType
-    from kernelrt.ir.uop import UOp
+    from kernelrt.ir.uop import Dim, UOp
 
 __all__ = ["SIGNATURES", "Routine", "Signature", "is_call"]
 
@@ -42,15 +43,18 @@ class Signature:
     failure : str
         What it means if the function reports that it failed, for people; empty if it never does.
         One that has a number ``checked`` reports it only where that is not 0.
+    symbolic : bool
+        Whether numbers may depend on Variables; then all that is callable takes dimensions.
     """
 
     numbers: tuple[str, ...]
-    operands: tuple[Callable[..., int], ...]
-    result: Callable[..., int]
-    cycles: Callable[..., int]
+    operands: tuple[Callable[..., Dim], ...]
+    result: Callable[..., Dim]
+    cycles: Callable[..., Dim]
     reads: DType
     gives: DType
     failure: str = ""
+    symbolic: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +68,9 @@ class Routine:
     ----------
     name : str
         The C function, without its prefix ``krt_``; a key of :data:`SIGNATURES`.
-    rows : int
+    rows : Dim
         Problems, which may be solved side by side.
-    numbers : tuple of int
+    numbers : tuple of Dim
         Sizes and options that the function is told.
 
     Raises
@@ -76,17 +80,23 @@ class Routine:
     """
 
     name: str
-    rows: int
-    numbers: tuple[int, ...]
+    rows: Dim
+    numbers: tuple[Dim, ...]
 
     def __post_init__(self) -> None:
         known = SIGNATURES.get(self.name)
         if known is None:
             raise SpecError(f"there is no routine {self.name!r}")
-        if len(self.numbers) != len(known.numbers) or min((self.rows, *self.numbers)) < 0:
+        given = (self.rows, *self.numbers)
+        if len(self.numbers) != len(known.numbers) or min(dim_span(n)[0] for n in given) < 0:
             raise SpecError(
                 f"routine {self.name}: expected numbers {known.numbers} of at least 0 for each of "
                 f"some rows, not {self.numbers} for {self.rows}"
+            )
+        if not (known.symbolic or is_static(self.numbers)):
+            raise VariableError(
+                f"{self.name}: the size {format_shape(self.numbers)} depends on a Variable; "
+                "this takes fixed sizes"
             )
 
     @property
@@ -101,10 +111,11 @@ class Routine:
 
     @property
     def slots(self) -> tuple[tuple[DType, int], ...]:
-        """Type and number of elements of the result and of each operand."""
+        """Type and greatest number of elements of the result and of each operand."""
         known = self.signature
         rows, width = self.shape
-        return (known.gives, rows * width), *((known.reads, size) for size in self.operands)
+        reads = ((known.reads, dim_max(size)) for size in self.operands)
+        return (known.gives, dim_max(prod((rows, width)))), *reads
 
     @property
     def takes_status(self) -> bool:
@@ -117,26 +128,26 @@ class Routine:
         return SIGNATURES[self.name]
 
     @property
-    def shape(self) -> tuple[int, int]:
+    def shape(self) -> tuple[Dim, Dim]:
         """Of the result: a row for each problem."""
-        return self.rows, self.signature.result(*self.numbers)
+        return self.rows, as_dim(self.signature.result(*self.numbers))
 
     @property
-    def operands(self) -> tuple[int, ...]:
+    def operands(self) -> tuple[Dim, ...]:
         """Elements of each operand."""
-        return tuple(self.rows * size(*self.numbers) for size in self.signature.operands)
+        return tuple(prod((self.rows, size(*self.numbers))) for size in self.signature.operands)
 
     @property
-    def cycles(self) -> int:
+    def cycles(self) -> Dim:
         """What all problems take on one core, by estimate."""
-        return int(self.rows * self.signature.cycles(*self.numbers))
+        return prod((self.rows, self.signature.cycles(*self.numbers)))
 
     @property
     def failure(self) -> str:
         """What it means if it fails; empty if it never does."""
         known = self.signature
         told = dict(zip(known.numbers, self.numbers, strict=True))
-        return known.failure if told.get("checked", 1) else ""
+        return "" if told.get("checked") == 0 else known.failure
 
 
 _SINGULAR: Final = "the matrix is singular or holds NaN"
@@ -221,10 +232,12 @@ _LINALG: Final = {
 SIGNATURES: Final[Mapping[str, Signature]] = {
     # Of csrc/sort.h; cycles for each key by bench/routines.py.
     "argsort_u32": Signature(
-        ("n",), (lambda n: n,), lambda n: 2 * n, lambda n: 20 * n, dt.uint32, dt.int64
+        ("n",), (lambda n: n,), lambda n: 2 * n, lambda n: 20 * n, dt.uint32, dt.int64,
+        symbolic=True,
     ),
     "argsort_u64": Signature(
-        ("n",), (lambda n: n,), lambda n: 4 * n, lambda n: 60 * n, dt.uint64, dt.int64
+        ("n",), (lambda n: n,), lambda n: 4 * n, lambda n: 60 * n, dt.uint64, dt.int64,
+        symbolic=True,
     ),
     **{f"{name}_{kind}": found for name, kinds in _LINALG.items() for kind, found in kinds.items()},
 }

@@ -6,7 +6,6 @@ noticed.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
@@ -26,7 +25,7 @@ from kernelrt.ir.node_spec import (
 from kernelrt.ir.ops import REDUCERS, Op
 from kernelrt.ir.region import region_fault
 from kernelrt.ir.routine import Routine
-from kernelrt.ir.shape import is_static, same, window_count
+from kernelrt.ir.shape import prod, same, window_count
 from kernelrt.ir.span import span
 from kernelrt.ir.uop import Dim, UOp, toposort
 
@@ -87,8 +86,6 @@ def _holder(u: UOp) -> str | None:
 
 
 def _reshape(u: UOp) -> str | None:
-    from kernelrt.ir.shape import prod
-
     old, new = prod(u.src[0].shape), prod(u.arg)
     return None if same(old, new) else f"{u.src[0].shape} has other elements than {u.arg}"
 
@@ -210,9 +207,9 @@ def _call(u: UOp) -> str | None:
     if u.dtype is not known.gives or any(s.dtype is not known.reads for s in u.src):
         return f"reads {known.reads.name} and gives {known.gives.name}"
     for s in u.src:
-        if not is_static(s.shape) or 0 in s.shape:
-            return f"an operand has shape {s.shape}; routines take elements of known number"
-    if tuple(math.prod(s.shape) for s in u.src) != u.arg.operands:
+        if 0 in s.shape:
+            return f"an operand has shape {s.shape}; routines take at least one element"
+    if not _same_shape(tuple(prod(s.shape) for s in u.src), u.arg.operands):
         return f"its operands must have {u.arg.operands} elements"
     return None
 

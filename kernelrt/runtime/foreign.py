@@ -60,16 +60,17 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     callee: ForeignFunction = call.arg
     slots = tuple(range(len(call.src)))
     n, last = callee.n_results, len(slots) - callee.fails
+    numbers = _told(callee)
     address = EACH if _in_rows(callee) else callee.address
     return CachedKernel(
         FunctionProgram(callee.name, address, callee), device.spec.name, "", callee.name, ast,
-        (), tuple(told(callee)), slots, slots[:n] + slots[last:], slots[n:last], len(slots),
+        (), tuple(numbers), slots, slots[:n] + slots[last:], slots[n:last], len(slots),
         host_parallel_safe=False, may_fail=callee.fails, target=device.spec,
-        stack_bytes=_STACK_BYTES,
+        stack_bytes=_STACK_BYTES, numbers=numbers,
     )  # fmt: skip
 
 
-def told(callee: ForeignFunction) -> dict[str, int]:
+def _told(callee: ForeignFunction) -> dict[str, int]:
     """What is in `vals` where a C function is called, by names that no Variable has.
 
     Raises

@@ -13,7 +13,7 @@ from kernelrt.errors import CompileError, CopyError, PlanBuildError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.size import plain
-from kernelrt.runtime.sizes import variables_of
+from kernelrt.runtime.sizes import evaluate, variables_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -70,6 +70,8 @@ class CachedKernel:
         The Variables it reads.
     var_names : tuple of str
         Names of the values in ``vals``; ``core_id`` is last if the kernel is split.
+    numbers : mapping of str to Dim
+        Those of these values that follow from Variables or are the same in each launch.
     globals, outs, ins : tuple of int
         Slots it touches, stores to, and loads from without storing.
     lent : tuple of int
@@ -123,7 +125,14 @@ class CachedKernel:
     stack_bytes: int = 0
     lent: tuple[int, ...] = ()
     chunk_bytes: Mapping[int, int] = field(default_factory=dict)
+    numbers: Mapping[str, Dim] = field(default_factory=dict)
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
+
+    def vals_for(self, known: Mapping[str, int]) -> list[int]:
+        """The values of a launch, from those of its Variables; 0 where one has none."""
+        numbers = self.numbers
+        return [evaluate(numbers[n], known) if n in numbers else known.get(n, 0)
+                for n in self.var_names]  # fmt: skip
 
     @property
     def is_foreign(self) -> bool:

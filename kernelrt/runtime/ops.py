@@ -119,11 +119,12 @@ class PreparedKernel:
         self.runtime_vars = self._find_runtime_vars()
 
     def _find_runtime_vars(self) -> tuple[RuntimeVar, ...]:
-        bounds = {v.arg[0]: RuntimeVar(*v.arg) for v in self.kernel.vars}
+        kernel = self.kernel
+        bounds = {v.arg[0]: RuntimeVar(*v.arg) for v in kernel.vars}
         bounds |= {v.arg[0]: RuntimeVar(*v.arg) for v in variables_of(self.sizes)}
         if CORE_ID in self.fixedvars or CORE_ID in self.initial_vals:
             raise VariableError(f"{self.label}: {CORE_ID} is set by the plan alone")
-        names = [n for n in self.kernel.var_names if n != CORE_ID]
+        names = [n for n in kernel.var_names if n != CORE_ID and n not in kernel.numbers]
         unbounded = [n for n in names if n not in bounds and n not in self.fixedvars]
         if unbounded:
             raise PlanBuildError(
@@ -200,8 +201,7 @@ class PreparedKernel:
             known: Mapping[str, int] = plan.values
         else:
             known = {v.name: v.max_val for v in self.runtime_vars} | dict(self.initial_vals)
-        known = {**known, **self.fixedvars, CORE_ID: 0}
-        return tuple(known[name] for name in self.kernel.var_names)
+        return tuple(self.kernel.vals_for({**known, **self.fixedvars}))
 
     @property
     def buffer_ptrs(self) -> tuple[int, ...]:

@@ -13,7 +13,6 @@ from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.foreign import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
 from kernelrt.runtime.ops import PortBinding, PreparedKernel, PreparedRegion
-from kernelrt.runtime.routines import numbers_of
 from kernelrt.schedule.types import Intermediate, KernelItem, Part, RegionItem, Schedule
 
 if TYPE_CHECKING:
@@ -86,7 +85,7 @@ def _assembled(
             builder.launch(
                 item,
                 kernel,
-                {n: v for n, v in fixed.items() if n in names} | numbers_of(kernel),
+                {n: v for n, v in fixed.items() if n in names},
                 {n: v for n, v in first.items() if n in names and n not in fixed},
             )
         elif isinstance(item, RegionItem):

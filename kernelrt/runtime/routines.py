@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Final
 
 from kernelrt._routines import ADDRESSES
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
+from kernelrt.ir import Op
 from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
-from kernelrt.ir.routine import is_call
-from kernelrt.runtime.foreign import foreign_kernel, told
+from kernelrt.ir.shape import as_dim, as_uop, dim_max
+from kernelrt.runtime.foreign import foreign_kernel
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
+from kernelrt.runtime.sizes import variables_of
 
 if TYPE_CHECKING:
     from kernelrt.device.registry import Device
-    from kernelrt.ir import UOp
+    from kernelrt.ir import Dim, UOp
     from kernelrt.ir.routine import Routine
 
-__all__ = ["numbers_of", "routine_kernel"]
+__all__ = ["routine_kernel"]
 
 #: Chunks at most, as of kernels that are generated (codegen/chunking.py).
 _MOST_CHUNKS: Final = 64
@@ -51,35 +54,24 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     slots = tuple(range(len(call.src)))
     fails = bool(routine.failure)
     outs = (0, slots[-1]) if fails else (0,)
-    names = (*_names(routine), CORE_ID)
+    chunks = _chunks(routine, device)
+    # Names that no Variable has.
+    names = [f"#{name}" for name in ("rows", "chunks", *routine.signature.numbers)]
+    numbers = dict(zip(names, (routine.rows, chunks, *routine.numbers), strict=True))
     return CachedKernel(
         FunctionProgram(routine.name, address, None), device.spec.name, "", routine.name, ast,
-        (), names, slots, outs, tuple(slot for slot in slots if slot not in outs), len(slots),
-        may_fail=fails, global_size=(_chunks(routine, device), 1, 1), cycles=routine.cycles,
+        tuple(variables_of(numbers.values())), (*names, CORE_ID), slots, outs,
+        tuple(slot for slot in slots if slot not in outs), len(slots), may_fail=fails,
+        global_size=(chunks, 1, 1), cycles=routine.cycles,
         bytes=sum(p.arg[1] * p.dtype.itemsize for p in call.src), target=device.spec,
-        stack_bytes=_STACK_BYTES,
+        stack_bytes=_STACK_BYTES, numbers=numbers,
     )  # fmt: skip
 
 
-def numbers_of(kernel: CachedKernel) -> dict[str, int]:
-    """What a routine is told in each call, by name; nothing for kernels that are none."""
-    if not is_call(kernel.ast):
-        return {}
-    routine: Routine | ForeignFunction = kernel.ast.src[0].arg
-    if isinstance(routine, ForeignFunction):
-        return told(routine)
-    chunks = kernel.global_size[0]
-    assert isinstance(chunks, int)
-    values = (routine.rows, chunks, *routine.numbers)
-    return dict(zip(_names(routine), values, strict=True))
-
-
-def _names(routine: Routine) -> list[str]:
-    """Names that no Variable has."""
-    return [f"#{name}" for name in ("rows", "chunks", *routine.signature.numbers)]
-
-
-def _chunks(routine: Routine, device: Device) -> int:
+def _chunks(routine: Routine, device: Device) -> Dim:
     """By the sizes alone, as of all kernels, so that results do not depend on cores."""
-    worth = int(routine.cycles / costs_of(device.spec).chunk)
-    return max(1, min(_MOST_CHUNKS, routine.rows, worth))
+    each = math.ceil(costs_of(device.spec).chunk)
+    if isinstance(routine.cycles, int):
+        return max(1, min(_MOST_CHUNKS, dim_max(routine.rows), routine.cycles // each))
+    few = (routine.cycles // each).alu(Op.MIN, as_uop(_MOST_CHUNKS))
+    return as_dim(few.alu(Op.MIN, as_uop(routine.rows)).alu(Op.MAX, as_uop(1)))

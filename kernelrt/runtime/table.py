@@ -130,7 +130,7 @@ def launches(
 def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], int, int]:
     """Values of a row, chunks, and which of the values counts them."""
     known = {**values, **op.fixedvars}
-    vals = [known.get(name, 0) for name in op.kernel.var_names]
+    vals = op.kernel.vals_for(known)
     n = evaluate(op.kernel.global_size[0], known)
     return vals, n, len(vals) - 1 if op.kernel.is_split else -1
 

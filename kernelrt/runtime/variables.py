@@ -39,7 +39,8 @@ class _Size:
     dim: Dim
     what: str
     fixed: tuple[tuple[str, int], ...]
-    kind: str  # "chunks", "check" or "nbytes"
+    kind: str  # "chunks", "check" or "value"
+    slot: int = 0  # of a value
 
 
 class VariableTable:
@@ -69,7 +70,7 @@ class VariableTable:
                 self._add_kernel(index, op)
             elif isinstance(op, PreparedCopy):
                 self._add_vars(op.label, [RuntimeVar(*v.arg) for v in variables_of([op.nbytes])])
-                self._add_size(_Size(index, op.nbytes, f"{op.label}: nbytes", (), "nbytes"))
+                self._add_size(_Size(index, op.nbytes, f"{op.label}: nbytes", (), "value"))
             elif isinstance(op, PreparedCustomFunction):
                 self._add_vars(op.label, [RuntimeVar(*v.arg) for v in op.variables])
         for name, variable in self.variables.items():
@@ -132,8 +133,8 @@ class VariableTable:
             numbers = evaluate_all([s.dim for s in sizes], known)
             for size in sizes:
                 number = numbers[size.dim]
-                if size.kind == "nbytes":
-                    table.append((size.op, 0, number))
+                if size.kind == "value":
+                    table.append((size.op, size.slot, number))
                     continue
                 relevant = {v.arg[0]: known[v.arg[0]] for v in variables_of([size.dim])}
                 launch_size(size.dim, number, size.what, relevant)
@@ -147,10 +148,13 @@ class VariableTable:
         for name, value in op.initial_vals.items():
             if name in self.variables:
                 self.initial[name] = value
-        for slot, name in enumerate(op.kernel.var_names):
-            if name not in op.fixedvars and name != CORE_ID:
-                self._sites.setdefault(name, []).append((index, slot))
         fixed = tuple(sorted(op.fixedvars.items()))
+        for slot, name in enumerate(op.kernel.var_names):
+            what = f"{op.label}: {name}"
+            if name in op.kernel.numbers:
+                self._add_size(_Size(index, op.kernel.numbers[name], what, fixed, "value", slot))
+            elif name not in op.fixedvars and name != CORE_ID:
+                self._sites.setdefault(name, []).append((index, slot))
         for axis, dim in enumerate(op.kernel.global_size):
             kind = "chunks" if axis == 0 else "check"
             what = f"{op.label}: global_size[{axis}]"
@@ -163,7 +167,7 @@ class VariableTable:
         """Note what has to follow the variables; what is a number is checked at once."""
         if isinstance(size.dim, UOp):
             self._sizes.append(size)
-        elif size.kind != "nbytes":
+        elif size.kind != "value":
             launch_size(size.dim, size.dim, size.what, {})
 
     def _add_vars(self, label: str, variables: Iterable[RuntimeVar]) -> None:

@@ -287,14 +287,14 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 
 
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
-    if not isinstance(count, int):
-        raise VariableError(f"{u.arg.name}: the number of problems must be fixed, not {count}")
     if isinstance(u.arg, Foreign):
+        if not isinstance(count, int):
+            raise VariableError(f"{u.arg.name}: the number of calls must be fixed, not {count}")
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
-    if not count:  # a routine has problems to solve
+    if count == 0:  # a routine has problems to solve
         return build.full(0, u.dtype, (0, *u.shape))
     # The problems of one value follow each other, as those of a batch do.
-    found = build.call(replace(u.arg, rows=count * u.arg.rows), *src)
+    found = build.call(replace(u.arg, rows=prod((count, u.arg.rows))), *src)
     return build.reshape(found, (count, *u.shape))
 
 

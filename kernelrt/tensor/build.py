@@ -263,13 +263,6 @@ def call(routine: Routine, *operands: UOp) -> UOp:
 
     It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one.
     """
-    for x in operands:
-        if not is_static(x.shape):
-            raise VariableError(
-                f"{routine.name}: a tensor of shape {format_shape(x.shape)}, whose size is known "
-                "only at run time; it takes fixed sizes, so call it outside of the function that "
-                "has Variables, or pad to a fixed size"
-            )
     return _shaped(Op.CALL, routine.signature.gives, operands, routine)
 
 

@@ -128,8 +128,7 @@ def called(kind: str, numbers: tuple[int, ...], *operands: UOp) -> UOp:
     first = operands[0]
     batch = first.shape[:-2]
     rows = build.volume(batch)
-    count = rows if isinstance(rows, int) else 0  # refused below where it is not known
-    routine = Routine(f"{kind}_f{first.dtype.bits}", count, numbers)
+    routine = Routine(f"{kind}_f{first.dtype.bits}", rows, numbers)
     flat = [build.reshape(x, (rows, *x.shape[-2:])) for x in operands]
     return build.reshape(build.call(routine, *flat), (*batch, routine.shape[1]))
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.errors import DTypeError, ShapeError, VariableError
+from kernelrt.errors import DTypeError, ShapeError
 
 KINDS = (np.float32, np.float64, np.float16, np.int8, np.int16, np.int32, np.int64, np.uint8,
          np.uint16, np.uint32, np.uint64, np.bool_)  # fmt: skip
@@ -271,5 +271,3 @@ def test_bad_arguments() -> None:
         x.searchsorted(krt.ones(2, 4))
     with pytest.raises(ShapeError, match="boundaries"):
         x.bucketize(x)
-    with pytest.raises(VariableError, match="fixed sizes"):
-        krt.ones(krt.Variable("n", 1, 100)).sort()
