@@ -1,9 +1,9 @@
 """Random programs whose sizes, rows and branches change from pass to pass, beside torch.
 
 A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false, "jit": false}``. A
-line is text in which `L` is the library, `n` the size of the pass and `i` a number below it; other
-names are tensors. Each pass begins with new data, and all its tensors are compared. With "jit", a
-pass is a call of one jitted function, and `i` is the same number in all of them.
+line is text in which `L` is the library, `n` the size of the pass, `i` a number below it and
+`recurrent` a function; other names are tensors. Each pass begins with new data, and all its tensors
+are compared. With "jit", a pass is a call of one jitted function, and `i` is the same number in all.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ Shape = tuple[str, ...]
 #: What a pass begins with.
 START: dict[str, Shape] = {
     "a": ("n", "3"), "b": ("n",), "c": ("3", "n"), "d": ("n", "n"), "w": ("3", "4"),
-    "p": ("40", "3"), "q": ("40",),
+    "p": ("40", "3"), "q": ("40",), "k": ("2", "3", "2"),
 }  # fmt: skip
-LEAVES = ("a", "b", "c", "w")
+#: What gradients are compared for.
+LEAVES = "abcwk"
 SIZES = [
     [3, 4, 5, 6, 7, 8], [2, 5, 9, 4, 7, 33], [4, 3, 4, 2, 4, 1, 6], [1, 2, 3, 4, 5], [8, 16, 24, 9],
     [5, 5, 6, 6, 7, 7], [3, 6, 12, 24, 30], [10, 9, 8, 7, 6, 1], [2, 3, 39, 40, 4],
@@ -57,7 +58,9 @@ class Draw(view_programs.Draw):
         x = self.one(list(self.shapes))
         shape = self.shapes[x]
         kinds = [self.elementwise, self.elementwise, self.reduced, self.part, self.joined]
-        kinds += [self.rows] if shape in (("n",), ("n", "3")) else []
+        kinds += [self.ordered, self.running]
+        kinds += [self.rows, self.recurrent, self.written] if shape in (("n",), ("n", "3")) else []
+        kinds += [self.windows] if shape == ("3", "n") else []
         kinds += [self.product] if len(shape) == 2 else []
         if shape:
             self.one(kinds)(x, shape)
@@ -84,6 +87,52 @@ class Draw(view_programs.Draw):
             self.make((), f"{x}.{self.one(['sum', 'mean'])}()")
         else:
             self.make(rest, f"{x}.{name}({axis})")
+
+    def running(self, x: str, shape: Shape) -> None:
+        name = self.one(["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
+        values = "[0]" if name in ("cummax", "cummin") else ""
+        self.make(shape, f"({x} * 0.5).{name}({self.below(len(shape))}){values}")
+
+    def ordered(self, x: str, shape: Shape) -> None:
+        axis = self.below(len(shape))
+        rest = (*shape[:axis], *shape[axis + 1 :])
+        down = bool(self.below(2))
+        kept = f"{x}.sort(dim={axis}, descending={down}, stable=True)"
+        choices: list[tuple[Shape, str]] = [
+            (shape, f"{kept}[0]"), (shape, f"{kept}[1].double()"), (rest, f"{x}.median({axis})[0]"),
+            ((*shape[:axis], "1", *shape[axis + 1 :]), f"{x}.topk(1, {axis})[0]"),
+        ]  # fmt: skip
+        if shape == ("n", "n"):
+            choices.append((("n * n",), f"{x}.reshape(-1).sort(stable=True)[{self.below(2)}].double()"))
+        if len(shape) == 1:
+            choices.append((("40",), f"L.searchsorted({x}.sort()[0].detach(), q).double()"))
+        self.make(*self.one(choices))
+
+    def windows(self, x: str, _shape: Shape) -> None:
+        stride, reach = 1 + self.below(3), self.below(2)
+        count, f = f"(n + {2 * reach} - 2) // {stride} + 1", "L.nn.functional."
+        self.make(*self.one([
+            (("1", "2", count), f"{f}conv1d({x}[None], k, None, {stride}, {reach})"),
+            (("3", count), f"{f}max_pool1d({x}, 2, {stride}, {reach})"),
+            (("3", count), f"{f}avg_pool1d({x}, 2, {stride}, {reach})"),
+            (("1", "2", f"{count} + 0"), f"{f}conv1d({x}[None], k, None, {stride}, {reach}).tanh()"),
+            (("1", "2", f"(n - 1) * {stride} + 2"),
+             f"{f}conv_transpose1d({x}[None], k.transpose(0, 1), None, {stride})"),
+        ]))  # fmt: skip
+
+    def recurrent(self, x: str, shape: Shape) -> None:
+        self.make(shape, f"recurrent({x})")
+
+    def written(self, x: str, shape: Shape) -> None:
+        """A part of memory, of another size in each pass."""
+        k = len(self.lines)
+        self.shapes[f"t{k}"] = ("40", *shape[1:])
+        start = self.one(["0", "40 - n", "i"])
+        stop = {"0": "n", "40 - n": "40", "i": "i + n"}[start]
+        self.lines.append("\n".join([
+            f"t{k} = L.zeros({', '.join(self.shapes[f't{k}'])}, dtype=L.float64) + 1",
+            f"t{k}[{start}:{stop}] {self.one(['', '', '+', '*'])}= {x}" + self.one(["", " * 2"]),
+        ]))  # fmt: skip
 
     def part(self, x: str, shape: Shape) -> None:
         axis = self.below(len(shape))
@@ -144,8 +193,8 @@ def generate(rng: np.random.Generator) -> Case:
     draw = Draw(rng)
     for _ in range(int(rng.integers(2, 8))):
         draw.line()
-    loops = any("for j" in line for line in draw.lines)
-    grad = bool(rng.random() < 0.3) and not loops
+    grad = bool(rng.random() < 0.3) and not any("]" in line.split("=")[0] or "for j" in line
+                                                for text in draw.lines for line in text.split("\n"))
     jit = bool(rng.random() < 0.3) and not any("float(" in line for line in draw.lines)
     return {"lines": draw.lines, "sizes": draw.one(SIZES), "grad": grad, "jit": jit}
 
@@ -197,11 +246,14 @@ def run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict
 def _computed(
     library: Any, case: Case, given: dict[str, Any], n: int | None, i: int
 ) -> dict[str, Any]:
-    """Run the lines; without `n`, it is the size of `b`."""
+    """Run the lines; without `n`, it is the size of `b`, and arguments are not written."""
+    if n is None:
+        given = {k: v * 1 for k, v in given.items()}
     if case["grad"]:
         given = {**given, **{k: given[k].detach().requires_grad_() for k in LEAVES}}
     seen: list[float] = []
     names: dict[str, Any] = {**given, "L": library, "i": i, "seen": seen}
+    names["recurrent"] = _loop if library is krt else _turns
     names["n"] = given["b"].shape[0] if n is None else n
     exec("\n".join(case["lines"]), names)  # noqa: S102 - the text is drawn above
     made = {k: v for k, v in names.items() if re.fullmatch(r"[th]\d+", k)}
@@ -215,6 +267,28 @@ def _computed(
     if seen:
         made["seen"] = library.tensor(seen)
     return {k: v.detach() for k, v in made.items()}
+
+
+def _turn(h: Any, x: Any) -> Any:
+    return (h * 0.5 + x).tanh()
+
+
+def _loop(x: krt.Tensor) -> krt.Tensor:
+    def body(h: krt.Tensor, each: krt.Tensor) -> tuple[krt.Tensor, krt.Tensor]:
+        h = _turn(h, each)
+        return h, h
+
+    return krt.scan(body, x[0] * 0, x)[1]
+
+
+def _turns(x: Any) -> Any:
+    import torch
+
+    h, found = x[0] * 0, []
+    for each in x:
+        h = _turn(h, each)
+        found.append(h)
+    return torch.stack(found)
 
 
 def shrink(case: Case) -> Iterator[Case]:
