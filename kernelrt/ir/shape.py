@@ -193,12 +193,12 @@ def format_shape(shape: tuple[Dim, ...]) -> str:
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
-def window_count(size: Dim, kernel: int, stride: int, dilation: int) -> Dim:
+def window_count(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
     """How many windows of `kernel` taps fit in `size` elements."""
-    span = dilation * (kernel - 1) + 1
-    if isinstance(size, int):
-        return max(0, (size - span) // stride + 1)
-    return as_dim((size - span) // stride + 1)
+    rest = difference(size, total((prod((dilation, difference(kernel, 1))), 1)))
+    if isinstance(rest, int):
+        return max(0, rest // stride + 1)
+    return as_dim(rest // stride + 1)
 
 
 def infer(u: UOp) -> tuple[Dim, ...]:

@@ -25,7 +25,7 @@ from kernelrt.ir.node_spec import (
 from kernelrt.ir.ops import REDUCERS, Op
 from kernelrt.ir.region import region_fault
 from kernelrt.ir.routine import Routine
-from kernelrt.ir.shape import prod, same, window_count
+from kernelrt.ir.shape import dim_span, prod, same, window_count
 from kernelrt.ir.span import span
 from kernelrt.ir.uop import Dim, UOp, toposort
 
@@ -143,7 +143,9 @@ def _window(u: UOp) -> str | None:
 
 def _window_args(windows: Any) -> str | None:
     for axis, kernel, stride, dilation in windows:
-        if min(kernel, stride, dilation) < 1:
+        if not all(isinstance(n, int) for n in (axis, stride, dilation)):
+            return f"axis {axis}: only its kernel may depend on a Variable"
+        if min(dim_span(kernel)[0], stride, dilation) < 1:
             return f"axis {axis}: kernel, stride and dilation must be positive"
     return None
 

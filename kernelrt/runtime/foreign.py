@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.ir.foreign import Form
     from kernelrt.schedule.types import KernelItem
 
-__all__ = ["PreparedForeignCall", "foreign_kernel", "host_call", "told"]
+__all__ = ["PreparedForeignCall", "foreign_kernel", "host_call"]
 
 #: What a C function may take of the stack of the thread that runs it, as routines may.
 _STACK_BYTES: Final = 1 << 16

@@ -26,7 +26,8 @@ def window_of_padded(u: UOp) -> UOp | None:
         return None
     base = y.src[0]
     dims = base.shape[: len(base.shape) - taps]
-    if not is_static([size for axis, *_ in windows for size in (dims[axis], shape[axis])]):
+    fixed = [size for axis, *_ in windows for size in (dims[axis], shape[axis])]
+    if not is_static((*fixed, *(kernel for _, kernel, _, _ in windows))):
         return None
     value = UOp(Op.RESHAPE, u.dtype, (base,), dims)
     plain = []

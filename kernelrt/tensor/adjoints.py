@@ -16,6 +16,7 @@ from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
+from kernelrt.ir.shape import dim_max
 from kernelrt.tensor import build, regions
 from kernelrt.tensor.hooking import Answers
 from kernelrt.tensor.marks import Leaf, below, mark, reads_of, rewritten
@@ -183,7 +184,7 @@ class _Back:
         live: Collection[UOp],
         name: str,
     ) -> None:
-        if program.turns >= UNBOUNDED:
+        if dim_max(program.turns) >= UNBOUNDED:
             raise GradientError(
                 f"{name}: the gradient comes to a loop that may have any number of turns, each of "
                 "which would have to be kept; give while_loop max_steps=, or fori_loop numbers in "

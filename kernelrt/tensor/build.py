@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt._node import expanded, reshaped
-from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.foreign import Foreign
@@ -21,9 +20,7 @@ from kernelrt.ir.shape import (
     broadcast,
     difference,
     dim_span,
-    format_shape,
     infer,
-    is_static,
     prod,
     same,
     total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -246,8 +246,16 @@ def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
     """Make a buffer of one number."""
     data = Buffer.over(new_memory(size, dtype), size, dtype)
     if size:
-        data.content()[...] = np.array(number).astype(dt.to_numpy(dtype))
+        data.content()[...] = _stored(number, dtype)
     return data
+
+
+def _stored(number: bool | float, dtype: dt.DType) -> np.ndarray[Any, Any]:
+    """A number of a type as its buffers hold it."""
+    if dtype is not dt.bfloat16:
+        return np.array(number).astype(dt.to_numpy(dtype))
+    single = np.array(dt.nearest(number, dtype), np.float32)
+    return (single.view(np.uint32) >> 16).astype(np.uint16)
 
 
 def _filled(
@@ -257,7 +265,7 @@ def _filled(
     if size:
         data = Buffer.over(made, size, dtype)
         if isinstance(source, _Constant):
-            data.content()[...] = np.array(source.value).astype(dt.to_numpy(dtype))
+            data.content()[...] = _stored(source.value, dtype)
         else:
             data.content()[...] = buffers[source.place].arg.content()
     return made
@@ -359,7 +367,7 @@ def without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | No
     if build.has_zero(value.shape):
         return _Constant(0)
     number = build.const_value(value)
-    if number is not None and value.dtype is not dt.bfloat16:
+    if number is not None:
         return _Constant(number)
     while value.op is Op.RESHAPE:
         value = value.src[0]

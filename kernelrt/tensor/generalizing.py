@@ -8,7 +8,7 @@ plan is for those graphs alone in which both are equal.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._survey import _name_programs
 from kernelrt.device.buffer import Buffer
@@ -19,6 +19,7 @@ from kernelrt.ir.region import Loop, Outcome
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import (
     as_uop,
+    difference,
     dim_max,
     dim_span,
     missing_size,
@@ -133,6 +134,13 @@ class _Attempt:
     equal: dict[tuple[Dim, Dim], None] = field(default_factory=dict)
 
     def run(self, roots: Sequence[UOp]) -> Generalized | None:
+        """Build the graph.
+
+        Raises
+        ------
+        KernelrtError
+            It is none for all values of the Variables; that may be for want of `limits`.
+        """
         done: dict[UOp, UOp] = {}
         for node in toposort(roots):
             if node.op is Op.VAR:
@@ -151,55 +159,57 @@ class _Attempt:
             return build.shrink(whole, [(0, dims[0])])
         if node.op is Op.CONST and dims:
             return as_uop(dims[0])
-        arg = _renewed(node.arg, iter(dims)) if dims else node.arg
+        arg: Any = _renewed(node.arg, iter(dims)) if dims else node.arg
         self._note_limits(node, src, arg)
         src = self._matching(node, src, arg)
-        if node.op is Op.REGION and isinstance(dims[0] if dims else 0, UOp):
-            src.append(as_uop(dims[0]))  # how many turns there are
         made = node.replace(src=tuple(src), arg=arg)
         _ = made.shape
         return made
 
-    def _note_limits(self, node: UOp, src: list[UOp], arg: tuple[tuple[Dim, ...], ...]) -> None:
+    def _note_limits(self, node: UOp, src: list[UOp], arg: Any) -> None:
         """Note how the Variables have to be bounded, for slices and windows within their axis."""
         if node.op is Op.SHRINK:
             self.limits += [
-                as_uop(size) - stop for (_, stop), size in zip(arg, src[0].shape, strict=True)
+                size - stop for (_, stop), size in zip(arg, src[0].shape, strict=True)
                 if isinstance(size, int) and isinstance(stop, UOp) and dim_max(stop) > size
             ]  # fmt: skip
         elif node.op is Op.WINDOW:
             for axis, taps, stride, dilation in arg:
                 count = window_count(src[0].shape[axis], taps, stride, dilation)
-                if isinstance(count, UOp) and dim_span(count)[0] < 0:
-                    self.limits.append(count)
+                self.limits += [least for least in (count, difference(taps, 1))
+                                if isinstance(least, UOp) and dim_span(least)[0] < 0]  # fmt: skip
 
-    def _matching(self, node: UOp, src: list[UOp], arg: object) -> list[UOp]:
+    def _matching(self, node: UOp, src: list[UOp], arg: Any) -> list[UOp]:
         """The operands with sizes that are equal where those of the node's own have to be."""
-        if node.op in ALU or node.op is Op.CAT:
-            first = src[0].shape
-            own = -1 if node.op is not Op.CAT else node.arg
-            return [self._as(s, [s.shape[a] if a == own else d for a, d in enumerate(first)])
-                    for s in src]  # fmt: skip
-        if node.op is Op.GATHER or node.op is Op.SCATTER:
-            return [src[0], *(self._as(s, src[1].shape) for s in src[1:])]
-        if node.op is Op.EXPAND:
-            return [self._as(src[0], [
-                want if old == new else have for have, want, old, new in
-                zip(src[0].shape, arg, node.src[0].shape, node.arg, strict=True)
-            ])]  # fmt: skip
-        if node.op is Op.UNWINDOW:
-            shape, windows = arg
-            sizes = list(shape)
-            for axis, *along in windows:
-                sizes[axis] = window_count(sizes[axis], *along)
-            return [self._as(src[0], [*sizes, *(w[1] for w in windows)])]
-        if node.op is Op.REGION and isinstance(arg.program, Loop):
-            return [self._as(s, [arg.program.turns, *s.shape[1:]]) if arg.program.slices(k) else s
-                    for k, s in enumerate(src)]  # fmt: skip
-        return [self._regrouped(src[0], arg)] if node.op is Op.RESHAPE else src
+        match node.op:
+            case Op.GATHER | Op.SCATTER:
+                return [src[0], *(self._as(s, src[1].shape) for s in src[1:])]
+            case Op.CAT:
+                return [self._as(s, _but(src[0].shape, arg, s.shape[arg])) for s in src]
+            case Op.EXPAND:
+                sizes = zip(src[0].shape, arg, node.src[0].shape, node.arg, strict=True)
+                return [self._as(src[0], [d if old != new else e for d, e, old, new in sizes])]
+            case Op.UNWINDOW:
+                shape, windows = arg
+                for axis, *along in windows:
+                    shape = _but(shape, axis, window_count(shape[axis], *along))
+                return [self._as(src[0], [*shape, *(w[1] for w in windows)])]
+            case Op.REGION if isinstance(arg.program, Loop):
+                return self._repeated(src, arg.program)
+            case Op.RESHAPE:
+                return [self._regrouped(src[0], arg)]
+        return [self._as(s, src[0].shape) for s in src] if node.op in ALU else src
+
+    def _repeated(self, src: list[UOp], loop: Loop) -> list[UOp]:
+        """The operands of a loop, and how many turns there are, where that varies."""
+        found = [self._as(s, _but(s.shape, 0, loop.turns)) if loop.slices(k) else s
+                 for k, s in enumerate(src)]  # fmt: skip
+        return [*found, loop.turns] if isinstance(loop.turns, UOp) else found
 
     def _as(self, x: UOp, shape: Sequence[Dim]) -> UOp:
         """`x`, whose sizes are those of `shape` in the graphs that are computed."""
+        if build.same_shape(x.shape, tuple(shape)):
+            return x
         for have, want in zip(x.shape, shape, strict=True):
             if not same(have, want):
                 self.equal[have, want] = None
@@ -217,8 +227,13 @@ class _Attempt:
             others = [d for a, d in enumerate(x.shape) if a != axis]
             want = missing_size(shape, others) if isinstance(have, UOp) else None
             if want is not None:
-                return self._as(x, [want if a == axis else d for a, d in enumerate(x.shape)])
+                return self._as(x, _but(x.shape, axis, want))
         return x
+
+
+def _but(shape: Sequence[Dim], axis: int, size: Dim) -> list[Dim]:
+    """A shape with another size along an axis."""
+    return [size if a == axis else d for a, d in enumerate(shape)]
 
 
 def _renewed(arg: object, dims: Iterator[Dim]) -> object:

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
-from kernelrt.errors import DTypeError, ShapeError, VariableError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_span, format_shape

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, cast
 
-from kernelrt import dtype as dt
 from kernelrt._eager import number_memory
 from kernelrt._late import load
 from kernelrt._recent import touch
@@ -65,9 +64,7 @@ class _Family:
     def settled(self) -> frozenset[int] | None:
         """The positions that vary, once there are enough graphs."""
         varied = frozenset(self.varied)  # interrupting code may meet others
-        if self.count <= ALIKE or any(self.numbers[i].dtype is dt.bfloat16 for i in varied):
-            return None
-        return varied
+        return varied if self.count > ALIKE else None
 
 
 @dataclass(slots=True, eq=False, repr=False)

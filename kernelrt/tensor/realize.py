@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from kernelrt import dtype as dt
 from kernelrt._eager import (
     CHANGED,
     DONE,
@@ -143,7 +142,7 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
         source = value._buffer
     else:
         number = None if node is None else build.const_value(node)
-        if number is None or target.dtype is dt.bfloat16:
+        if number is None:
             return False
         source = execute.filled(number, buffer.size, buffer.dtype)
     pending = list(state.pending.values())

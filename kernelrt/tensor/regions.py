@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import VariableError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import FAILING
 from kernelrt.ir.region import Choice, Loop, Outcome, port
-from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.ir.shape import dim_max, format_shape, is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import Custom, below, is_kept, reads_of, rewritten
 
@@ -185,7 +185,7 @@ def loop(
     carried: Sequence[tuple[Slot, UOp, UOp]],
     sliced: Sequence[tuple[Slot, UOp]],
     rows: Sequence[UOp],
-    turns: int,
+    turns: Dim,
     *,
     since: int,
     number: Slot | None = None,
@@ -205,7 +205,7 @@ def loop(
         What stands for a slice, and what it is one of, along the first axis.
     rows : sequence of UOp
         What else a turn makes.
-    turns : int
+    turns : Dim
         How many turns there are at most.
     since : int
         What :func:`newest` gave before the graph of a turn was made.
@@ -234,7 +234,7 @@ def loop(
     may_not_come = conditional or count is not None
     outer = frontier(
         graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
-        1 if may_not_come else turns,
+        1 if may_not_come else dim_max(turns),
     )  # fmt: skip
     put, ports = _ports([s.place for s in slots], outer)
     if number is not None:

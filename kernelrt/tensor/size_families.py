@@ -48,7 +48,7 @@ LEAST_ROOM: Final = 256
 MOST_SIZE: Final = 1 << 28
 #: How many forms a family tries before each graph gets a plan of its own.
 MOST_TRIES: Final = 4
-_INDEXED: Final = frozenset({Op.BOUND, Op.GATHER, Op.SCATTER})
+_INDEXING: Final = frozenset({Op.GATHER, Op.SCATTER})
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +160,12 @@ class SizeFamily:
         if self.tries >= MOST_TRIES:
             self.seen.clear()
         return form
+
+
+def _indices(roots: Sequence[UOp]) -> list[UOp]:
+    """What says which elements are read or written."""
+    return [i for node in toposort(roots) if node.op in _INDEXING
+            for i in node.src[1 if node.op is Op.GATHER else 2 :]]  # fmt: skip
 
 
 def _narrowed(limit: UOp, name: str, least: int, most: int) -> tuple[int, int] | None:
@@ -298,12 +304,9 @@ class SizedPlan:
             here = region_of(storage.arg)
             if any(b is not storage and here.meets(region_of(b.arg)) for b in buffers):
                 return None  # memory that is written and read needs an order of its own
-        varied = [numbers[i].dtype for i in form.numbers]
-        if dt.bfloat16 in varied or (
-            any(dtype.is_int for dtype in varied)  # it may bound an index
-            and not _INDEXED.isdisjoint([node.op for node in toposort(roots)])
-        ):
-            return None
+        varied = {numbers[i] for i in form.numbers if numbers[i].dtype.is_int}
+        if varied and not varied.isdisjoint(toposort(_indices(roots))):
+            return None  # what is known of the index may be known by the number
         lifted = [(numbers[i], build.memory(Buffer(1, numbers[i].dtype)))
                   for i in sorted(form.numbers)]  # fmt: skip
         terms = terms_of(sized, form)

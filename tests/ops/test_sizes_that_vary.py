@@ -50,7 +50,29 @@ CASES: dict[str, Callable[[Any, Any, Any, int], Any]] = {
     "rolled": lambda lib, x, v, n: lib.roll(v[:n], 1, 0) + x[0, 0],
     "sorted": lambda lib, x, v, n: lib.sort(v[:n]) + x[0, 0],
     "number": lambda _, x, v, n: v[:5] * (1.0 / n) + x[0, :5],
+    "running sum": lambda _, x, v, n: (v[:n] * 2).cumsum(0) + x[0, 0],
+    "running sums": lambda _, x, v, n: (x[:n, :n] * 2).cumsum(1) + v[:n],
+    "running product": lambda _, x, v, n: (v[: n % 15 + 2] * 0.5).cumprod(0) + x[0, 0],
+    "running maximum": lambda lib, x, v, n: lib.cummax(v[:n] * 2) + x[0, 0],
+    "sorted rows": lambda lib, x, v, n: lib.sort(x[: n % 9 + 1, : n + 2] * 2) + v[: n + 2],
+    "sorted from 70 on": lambda lib, x, v, n: lib.sort(v[: n + 70]) + x[0, 0],
+    "places from 70 on": lambda _, x, v, n: (v[: n + 70] * 2).argsort(-1) + 0 * x[0, 0],
+    "windows": lambda lib, x, v, n: lib.correlate(v[: n + 3], x[0, :3], 1) + x[0, 0],
+    "every other window": lambda lib, x, v, n: lib.correlate(v[: n + 3], x[0, :3], 2) + x[0, 0],
+    "every third window": lambda lib, x, v, n: lib.correlate(v[: n + 3], x[0, :4], 3) * v[0],
+    "searched": lambda lib, x, v, n: lib.searchsorted(lib.sort(v[:n]), x[0]) + 0 * v[0],
+    "searched for": lambda lib, x, v, n: lib.searchsorted(lib.sort(x[0]), v[:n]) + 0 * v[0],
+    "a loop": lambda lib, x, v, n: lib.decayed(x[:n] * 1.5)[0] + v[:70],
+    "what its turns give": lambda lib, x, v, n: lib.decayed(x[:n])[1] * 2 + v[:70],
+    "written from the front": lambda lib, x, v, n: lib.written(v[100:170] * 2, 0, v[:n]),
+    "written behind": lambda lib, x, v, n: lib.written(v[100:250] * 2, n, v[:n] + x[0, :n]),
+    "written rows": lambda lib, x, v, n: lib.written(x + v[0], slice(n // 2, n), v[:70]),
+    "chosen": lambda lib, x, v, n: x[lib.arange(n), (lib.arange(n) * 7) % n] * v[:n],
 }
+#: These have a plan more: for what is written to, for size 2, or for sizes of which the first three
+#: seem to depend on each other.
+ONE_MORE = {"running maximum", "sorted rows", "every third window", "chosen",
+            *(name for name in CASES if "written" in name)}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -62,10 +84,55 @@ class Ours:
     """kernelrt with NumPy's names."""
 
     concatenate, arange, where, tril, roll = krt.cat, krt.arange, krt.where, krt.tril, krt.roll
+    searchsorted = krt.searchsorted
 
     @staticmethod
     def sort(x: krt.Tensor) -> krt.Tensor:
         return x.sort()[0]
+
+    @staticmethod
+    def cummax(x: krt.Tensor) -> krt.Tensor:
+        return x.cummax(0)[0]
+
+    @staticmethod
+    def correlate(x: krt.Tensor, taps: krt.Tensor, stride: int) -> krt.Tensor:
+        return nn.functional.conv1d(x[None, None], taps[None, None], stride=stride)[0, 0]
+
+    @staticmethod
+    def decayed(x: krt.Tensor) -> tuple[krt.Tensor, krt.Tensor]:
+        return krt.scan(lambda h, each: (h * 0.5 + each, h), x[0] * 0, x)
+
+    @staticmethod
+    def written(x: krt.Tensor, where: Any, value: krt.Tensor) -> krt.Tensor:
+        x = x.realize()
+        x[slice(where, where + len(value)) if isinstance(where, int) else where] = value
+        return x
+
+
+class Theirs(type(np)):  # type: ignore[misc]
+    """NumPy with some more."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(np, name)
+
+    cummax = staticmethod(np.maximum.accumulate)
+
+    @staticmethod
+    def correlate(x: Any, taps: Any, stride: int) -> Any:
+        return np.correlate(x, taps, "valid")[::stride]
+
+    @staticmethod
+    def decayed(x: Any) -> tuple[Any, Any]:
+        h, found = x[0] * 0, []
+        for each in x:
+            found.append(h)
+            h = h * 0.5 + each
+        return h, np.stack(found)
+
+    @staticmethod
+    def written(x: Any, where: Any, value: Any) -> Any:
+        x[slice(where, where + len(value)) if isinstance(where, int) else where] = value
+        return x
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -73,11 +140,11 @@ def test_values_and_how_many_plans(name: str) -> None:
     case = CASES[name]
     before = plans.misses
     for n in [5, 2, 9, 4, 33, 7, 2, 60, 12, 5, 1, 8]:
-        want = case(np, *THEIRS, n)
+        want = case(Theirs("numpy"), *THEIRS, n)
         found = case(Ours, *OURS, n).numpy()
         assert found.shape == np.shape(want)
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
-    assert plans.misses - before <= PLANS
+    assert plans.misses - before <= PLANS + (name in ONE_MORE)
 
 
 def test_sizes_that_were_equal_by_chance() -> None:
@@ -144,6 +211,90 @@ def test_batches_of_any_size_are_trained_with_few_plans(reduction: str) -> None:
         w.grad = None
         want = w.detach().numpy().astype(np.float64)
     assert plans.misses - before <= 2 * PLANS
+
+
+def test_gradients_of_what_sorts_slides_and_repeats() -> None:
+    """Of a sum of many things that are made of a part of a vector, beside NumPy's."""
+    weights = RNG.normal(size=300)
+    taps = krt.tensor(V[:3])
+
+    def slope(n: int) -> np.ndarray[Any, Any]:
+        w = weights[:n]
+        found = np.cumsum(w[::-1])[::-1].copy()  # of the running sums
+        found[np.argsort(THEIRS[1][:n], kind="stable")] += w  # of the sorted
+        for i in range((n - 3) // 2 + 1):  # of every other window
+            found[2 * i : 2 * i + 3] += w[i] * THEIRS[1][:3]
+        each = 0.0
+        for i in reversed(range(n)):  # of the loop
+            each = each * 0.5 + w[i]
+            found[i] += each
+        return found
+
+    def turn(h: krt.Tensor, each: krt.Tensor) -> tuple[krt.Tensor, krt.Tensor]:
+        h = h * 0.5 + each
+        return h, h
+
+    for lengths in ([70, 90, 81, 66, 120, 200, 73, 131], [3, 9, 5, 40, 12, 4, 33]):
+        plans.clear()
+        before = plans.misses
+        for n in lengths:
+            x = krt.tensor(V[:n], requires_grad=True)
+            w = krt.tensor(weights[:n].astype(np.float32))
+            strided = nn.functional.conv1d(x[None, None], taps[None, None], stride=2)[0, 0]
+            made = [x.cumsum(0), x.sort()[0], strided, krt.scan(turn, x[0] * 0, x)[1]]
+            sum((part * w[: len(part)]).sum() for part in made).backward()
+            np.testing.assert_allclose(x.grad.numpy(), slope(n), rtol=1e-3, atol=1e-3)
+        assert plans.misses - before <= 2 * PLANS
+
+
+def test_recurrent_layers_over_sequences_of_any_length() -> None:
+    krt.manual_seed(0)
+    for kind in (nn.GRU, nn.LSTM, nn.RNN):
+        layer = kind(5, 6, batch_first=True, bidirectional=True)
+        x = krt.tensor(RNG.normal(size=(2, 40, 5)).astype(np.float32))
+        found, before = {}, plans.misses
+        for n in [5, 2, 9, 4, 33, 7, 40, 12]:
+            layer.zero_grad()
+            out = layer(x[:, :n])[0]
+            out.square().sum().backward()
+            found[n] = [out.detach().numpy(), *(p.grad.numpy() for p in layer.parameters())]
+        assert plans.misses - before <= 2 * PLANS
+        for n in (2, 12, 40):  # each by a plan of its own
+            plans.clear()
+            layer.zero_grad()
+            out = layer(x[:, :n])[0]
+            out.square().sum().backward()
+            own = [out.detach().numpy(), *(p.grad.numpy() for p in layer.parameters())]
+            for mine, other in zip(own, found[n], strict=True):
+                np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
+
+
+def test_windows_of_images() -> None:
+    torch_functional = torch.nn.functional
+    x, w = RNG.normal(size=(1, 3, 40, 40)), RNG.normal(size=(4, 3, 3, 3))
+    before = plans.misses
+    for n in [7, 12, 9, 30, 17, 40, 8]:
+        m = n * 5 % 33 + 7
+        ours, theirs = krt.tensor(x)[:, :, :n, :m], torch.tensor(x)[:, :, :n, :m]
+        ours.requires_grad_()
+        theirs.requires_grad_()
+        found = nn.functional.conv2d(ours, krt.tensor(w), stride=2, padding=1)
+        want = torch_functional.conv2d(theirs, torch.tensor(w), stride=2, padding=1)
+        np.testing.assert_allclose(found.detach().numpy(), want.detach().numpy(), 1e-9, 1e-9)
+        nn.functional.max_pool2d(found, 3, 2, 1).square().sum().backward()
+        torch_functional.max_pool2d(want, 3, 2, 1).square().sum().backward()
+        np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), 1e-9, 1e-9)
+    assert plans.misses - before <= 4 * PLANS
+
+
+def test_sizes_that_only_data_of_windows_make_equal() -> None:
+    """Counts of windows that are equal to a size in the graphs that were seen, and not later."""
+    for n, m in [(9, 4), (11, 5), (15, 7), (17, 8), (9, 3), (12, 5), (20, 2)]:
+        found = Ours.correlate(OURS[1][:n], OURS[0][0, :3], 2)
+        want = Theirs.correlate(THEIRS[1][:n], THEIRS[0][0, :3], 2)
+        if m <= len(want):
+            found, want = found[:m] + OURS[1][:m], want[:m] + THEIRS[1][:m]
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-4, atol=1e-5)
 
 
 def test_columns_are_written_one_by_one() -> None:
@@ -237,16 +388,34 @@ def test_numbers_that_are_no_sizes() -> None:
 
 
 def test_a_graph_that_fits_no_plan_leaves_the_others_theirs() -> None:
-    def work(n: int, number: float) -> krt.Tensor:
-        return (OURS[1][:n].cast("bfloat16") * number).sum()
+    places = krt.tensor([0, 1], dtype=krt.int32).realize()
+
+    def work(n: int, number: int) -> krt.Tensor:
+        return OURS[1][:n][places * krt.tensor(number, dtype=krt.int32)].sum()
 
     for n in (5, 6, 7, 8):
-        work(n, 2.0).item()
-    work(9, 3.0).item()
+        work(n, 2).item()
+    work(9, 3).item()
     before = plans.misses
     for n in (10, 11, 12, 13):
-        assert work(n, 2.0).item() == pytest.approx(2 * THEIRS[1][:n].sum(), rel=0.1, abs=0.3)
+        assert work(n, 2).item() == pytest.approx(V[0] + V[2], rel=1e-5)
     assert plans.misses == before
+
+
+def test_numbers_in_bfloat16_that_vary() -> None:
+    before, held = plans.misses, krt.zeros(3).cast("bfloat16").realize()
+    for n in range(3, 30):
+        x = torch.tensor(V[:n]).bfloat16()
+        for found, want in [
+            (OURS[1][:n].cast("bfloat16") * (n / 4), x * (n / 4)),
+            (held + n / 4, x[:3] * 0 + n / 4),
+        ]:
+            np.testing.assert_array_equal(found.realize().float().numpy(), want.float().numpy())
+    assert plans.misses - before <= 3 * PLANS
+    for number in (0.1, -3.7, 1e39, float("nan"), -0.0, 1e-42):
+        whole = krt.full((5,), number, dtype="bfloat16").realize().float()
+        want = torch.tensor(np.full(5, number)).bfloat16().float()
+        np.testing.assert_array_equal(whole.numpy(), want.numpy())
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -266,7 +435,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_fits_no_plan_is_not_kept() -> None:
     for n in range(2, 60):
-        OURS[1][:n].cumsum(0).numpy()
+        krt.linalg.inv(OURS[0][:n, :n] + 9 * krt.eye(n)).numpy()
         krt.nn.functional.max_pool1d(OURS[1][None, : 3 * n], 3 + n % 5).numpy()
     assert all(len(family.seen) <= 8 for family in plans._size_families.values())
 

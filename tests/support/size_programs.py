@@ -3,7 +3,7 @@
 A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false, "jit": false}``. A
 line is text in which `L` is the library, `n` the size of the pass, `i` a number below it and
 `recurrent` a function; other names are tensors. Each pass begins with new data, and all its tensors
-are compared. With "jit", a pass is a call of one jitted function, and `i` is the same number in all.
+are compared. With "jit", a pass is a call of one function, and `i` is the same number in all.
 """
 
 from __future__ import annotations
@@ -103,7 +103,8 @@ class Draw(view_programs.Draw):
             ((*shape[:axis], "1", *shape[axis + 1 :]), f"{x}.topk(1, {axis})[0]"),
         ]  # fmt: skip
         if shape == ("n", "n"):
-            choices.append((("n * n",), f"{x}.reshape(-1).sort(stable=True)[{self.below(2)}].double()"))
+            which = f"sort(stable=True)[{self.below(2)}].double()"
+            choices.append((("n * n",), f"{x}.reshape(-1).{which}"))
         if len(shape) == 1:
             choices.append((("40",), f"L.searchsorted({x}.sort()[0].detach(), q).double()"))
         self.make(*self.one(choices))
@@ -111,13 +112,14 @@ class Draw(view_programs.Draw):
     def windows(self, x: str, _shape: Shape) -> None:
         stride, reach = 1 + self.below(3), self.below(2)
         count, f = f"(n + {2 * reach} - 2) // {stride} + 1", "L.nn.functional."
+        taps = f"k, None, {stride}"
         self.make(*self.one([
-            (("1", "2", count), f"{f}conv1d({x}[None], k, None, {stride}, {reach})"),
+            (("1", "2", count), f"{f}conv1d({x}[None], {taps}, {reach})"),
+            (("1", "2", count), f"{f}conv1d({x}[None], {taps}, {reach}).tanh()"),
             (("3", count), f"{f}max_pool1d({x}, 2, {stride}, {reach})"),
             (("3", count), f"{f}avg_pool1d({x}, 2, {stride}, {reach})"),
-            (("1", "2", f"{count} + 0"), f"{f}conv1d({x}[None], k, None, {stride}, {reach}).tanh()"),
-            (("1", "2", f"(n - 1) * {stride} + 2"),
-             f"{f}conv_transpose1d({x}[None], k.transpose(0, 1), None, {stride})"),
+            (("1", "3", f"(n - 1) * {stride} + 2"),
+             f"{f}conv_transpose1d({x}[None, :2], {taps})"),
         ]))  # fmt: skip
 
     def recurrent(self, x: str, shape: Shape) -> None:
@@ -193,8 +195,11 @@ def generate(rng: np.random.Generator) -> Case:
     draw = Draw(rng)
     for _ in range(int(rng.integers(2, 8))):
         draw.line()
-    grad = bool(rng.random() < 0.3) and not any("]" in line.split("=")[0] or "for j" in line
-                                                for text in draw.lines for line in text.split("\n"))
+    grad = bool(rng.random() < 0.3) and not any(
+        "]" in line.split("=")[0] or "for j" in line
+        for text in draw.lines
+        for line in text.split("\n")
+    )
     jit = bool(rng.random() < 0.3) and not any("float(" in line for line in draw.lines)
     return {"lines": draw.lines, "sizes": draw.one(SIZES), "grad": grad, "jit": jit}
 
