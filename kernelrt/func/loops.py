@@ -24,8 +24,8 @@ from kernelrt.func.bodies import (
     within,
 )
 from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import is_static
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import format_shape, format_size, is_static, same
 from kernelrt.jit.once import TURNS
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
@@ -66,7 +66,8 @@ def scan(
     init : Tensor, or nested dicts, lists and tuples of Tensors
         What is carried into the first turn.
     xs : Tensor, or nested Tensors, optional
-        Arrays with one first axis in common; a turn is given one slice of each.
+        Arrays with one first axis in common; a turn is given one slice of each. Its size may
+        depend on a Variable.
     length : int, optional
         How many turns there are; needed where there is no `xs`.
     reverse : bool
@@ -103,10 +104,10 @@ def scan(
     arrays = plain_tree(xs, "scan: xs")
     turns = _length(arrays, length)
     carried = plain_tree(init, "scan: init")
-    both = [t for tree in (carried, arrays) for t in leaves_of(tree)]
+    slices = [t.dims for t in leaves_of(carried)] + [t.dims[1:] for t in leaves_of(arrays)]
     # Without a trace what a turn assigns to is gone when its gradient is asked for.
-    alone = turns == 1 and (state.local.trace is not None or not state.local.grad)
-    if alone or not all(is_static(t.dims) for t in both):
+    alone = same(turns, 1) and (state.local.trace is not None or not state.local.grad)
+    if alone or not all(map(is_static, slices)):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
     since = regions.newest()
     carry = Carry("scan", made, carried)
@@ -128,14 +129,15 @@ def scan(
     graph = within(TURNS, [made], call)
     triples = carry.triples(graph, wholes)
     rows = graph.nodes[len(carry.slots) :]
-    if not turns:
+    if same(turns, 0):
         finals = [first for _, first, _ in triples]
         stacks = [build.full(0, r.dtype, (0, *r.shape)) for r in rows]
     else:
-        slices = list(zip(slots, wholes, strict=True))
         finals, stacks = regions.loop(
-            triples, slices, rows, turns, since=since, reverse=reverse, checkpoint=checkpoint
-        )
+            triples, list(zip(slots, wholes, strict=True)), rows, turns, since=since,
+            count=turns if isinstance(turns, UOp) else None, reverse=reverse,
+            checkpoint=checkpoint,
+        )  # fmt: skip
         both = made_once("scan", carry.changed, [*finals, *stacks])
         finals, stacks = both[: len(finals)], both[len(finals) :]
     out = rebuilt(nested[0], [Tensor._of(node) for node in stacks])
@@ -152,11 +154,17 @@ def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
 
 
 def _unrolled(
-    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: int, *, reverse: bool
+    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: Dim, *, reverse: bool
 ) -> tuple[Any, Any]:
     """A scan as so many calls: of one turn, and of sizes that are known at run time only."""
     from kernelrt.tensor.joining import stack
 
+    if not isinstance(turns, int):
+        raise VariableError(
+            "scan: where the number of turns depends on a Variable, slices and what is carried are "
+            "of known sizes, not "
+            + " and ".join(format_shape(t.dims) for t in leaves_of((arrays, carry)))
+        )
     leaves = leaves_of(arrays)
     carry = own(carry)
     found: list[Any] = []
@@ -176,24 +184,21 @@ def _kind(value: object) -> str:
     return f"a {type(value).__name__}"
 
 
-def _length(arrays: Any, length: object) -> int:
-    found: int | None = None
+def _length(arrays: Any, length: object) -> Dim:
+    found: Dim | None = None
     if length is not None:
-        found = whole(length)
-        if found is None:
+        number = whole(length)
+        if number is None:
             raise DTypeError(f"scan: length: expected an int, not {type(length).__name__}")
-        _check_turns(found, "scan: length")
+        _check_turns(number, "scan: length")
+        found = number
     for path, t in named_leaves(arrays):
         if not t.dims:
             raise ShapeError(f"scan: xs{path}: expected an array with a first axis, not shape ()")
-        if not isinstance(t.dims[0], int):
-            raise VariableError(
-                f"scan: xs{path}: its first axis depends on a Variable, and a scan has a number of "
-                "turns that is known; give arrays of one length and fori_loop a tensor as a bound"
-            )
-        if found is not None and t.dims[0] != found:
+        if found is not None and not same(t.dims[0], found):
             raise ShapeError(
-                f"scan: xs{path}: its first axis has {t.dims[0]}, and there are {found} turns by "
+                f"scan: xs{path}: its first axis has {format_size(t.dims[0])}, and there are "
+                f"{format_size(found)} turns by "
                 + ("length" if length is not None else "what comes before it")
             )
         found = t.dims[0]

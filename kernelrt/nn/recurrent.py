@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import format_shape, same, total
+from kernelrt.ir.shape import dim_span, format_shape, same, total
 from kernelrt.nn import init
 from kernelrt.nn.cells import (
     State,
@@ -184,10 +184,8 @@ class _Recurrent(Module):
         single = x.ndim == 2
         across = self.batch_first and not packed and not single
         x = x.unsqueeze(1) if single else x.transpose(0, 1) if across else x
-        if not isinstance(x.dims[0], int) or not x.dims[0]:
-            raise ShapeError(
-                f"input: expected a known number of steps, at least 1, not {format_shape(x.dims)}"
-            )
+        if dim_span(x.dims[0])[0] < 1:
+            raise ShapeError(f"input: expected at least 1 step, not {format_shape(x.dims)}")
         inside = None
         if lengths is not None:
             inside = _inside(lengths, x)

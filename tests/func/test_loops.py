@@ -69,6 +69,44 @@ def test_scan_over_arrays_of_a_dynamic_size(reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_scan_of_a_dynamic_number_of_turns(reverse, checkpoint):
+    w = krt.tensor(W, requires_grad=True)
+
+    @krt.jit(dynamic={"x": {0: krt.Variable("n", 0, 40)}})
+    def run(h, x):
+        def turn(h, x):
+            new = (h @ w + x).tanh()
+            return new, new * 2
+
+        w.grad = None
+        last, rows = krt.scan(turn, h, x, reverse=reverse, checkpoint=checkpoint)
+        (rows.sum() + last.square().sum()).backward()
+        return last.detach(), rows.detach(), w.grad
+
+    for size in (3, 40, 0, 1, 17):
+        x = array(size, *H.shape)
+        h, rows, slope = H, {}, np.zeros_like(W)
+        order = [*reversed(range(size))] if reverse else [*range(size)]
+        before = {}
+        for t in order:
+            before[t], h = h, np.tanh(h @ W + x[t])
+            rows[t] = h
+        back = 2 * h
+        for t in reversed(order):
+            inner = (back + 2) * (1 - rows[t] ** 2)
+            slope += before[t].T @ inner
+            back = inner @ W.T
+        last, doubled, found = run(krt.tensor(H), krt.tensor(x))
+        close(last, h)
+        close(doubled, np.stack([rows[t] * 2 for t in range(size)]) if size else x)
+        close(found, slope, 1e-3)
+    with pytest.raises(errors.VariableError, match="of known sizes, not"):
+        both = {0: krt.Variable("n", 0, 40), 1: krt.Variable("m", 1, 9)}
+        krt.jit(lambda x: krt.scan(lambda c, x: (c, x), 0.0, x)[1], dynamic={"x": both})(array(3, 3))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("jitted", [False, True])
 def test_scan_gives_what_the_loop_gives(reverse, jitted):
     def run(h, x, w, b):
