@@ -34,9 +34,9 @@ def survey_open(
     """The structure of graphs without their numbers and sizes.
 
     Then the BUFFER nodes, the CONST nodes that are no int64, the sizes, and the nodes that have
-    these: elements of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK, PAD, WINDOW
-    or UNWINDOW, rows and numbers of a routine, turns of a loop. All are in the order in which the
-    structure counts them.
+    these: elements of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK or PAD, shape
+    and kernels of an UNWINDOW, kernels of a WINDOW, rows and numbers of a routine, turns of a loop.
+    All are in the order in which the structure counts them.
     """
 
 def shared(
@@ -72,6 +72,8 @@ def _name_ops(
     int64: DType,
     floats: tuple[DType, ...],
     sized: frozenset[Op],
+    window: Op,
+    unwindow: Op,
 ) -> None: ...
 def _name_programs(routine: type, outcome: type, loop: type) -> None: ...
 def _name_marks(

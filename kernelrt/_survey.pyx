@@ -26,15 +26,18 @@ cdef object GIVEN = None
 cdef tuple FLOATS = ()
 cdef object INT64 = None
 cdef object SIZED = frozenset()
+cdef object WINDOW = None
+cdef object UNWINDOW = None
 cdef object ROUTINE = None
 cdef object OUTCOME = None
 cdef object LOOP = None
 
 
-def _name_ops(buffer, number, detach, int64, tuple floats, sized):
-    """Tell what stands for memory, numbers and marks, and whose args are sizes in nested tuples."""
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED
-    BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED = buffer, number, detach, int64, floats, sized
+def _name_ops(buffer, number, detach, int64, tuple floats, sized, window, unwindow):
+    """Tell what stands for memory, numbers and marks, and whose args are sizes, or have some."""
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, WINDOW, UNWINDOW
+    BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
+    SIZED, WINDOW, UNWINDOW = sized, window, unwindow
 
 
 def _name_programs(routine, outcome, loop):
@@ -236,6 +239,13 @@ cdef class Survey:
         if self.open_ and node.op in SIZED:
             self.put_sizes(node.arg)
             self.sized.append(node)
+        elif self.open_ and node.op is WINDOW:
+            self.put_windows(node.arg)
+            self.sized.append(node)
+        elif self.open_ and node.op is UNWINDOW:
+            self.put_sizes(node.arg[0])
+            self.put_windows(node.arg[1])
+            self.sized.append(node)
         elif self.open_ and type_of(node.arg) is ROUTINE:
             self.note(node.arg.name)
             self.sizes.append(node.arg.rows)
@@ -268,7 +278,7 @@ cdef class Survey:
         return 0
 
     cdef int put_sizes(self, tuple arg) except -1:
-        """Leave the sizes in `arg` open; those of one op are nested alike but for their numbers."""
+        """Leave the sizes in `arg` open, or in tuples there."""
         cdef Py_ssize_t i
         self.made.words.put(PyTuple_GET_SIZE(arg))
         for i in range(PyTuple_GET_SIZE(arg)):
@@ -277,6 +287,19 @@ cdef class Survey:
                 self.put_sizes(<tuple> size)
             else:
                 self.sizes.append(size)
+        return 0
+
+    cdef int put_windows(self, tuple windows) except -1:
+        """All of windows but their kernels."""
+        cdef Words words = self.made.words
+        cdef Py_ssize_t i
+        words.put(PyTuple_GET_SIZE(windows))
+        for i in range(PyTuple_GET_SIZE(windows)):
+            window = <tuple?> <object> PyTuple_GET_ITEM(windows, i)
+            words.put(window[0])
+            self.sizes.append(window[1])
+            words.put(window[2])
+            words.put(window[3])
         return 0
 
     cdef int put_loop(self, object outcome) except -1:

@@ -171,16 +171,20 @@ def permute(x: UOp, axes: Sequence[int]) -> UOp:
     return UOp(Op.PERMUTE, x.dtype, (x,), axes)
 
 
-def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
-    """The part of `x` between `bounds`, half-open, of each axis."""
-    if all(same(lo, 0) and same(hi, d) for (lo, hi), d in zip(bounds, x.shape, strict=True)):
+def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
+    """The part of `x` between `bounds`, half-open, of each axis.
+
+    With `alike` there is a node also for the whole, so that graphs of other sizes are alike.
+    """
+    pairs = zip(bounds, x.shape, strict=True)
+    if not alike and all(same(lo, 0) and same(hi, d) for (lo, hi), d in pairs):
         return x
     return _shaped(Op.SHRINK, x.dtype, (x,), tuple(bounds))
 
 
-def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]]) -> UOp:
-    """`x` with zeros before and behind each axis."""
-    if all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
+def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
+    """`x` with zeros before and behind each axis; `alike` is that of :func:`shrink`."""
+    if not alike and all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
         return x
     return _shaped(Op.PAD, x.dtype, (x,), tuple(widths))
 

@@ -199,7 +199,7 @@ def _phased(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
         rows = [build.cat(rows[i : i + stride], behind) for i in range(0, len(rows), stride)]
     sizes = (count * s for count, s in zip(counts, windows.strides, strict=True))
     found = build.reshape(rows[0], (*shape[:2], *sizes))
-    return build.shrink(found, [(0, d) for d in shape])
+    return build.shrink(found, [(0, d) for d in shape], alike=True)
 
 
 def _shuffled(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
@@ -312,10 +312,10 @@ def _moved(x: UOp, axis: int, ahead: int, size: Dim) -> UOp:
     if kept <= 0:
         return build.full(0, x.dtype, (*x.shape[:axis], size, *x.shape[axis + 1 :]))
     wanted = skipped, skipped + kept
-    x = build.shrink(x, [wanted if a == axis else (0, d) for a, d in enumerate(x.shape)])
-    return build.pad(x, [
-        (ahead, size - ahead - kept) if a == axis else (0, 0) for a in range(len(x.shape))
-    ])  # fmt: skip
+    bounds = [wanted if a == axis else (0, d) for a, d in enumerate(x.shape)]
+    x = build.shrink(x, bounds, alike=True)
+    widths = [(ahead, size - ahead - kept) if a == axis else (0, 0) for a in range(len(x.shape))]
+    return build.pad(x, widths, alike=True)
 
 
 def _gathered(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:

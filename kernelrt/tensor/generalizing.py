@@ -7,6 +7,7 @@ plan is for those graphs alone in which both are equal.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -70,15 +71,10 @@ def terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:
     """The terms of each node that has sizes."""
     rest, found = iter(form.terms), {}
     for node in sized:
-        found[node] = [next(rest) for _ in range(_count(node.arg))]
+        count = itertools.count()
+        _renewed(node, count)
+        found[node] = [next(rest) for _ in range(next(count))]
     return found
-
-
-def _count(arg: object) -> int:
-    """How many sizes `survey_open` finds there."""
-    if isinstance(arg, tuple):
-        return sum(map(_count, arg))
-    return 1 + len(arg.numbers) if isinstance(arg, Routine) else 1
 
 
 def generalized(
@@ -159,7 +155,7 @@ class _Attempt:
             return build.shrink(whole, [(0, dims[0])])
         if node.op is Op.CONST and dims:
             return as_uop(dims[0])
-        arg: Any = _renewed(node.arg, iter(dims)) if dims else node.arg
+        arg: Any = _renewed(node, iter(dims)) if dims else node.arg
         self._note_limits(node, src, arg)
         src = self._matching(node, src, arg)
         made = node.replace(src=tuple(src), arg=arg)
@@ -236,12 +232,24 @@ def _but(shape: Sequence[Dim], axis: int, size: Dim) -> list[Dim]:
     return [size if a == axis else d for a, d in enumerate(shape)]
 
 
-def _renewed(arg: object, dims: Iterator[Dim]) -> object:
-    """The arg of a node with other sizes."""
-    if isinstance(arg, tuple):
-        return tuple(_renewed(part, dims) for part in arg)
-    if isinstance(arg, Routine):
-        return Routine(arg.name, next(dims), tuple(next(dims) for _ in arg.numbers))
-    if isinstance(arg, Outcome):
-        return arg.of_turns(next(dims))
+def _renewed(node: UOp, dims: Iterator[Dim]) -> Any:
+    """The arg of a node with other sizes, in the order in which `survey_open` gives them."""
+    arg = node.arg
+    match node.op:
+        case Op.WINDOW:
+            return _other_kernels(arg, dims)
+        case Op.UNWINDOW:
+            return tuple(next(dims) for _ in arg[0]), _other_kernels(arg[1], dims)
+        case Op.SHRINK | Op.PAD:
+            return tuple((next(dims), next(dims)) for _ in arg)
+        case Op.CALL:
+            return Routine(arg.name, next(dims), tuple(next(dims) for _ in arg.numbers))
+        case Op.REGION:
+            return arg.of_turns(next(dims))
+        case Op.RESHAPE | Op.EXPAND:
+            return tuple(next(dims) for _ in arg)
     return next(dims)
+
+
+def _other_kernels(windows: Sequence[tuple[int, ...]], dims: Iterator[Dim]) -> Any:
+    return tuple((axis, next(dims), *rest) for axis, _, *rest in windows)

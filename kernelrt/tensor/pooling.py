@@ -298,7 +298,7 @@ def _tiles(x: UOp, first: int, kernel: tuple[int, ...]) -> tuple[UOp, tuple[int,
     """Windows that neither overlap nor leave gaps: a reshape."""
     counts = [build.quotient(d, k) for d, k in zip(x.shape[first:], kernel, strict=True)]
     whole = [build.volume((c, k)) for c, k in zip(counts, kernel, strict=True)]
-    x = build.shrink(x, [(0, d) for d in (*x.shape[:first], *whole)])
+    x = build.shrink(x, [(0, d) for d in (*x.shape[:first], *whole)], alike=True)
     pairs = [d for pair in zip(counts, kernel, strict=True) for d in pair]
     taps = tuple(first + 1 + 2 * i for i in range(len(kernel)))
     return build.reshape(x, (*x.shape[:first], *pairs)), taps

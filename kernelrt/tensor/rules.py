@@ -125,17 +125,14 @@ def _expand(u: UOp, g: UOp, _i: int) -> UOp:
 
 def _shrink(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
-    return build.pad(
-        g, [(lo, build.difference(d, hi)) for (lo, hi), d in zip(u.arg, shape, strict=True)]
-    )
+    widths = [(lo, build.difference(d, hi)) for (lo, hi), d in zip(u.arg, shape, strict=True)]
+    return build.pad(g, widths, alike=True)
 
 
 def _pad(u: UOp, g: UOp, _i: int) -> UOp:
     shape = u.src[0].shape
-    return build.shrink(
-        g,
-        [(lo, build.total((lo, d))) for (lo, _), d in zip(u.arg, shape, strict=True)],
-    )
+    bounds = [(lo, build.total((lo, d))) for (lo, _), d in zip(u.arg, shape, strict=True)]
+    return build.shrink(g, bounds, alike=True)
 
 
 def _flip(u: UOp, g: UOp, _i: int) -> UOp:

@@ -41,7 +41,7 @@ __all__ = ["Form", "SizeFamily", "SizedPlan"]
 #: The graphs of a family that have plans of their own, before one plan serves all others.
 MOST_APART: Final = 2
 #: How many sizes may vary independently.
-MOST_FREE: Final = 4
+MOST_FREE: Final = 8
 #: The least upper bound of a free size.
 LEAST_ROOM: Final = 256
 #: The largest number that counts as a size, so that products of two fit 64 bits.

@@ -101,9 +101,10 @@ def test_scan_of_a_dynamic_number_of_turns(reverse, checkpoint):
         close(last, h)
         close(doubled, np.stack([rows[t] * 2 for t in range(size)]) if size else x)
         close(found, slope, 1e-3)
+    both = {0: krt.Variable("n", 0, 40), 1: krt.Variable("m", 1, 9)}
+    turns = krt.jit(lambda x: krt.scan(lambda c, x: (c, x), 0.0, x)[1], dynamic={"x": both})
     with pytest.raises(errors.VariableError, match="of known sizes, not"):
-        both = {0: krt.Variable("n", 0, 40), 1: krt.Variable("m", 1, 9)}
-        krt.jit(lambda x: krt.scan(lambda c, x: (c, x), 0.0, x)[1], dynamic={"x": both})(array(3, 3))
+        turns(array(3, 3))
 
 
 @pytest.mark.parametrize("reverse", [False, True])

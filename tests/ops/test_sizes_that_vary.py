@@ -287,6 +287,29 @@ def test_windows_of_images() -> None:
     assert plans.misses - before <= 4 * PLANS
 
 
+def test_layers_with_strides_over_signals_of_any_length() -> None:
+    """Whether a stride goes into a length is no difference, nor how many sizes follow from it."""
+
+    def made(lib: Any) -> Any:
+        return lib.Sequential(
+            lib.Conv1d(3, 8, 5, stride=2, padding=2), lib.ReLU(), lib.MaxPool1d(2),
+            lib.Conv1d(8, 8, 3, stride=2, padding=1), lib.ReLU(), lib.AvgPool1d(2, 2, 1),
+            lib.Conv1d(8, 4, 3, stride=3, padding=1), lib.AdaptiveAvgPool1d(1), lib.Flatten(),
+        ).double()  # fmt: skip
+
+    ours, theirs, misses = made(nn), made(torch.nn), []
+    ours.load_state_dict({k: krt.tensor(v.numpy()) for k, v in theirs.state_dict().items()})
+    for n in [80, 97, 73, 104, 131, 160, 85, 78, 117, 103, 141, 98]:
+        misses.append(plans.misses)
+        x = RNG.normal(size=(2, 3, n))
+        for model, lib in ((ours, krt), (theirs, torch)):
+            model.zero_grad()
+            model(lib.tensor(x)).square().sum().backward()
+        for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+            np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), 1e-8, 1e-9)
+    assert plans.misses == misses[-4]  # four forms at most are tried
+
+
 def test_sizes_that_only_data_of_windows_make_equal() -> None:
     """Counts of windows that are equal to a size in the graphs that were seen, and not later."""
     for n, m in [(9, 4), (11, 5), (15, 7), (17, 8), (9, 3), (12, 5), (20, 2)]:
