@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.schedule.draft import CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.hazards import Access, Touches, dependencies, reached
 from kernelrt.schedule.inplace import reads_beside
@@ -32,10 +32,14 @@ __all__ = ["Commit", "Graph", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`source` (where the new value is computed to) becomes the content of `target`."""
+    """`source` (where the new value is computed to) becomes the content of `target`.
+
+    Where the size of the value depends on Variables, its `nbytes` bytes do.
+    """
 
     target: UOp
     source: UOp
+    nbytes: Dim
 
 
 class Graph:
@@ -95,7 +99,7 @@ class _Settling:
         self._commits = commits
         self._outputs = outputs
         self._count = len(drafts)
-        copies = [CopyDraft(c.target, c.source) for c in commits]
+        copies = [CopyDraft(c.target, c.source, c.nbytes) for c in commits]
         self._where = where
         steps = [
             Access(self._regions(d.reads), self._regions(d.writes), d.fails) for d in drafts

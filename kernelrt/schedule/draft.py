@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.origin import resolve
-from kernelrt.schedule.hazards import extent
 from kernelrt.schedule.regions import RegionDraft
 from kernelrt.schedule.types import CopyItem, KernelItem, root
 
@@ -101,10 +100,11 @@ class KernelDraft:
 
 @dataclass(eq=False, slots=True)
 class CopyDraft:
-    """A copy of all bytes of `src` to `dst`."""
+    """A copy of the first `nbytes` bytes of `src` to `dst`."""
 
     dst: UOp
     src: UOp
+    nbytes: Dim
     fails: bool = False
     renewed: bool = False
 
@@ -126,7 +126,7 @@ class CopyDraft:
 
     def finish(self, _forms: Forms) -> CopyItem:
         """The copy as an item."""
-        return CopyItem(self.dst, self.src, extent(self.dst).nbytes, self.renewed)
+        return CopyItem(self.dst, self.src, self.nbytes, self.renewed)
 
 
 @dataclass(eq=False, slots=True)

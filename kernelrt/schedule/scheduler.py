@@ -13,7 +13,7 @@ from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
-from kernelrt.ir.shape import dim_max
+from kernelrt.ir.shape import dim_max, prod
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.schedule.arena import plan_arena, touched
 from kernelrt.schedule.assigned import join_assigned
@@ -26,7 +26,7 @@ from kernelrt.schedule.crop import crop_graph
 from kernelrt.schedule.draft import CallDraft, CopyDraft, Draft, KernelDraft
 from kernelrt.schedule.form import Forms
 from kernelrt.schedule.fusion import Fusion, fuse
-from kernelrt.schedule.hazards import Extents, accesses, dependencies
+from kernelrt.schedule.hazards import Extents, accesses, dependencies, extent
 from kernelrt.schedule.indexing import Indexer
 from kernelrt.schedule.layout import free_contractions
 from kernelrt.schedule.lower import lower_group
@@ -149,7 +149,9 @@ class _Scheduling:
             self._drafts.append(KernelDraft(group, stores))
         outputs = [self._output(strip(v)) for v in self._outputs]
         pending = [
-            Commit(target, self._source(strip(value)))
+            Commit(
+                target, self._source(strip(value)), prod((*value.shape, target.dtype.itemsize))
+            )
             for target, value in self._commits
             if elements(value.shape)
         ]
@@ -233,7 +235,7 @@ class _Scheduling:
 
     def _copied(self, node: UOp) -> UOp:
         copy = _intermediate(int(node.arg.size), node)
-        self._drafts.append(CopyDraft(copy, node))
+        self._drafts.append(CopyDraft(copy, node, extent(copy).nbytes))
         return copy
 
 

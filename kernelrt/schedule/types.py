@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.origin import Origin, resolve
 from kernelrt.ir.region import Port
 
@@ -130,7 +130,7 @@ class CopyItem:
 
     dst: UOp
     src: UOp
-    nbytes: int
+    nbytes: Dim
     renewed: bool = False
 
     @property

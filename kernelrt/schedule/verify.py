@@ -16,6 +16,7 @@ from kernelrt.device.region import RegionMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary
+from kernelrt.ir.shape import dim_max
 from kernelrt.schedule.hazards import Extents
 from kernelrt.schedule.inplace import reads_beside
 from kernelrt.schedule.ledger import Ledger, Span
@@ -260,12 +261,13 @@ class _Verifier:
     # Items
 
     def _copy(self, k: int, item: CopyItem) -> None:
+        most = dim_max(item.nbytes)
         for buffer in (item.src, item.dst):
             room = self._where[buffer].nbytes
-            if not 0 <= item.nbytes <= room:
+            if not 0 <= most <= room:
                 self._fault(k, f"copies {item.nbytes} bytes; {_name(buffer)} has {room}")
-        self._read(k, 1, item.src, renewed=item.renewed, nbytes=item.nbytes)
-        self._write(k, 0, item.dst, nbytes=item.nbytes)
+        self._read(k, 1, item.src, renewed=item.renewed, nbytes=most)
+        self._write(k, 0, item.dst, nbytes=most)
 
     def _kernel(self, k: int, item: KernelItem) -> None:
         slots = self._slots.get(item.ast)

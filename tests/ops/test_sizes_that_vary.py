@@ -66,6 +66,12 @@ CASES: dict[str, Callable[[Any, Any, Any, int], Any]] = {
     "what its turns give": lambda lib, x, v, n: lib.decayed(x[:n])[1] * 2 + v[:70],
     "written from the front": lambda lib, x, v, n: lib.written(v[100:170] * 2, 0, v[:n]),
     "written behind": lambda lib, x, v, n: lib.written(v[100:250] * 2, n, v[:n] + x[0, :n]),
+    "written, looked up": lambda lib, x, v, n: lib.written(
+        v[100:250] * 2, 3, v[v[200 : 202 + n].argsort(-1)] + x[0, 0]
+    ),
+    "written, sorted": lambda lib, x, v, n: lib.written(v[:250] * 2, n, lib.sort(v[200 : 270 + n])),
+    "written, carried": lambda lib, x, v, n: lib.written(x * 2, slice(n), lib.decayed(x[:n])[1]),
+    "written, shares": lambda lib, x, v, n: lib.written(x * 2, slice(n), lib.shares(x[:n] + v[0])),
     "written rows": lambda lib, x, v, n: lib.written(x + v[0], slice(n // 2, n), v[:70]),
     "chosen": lambda lib, x, v, n: x[lib.arange(n), (lib.arange(n) * 7) % n] * v[:n],
 }
@@ -95,6 +101,10 @@ class Ours:
         return x.cummax(0)[0]
 
     @staticmethod
+    def shares(x: krt.Tensor) -> krt.Tensor:
+        return x.softmax(-1)
+
+    @staticmethod
     def correlate(x: krt.Tensor, taps: krt.Tensor, stride: int) -> krt.Tensor:
         return nn.functional.conv1d(x[None, None], taps[None, None], stride=stride)[0, 0]
 
@@ -116,6 +126,11 @@ class Theirs(type(np)):  # type: ignore[misc]
         return getattr(np, name)
 
     cummax = staticmethod(np.maximum.accumulate)
+
+    @staticmethod
+    def shares(x: Any) -> Any:
+        exponentials = np.exp(x - x.max(-1, keepdims=True))
+        return exponentials / exponentials.sum(-1, keepdims=True)
 
     @staticmethod
     def correlate(x: Any, taps: Any, stride: int) -> Any:
