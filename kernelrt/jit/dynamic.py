@@ -10,7 +10,7 @@ from kernelrt._late import load
 from kernelrt._recent import touch
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import as_uop, is_static
 from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec, Static
@@ -321,7 +321,7 @@ def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
 def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
     """The form of these sizes; those in which an axis that varies is tiny are left out."""
     load("kernelrt.tensor.size_families")
-    from kernelrt.tensor.size_families import MOST_APART, Term, fitted
+    from kernelrt.tensor.size_families import MOST_APART, fitted
 
     while True:
         if len(seen) <= MOST_APART:
@@ -337,15 +337,15 @@ def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> For
     form = fitted(seen, frozenset()) if any(varying) else None
     if form is None:
         return None
-    bounds = [(term, LEAST_SIZE, -1) for term in form.terms if term.of]
-    for i, place in enumerate(form.places):
+    bounds = [as_uop(term.dim(form.variables)) - LEAST_SIZE for term in form.terms if term.of]
+    for variable, place in zip(form.variables, form.places, strict=True):
         met, most = [sizes[place] for sizes in seen], LEAST_BOUND
         while most < now[place]:
             most *= GROWTH
-        free = Term(0, 1, (i,))
-        bounds += [(free, most, 1), (free, most // GROWTH + 1 if most > LEAST_BOUND else 0, -1)]
-        bounds += [(free, min(met), -1)] if limits >= FROM_LEAST else []
-        bounds += [(free, max(met), 1)] if limits >= AS_SEEN else []
+        bounds.append(as_uop(most) - variable)
+        bounds += [variable - (most // GROWTH + 1)] if most > LEAST_BOUND else []
+        bounds += [variable - min(met)] if limits >= FROM_LEAST else []
+        bounds += [as_uop(max(met)) - variable] if limits >= AS_SEEN else []
     return form.within(bounds)
 
 

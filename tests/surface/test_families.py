@@ -10,6 +10,7 @@ from kernelrt._lacking import Lacking
 #: What a family defines again on purpose.
 KNOWN = {
     "__hash__", "__slots__", "__module__", "__doc__", "__firstlineno__", "__static_attributes__",
+    "__new__",  # each class of Cython's has one
 }  # fmt: skip
 
 
