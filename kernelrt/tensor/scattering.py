@@ -13,7 +13,7 @@ from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, check_bools, flag, integer, own_axis
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import checked, spelled_out
-from kernelrt.tensor.promotion import as_scalar, element
+from kernelrt.tensor.promotion import as_scalar, check_size, element
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -244,6 +244,7 @@ class ScatteringMethods(_Below):
         number = as_scalar(value)
         if number is not None:
             value = element(number, self.dtype, "value")
+        check_size(value, self.dtype, "value")
         one = self._lift(value, "value", like=True)
         if one.ndim:
             raise ShapeError(

@@ -332,7 +332,7 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
     tensor._link = made = Link(root, (path, kind, arguments), tensor._plain, below, node)
     if link is not None and link.fixed is not None:
         made.fixed = link.fixed
-    if link is not None and link.layout is not None:
+    if link is not None and link.layout is not None and is_static(node.shape):
         made.layout = kind.layout(*link.layout, *arguments)
     state.watched.discard(tensor)
     return tensor

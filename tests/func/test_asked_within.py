@@ -187,12 +187,6 @@ def test_sizes_that_a_loop_or_choice_cannot_take_are_named() -> None:
     )
     with pytest.raises(krt.errors.VariableError, match=r"\(n,\) depends on a Variable"):
         run(krt.ones(3))
-    run = krt.jit(
-        lambda x: krt.scan(lambda c, _: (c, None), x, length=3)[0],
-        dynamic={"x": {0: krt.Variable("n", 1, 16)}},
-    )
-    with pytest.raises(krt.errors.VariableError, match=r"depends on a Variable"):
-        run(krt.ones(3))
     for call in (
         lambda: krt.scan(lambda c, _: (c, None), 1.0, length=2**63),
         lambda: krt.fori_loop(0, 2**62, lambda i, c: c, 1.0),

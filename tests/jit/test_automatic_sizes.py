@@ -303,13 +303,13 @@ def test_a_training_step_for_batches_of_any_size() -> None:
             opt.step()
             return loss
 
-        losses = [step(data(n, 6), np.arange(n) % 3).item() for n in [8, 5, 6, 7, 12, 8, 30, 9]]
+        losses = [step(data(n, 6), np.arange(n) % 3).item() for n in [8, 5, 6, 12, 8, 9]]
         return losses, step
 
     shared, step = trained(None)
     apart, _ = trained(False)
     np.testing.assert_allclose(shared, apart, rtol=1e-9)
-    assert len(step.plans) == MOST_APART + 2
+    assert len(step.plans) == MOST_APART + 1
 
 
 def test_random_numbers_are_those_of_fixed_sizes() -> None:

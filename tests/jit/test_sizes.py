@@ -419,3 +419,23 @@ def test_arithmetic_that_python_knows_of_numbers():
     for n in (1, 4, 12):
         for got, factor in zip(run(np.ones(n)), (abs(1 - n / 4), n / 2), strict=True):
             np.testing.assert_array_equal(got.numpy(), np.full(n, factor))
+
+
+def test_a_size_that_a_type_may_not_hold_is_refused_where_it_is_filled_in() -> None:
+    filled = krt.jit(
+        lambda t: t.index_fill(0, krt.tensor([0]), t.shape[0]),
+        dynamic={"t": {0: krt.Variable("n", 1, 300)}},
+    )
+    with pytest.raises(DTypeError, match=r"value: n goes from 1 to 300, but uint8 from 0 to 255"):
+        filled(np.zeros(9, np.uint8))
+    assert filled(np.zeros(9, np.int16)).tolist() == [9, *[0] * 8]
+
+
+def test_repeats_by_a_size() -> None:
+    repeated = krt.jit(
+        lambda x: x.mean(0).repeat_interleave(x.shape[0]),
+        dynamic={"x": {0: krt.Variable("n", 1, 9)}},
+    )
+    for n in (1, 3, 9):
+        x = np.arange(n * 4.0).reshape(n, 4)
+        np.testing.assert_allclose(repeated(x).numpy(), x.mean(0).repeat(n))

@@ -284,6 +284,7 @@ def test_recurrent_layers_over_sequences_of_any_length() -> None:
                 np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.exhaustive
 def test_windows_of_images() -> None:
     torch_functional = torch.nn.functional
     x, w = RNG.normal(size=(1, 3, 40, 40)), RNG.normal(size=(4, 3, 3, 3))
@@ -302,6 +303,7 @@ def test_windows_of_images() -> None:
     assert plans.misses - before <= 4 * PLANS
 
 
+@pytest.mark.exhaustive
 def test_layers_with_strides_over_signals_of_any_length() -> None:
     """Whether a stride goes into a length is no difference, nor how many sizes follow from it."""
 
@@ -478,7 +480,7 @@ def test_what_fits_no_plan_is_not_kept() -> None:
     assert all(len(family.seen) <= 8 for family in plans._size_families.values())
 
 
-@pytest.mark.cases(60)
+@pytest.mark.cases(30)
 @pytest.mark.parametrize("seed", range(240))
 def test_random_programs(seed: int) -> None:
     assert torch.tensor
