@@ -24,6 +24,7 @@ cdef class Replay:
     cdef readonly PlanCore plan
     cdef Py_ssize_t n_args  # -1 until everything is in place
     cdef Py_ssize_t n_calls
+    cdef public Py_ssize_t most_calls  # from so many on, calls ask Python; 0: never
     cdef type result_type
     cdef readonly object build
     cdef readonly tuple structure

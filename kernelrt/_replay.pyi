@@ -131,6 +131,7 @@ class Replay:
     def plan(self) -> PlanCore: ...
     @property
     def bindings(self) -> Callable[[], Bindings] | None: ...
+    most_calls: int  # from so many on, calls ask Python; 0: never
     @property
     def calls(self) -> int:
         """How often the plan ran through this object."""

@@ -156,6 +156,8 @@ cdef class Replay:
     cdef object attempt(self, tuple args):
         """MISMATCH or the results."""
         cdef list leaves
+        if self.most_calls and self.n_calls >= self.most_calls:
+            return mismatch
         if self.structure is not None:
             leaves = []
             if not collect(self.structure, args, leaves):

@@ -48,6 +48,10 @@ GROWTH: Final = 4
 #: Limits of these bounds, tried in this order until the function can be traced: none, the least
 #: size that was seen, and the largest one, too.
 WIDE, FROM_LEAST, AS_SEEN, NONE = range(4)
+#: Calls with the same sizes after which these get a plan of their own, and how many sizes do. Small
+#: kernels of a plan for many sizes may take twice as long.
+OWN_AFTER: Final = 64
+MOST_OWN: Final = 4
 #: How many forms are kept for a kind of call; the oldest goes first.
 MOST_FORMS: Final = 64
 
@@ -166,6 +170,8 @@ class SizedReplays:
         How they are nested, if they are.
     way : Way
         What has to happen before a run.
+    most_calls : int
+        The calls with the same sizes after which :meth:`often` is asked; 0 for never.
     """
 
     def __init__(
@@ -175,12 +181,14 @@ class SizedReplays:
         specs: Sequence[Spec],
         structure: Structure | None,
         way: Way,
+        most_calls: int = 0,
     ) -> None:
         self._plan = plan
         self._traced = traced
         self._specs = tuple(specs)
         self._structure = structure
         self._way = way
+        self._most_calls = most_calls
         self._made: dict[tuple[Spec, ...], Replay] = {}
 
     def replay(self, actual: tuple[Spec, ...]) -> Replay:
@@ -195,10 +203,20 @@ class SizedReplays:
                 structure=self._structure,
                 way=self._way,
             )
+            found.most_calls = self._most_calls
             if len(self._made) >= MOST_SIZES:
                 self._made.clear()
             self._made[actual] = found
         return found
+
+    def often(self, actual: tuple[Spec, ...]) -> bool:
+        """Return whether these sizes came so often that calls with them ask Python."""
+        found = self._made.get(actual)
+        return found is not None and 0 < found.most_calls <= found.calls
+
+    def keep(self, actual: tuple[Spec, ...]) -> None:
+        """Let calls with these sizes not ask any more."""
+        self.replay(actual).most_calls = 0
 
     def values(self, actual: Sequence[Spec]) -> dict[str, int]:
         """The values that arguments which are `actual` give to the Variables."""
@@ -223,11 +241,14 @@ class _Kind:
         How sizes depend on each other in calls that share a plan, and the limits of the bounds.
     limits : int
         The first limits that no trace failed with.
+    own : int
+        How many sizes got plans of their own because they came often.
     """
 
     seen: OrderedDict[tuple[int, ...], None] = field(default_factory=OrderedDict)
     forms: list[tuple[Form, int]] = field(default_factory=list)
     limits: int = WIDE
+    own: int = 0
 
 
 class SizeHistory:
@@ -253,6 +274,14 @@ class SizeHistory:
         fitting = (form for form, _ in reversed(kind.forms) if form.values(sizes) is not None)
         form = next(fitting, None)
         return None if form is None else _generalized(actual, form)
+
+    def grants(self, call: Call, actual: tuple[Spec, ...]) -> bool:
+        """Return whether sizes that came often get a plan of their own."""
+        kind = self._kinds.get(_key(call, actual))
+        if kind is None or kind.own >= MOST_OWN:
+            return False
+        kind.own += 1
+        return True
 
     def found(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
         """Record a call without a plan; give its arguments with Variables if sizes changed twice.

@@ -15,6 +15,7 @@ from kernelrt.ir.size import SizeWatch
 from kernelrt.jit import tracing
 from kernelrt.jit.binding import Way
 from kernelrt.jit.dynamic import (
+    OWN_AFTER,
     Dynamic,
     SizedReplays,
     SizeHistory,
@@ -228,12 +229,12 @@ class JitFunction(Epochs[R]):
             missing = self._parameters.optional - {*names}
             specs = generalize(self._dynamic, call.leaves, actual, missing)
         variant = self._known(call, specs, leaves)
-        sizes = self._sizes if sized else None
-        if variant is None and sizes is not None and (some := sizes.known(call, actual)):
-            specs, variant = some, self._known(call, some, leaves)
+        made = None
+        if variant is None and sized and self._sizes is not None:
+            specs, variant, made = self._for_many(call, actual, leaves, self._sizes)
         # No lock is held while the function runs: it may wait for a thread that calls another.
-        made = self._made(call, actual, specs, leaves, sizes) if variant is None else None
-        specs = specs if made is None else made.specs
+        if variant is None and made is None:
+            made = self._make(call, specs, leaves)
         with state.lock:
             variant = variant or self._known(call, specs, leaves) or made
             assert variant is not None
@@ -272,24 +273,37 @@ class JitFunction(Epochs[R]):
             known = self._variants.get((call, specs), ())
             return next((v for v in known if v.takes(leaves) and v.fits()), None)
 
-    def _made(
-        self, call: Call, actual: tuple[Spec, ...], specs: tuple[Spec, ...], leaves: Sequence[Any],
-        sizes: SizeHistory | None,
-    ) -> Variant:  # fmt: skip
-        """Make a plan for these arguments: one for many sizes, where `sizes` says so."""
-        why = None
-        if sizes is not None and specs == actual:
-            specs = sizes.found(call, actual) or actual
-        while sizes is not None and specs != actual:
+    def _for_many(
+        self, call: Call, actual: tuple[Spec, ...], leaves: Sequence[Any], sizes: SizeHistory
+    ) -> tuple[tuple[Spec, ...], Variant | None, Variant | None]:
+        """Find or make a plan for many sizes.
+
+        Gives what it takes, and the plan: a known one, a new one, or none, for one of these sizes.
+        """
+        specs = sizes.known(call, actual)
+        known = None if specs is None else self._known(call, specs, leaves)
+        if specs is not None and known is not None:
+            if not known.replays.often(actual):
+                return specs, known, None
+            if not sizes.grants(call, actual):
+                known.replays.keep(actual)
+                return specs, known, None
+            own = f"a plan of its own, after {OWN_AFTER} calls"
+            return actual, None, self._make(call, actual, leaves, why=own)
+        why: str | None = None
+        specs = specs or sizes.found(call, actual)
+        while specs is not None:
             try:
-                return self._make(call, specs, leaves, why=dynamic_axes(call.leaves, specs))
+                made = self._make(call, specs, leaves, why=dynamic_axes(call.leaves, specs))
             except Warning:
                 raise
             except Exception as error:  # noqa: BLE001 - the trace with numbers raises its own
                 why = f"{reason(self._order, call, actual, leaves)}; not dynamic: {error}"
                 helps = not isinstance(error, JitError)
-                specs = sizes.narrowed(call, actual, specs, helps=helps) or actual
-        return self._make(call, specs, leaves, why=why)
+                specs = sizes.narrowed(call, actual, specs, helps=helps)
+            else:
+                return specs, None, made
+        return actual, None, None if why is None else self._make(call, actual, leaves, why=why)
 
     def _make(
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any], why: str | None = None
@@ -306,7 +320,8 @@ class JitFunction(Epochs[R]):
             plan.set_threads(self._threads)
         way = Way(traced.targets)
         structure = None if call.direct else call.template.structure
-        replays = SizedReplays(plan, traced, specs, structure, way)
+        own = self._sizes is not None and is_open(specs)
+        replays = SizedReplays(plan, traced, specs, structure, way, OWN_AFTER if own else 0)
         comparable = not call.keywords and (call.direct or structure is not None)
         taken_in_c = comparable and traced.asked_in_c
         if why is None:

@@ -16,7 +16,7 @@ from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.jit.dynamic import GROWTH, LEAST_BOUND
+from kernelrt.jit.dynamic import GROWTH, LEAST_BOUND, MOST_OWN, OWN_AFTER
 from kernelrt.tensor.size_families import MOST_APART
 
 if TYPE_CHECKING:
@@ -53,6 +53,23 @@ def test_a_plan_serves_sizes_within_a_factor() -> None:
         np.testing.assert_allclose(total(data(n, 2)).numpy(), data(n, 2).sum(0))
     spans = [LEAST_BOUND, LEAST_BOUND * GROWTH, LEAST_BOUND * GROWTH**2, LEAST_BOUND * GROWTH**3]
     assert len(total.plans) == MOST_APART + len(spans)
+
+
+def test_sizes_that_come_often_have_plans_of_their_own() -> None:
+    doubled = krt.jit(lambda x: x * 2)
+    sizes = range(5, 8 + MOST_OWN)
+    for n in [3, 4, *sizes]:
+        doubled(data(n))
+    for _ in range(OWN_AFTER + 3):
+        for n in sizes:
+            np.testing.assert_array_equal(doubled(data(n)).numpy(), data(n) * 2)
+    assert len(doubled.plans) == MOST_APART + 1 + MOST_OWN
+    assert doubled.explain().count(f"a plan of its own, after {OWN_AFTER} calls") == MOST_OWN
+    runs = [replay for replay in doubled._replays if replay.plan is doubled.plans[-1]]
+    before = runs[0].calls
+    doubled(data(sizes[-1]))
+    doubled(data(sizes[MOST_OWN - 1]))
+    assert runs[0].calls == before + 1
 
 
 def test_sizes_that_depend_on_each_other() -> None:
