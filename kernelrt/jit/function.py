@@ -235,6 +235,8 @@ class JitFunction(Epochs[R]):
         # No lock is held while the function runs: it may wait for a thread that calls another.
         if variant is None and made is None:
             made = self._make(call, specs, leaves)
+        if made is not None:
+            self._warn_of_widening(made.traced.widening)
         with state.lock:
             variant = variant or self._known(call, specs, leaves) or made
             assert variant is not None
@@ -309,7 +311,6 @@ class JitFunction(Epochs[R]):
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any], why: str | None = None
     ) -> Variant:
         traced = self._traced_for(call, specs, leaves)
-        self._warn_of_widening(traced.widening)
         homes = [home for home in traced.homes if home is not None]
         with state.lock:
             plan = execute.prepare_apart(
@@ -376,7 +377,7 @@ class JitFunction(Epochs[R]):
                 "so the results are float64 and take about twice the time; pass "
                 f"{name}.astype(numpy.float32), or make the state float64",
                 KernelrtWarning,
-                stacklevel=7,
+                stacklevel=5,
             )
 
     def _drop(self, variant: Variant) -> None:
