@@ -405,7 +405,7 @@ def storable(list met not None, list others not None, Roster roster not None, ro
         if known is not None:
             found.append((known, base))
         elif lineage_of(base) is False:
-            twin = <ArrayHandle> new_instance(type(others[0][0]))
+            twin = <ArrayHandle?> new_instance(type(others[0][0]))
             twin._uop, twin._plain = base, True
             found.append((twin, base))
             # Code that interrupts this and writes what the twin reads computes the twin first. It

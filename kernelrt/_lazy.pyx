@@ -115,7 +115,7 @@ cdef Node node_of(ArrayHandle self):
 
 cdef ArrayHandle bare(object kind, Node node, object method):
     """A tensor of a node; nobody is told of it yet."""
-    cdef ArrayHandle tensor = <ArrayHandle> new_instance(kind)
+    cdef ArrayHandle tensor = <ArrayHandle?> new_instance(kind)
     tensor._uop = node
     tensor._plain = not records_gradients()
     if node.origin is None or (<tuple> node.origin)[5] != epoch:
@@ -506,9 +506,9 @@ cdef bint takes_values(ArrayHandle self) except -1:
 
 
 cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
-    """Assign a value to the part of memory that a node shows; False, and nothing done, or so."""
+    """Assign a value to the part of memory that a node shows; False if nothing was done."""
+    cdef unsigned long writes = now().writes  # before the value is taken: code may come in between
     cdef Node node = node_of(given)
-    cdef unsigned long writes = now().writes
     cdef Node memory = <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
     cdef Exporter buffer = <Exporter> memory.arg
     cdef ArrayHandle part
@@ -517,7 +517,7 @@ cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
         return False
     if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
         return False  # perhaps a number, which is copied
-    part = <ArrayHandle> new_instance(kind)
+    part = <ArrayHandle?> new_instance(kind)
     part._plain = True
     part._uop = found
     part._bind(buffer, buffer.keep(), buffer.dtype.code, found.shape)

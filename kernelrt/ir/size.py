@@ -29,6 +29,7 @@ from kernelrt.ir.uop import UOp, const, toposort
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from types import FrameType
 
     from kernelrt.ir.uop import Dim
 
@@ -49,6 +50,10 @@ def plain(value: Any) -> Any:
     return value
 
 
+#: Modules of abstract classes, whose functions isinstance() calls.
+_ASKING = frozenset({"abc", "_py_abc"})
+
+
 class _Local(threading.local):
     watch: SizeWatch | None = None
 
@@ -59,8 +64,8 @@ _local = _Local()
 class SizeWatch:
     """Notes whether the code of a block can tell sizes from numbers, within one thread.
 
-    It can where it asks for the class, an attribute or the text of a size, catches an error, or
-    keeps a size. Library code may ask.
+    It can where it asks for the text or an attribute of a size, or by isinstance() for its class,
+    catches an error, or keeps a size. ``type(size)`` goes unnoticed.
     """
 
     def __init__(self) -> None:
@@ -84,9 +89,15 @@ class SizeWatch:
         self._met.append(weakref.ref(size))
 
     def note(self, what: str) -> None:
-        """Note that the caller of a size's method, which calls :func:`_note`, asks for `what`."""
-        caller = sys._getframe(3)  # noqa: SLF001 - the library's own questions change nothing
-        if not caller.f_globals.get("__name__", "").startswith("kernelrt"):
+        """Note that the caller of a size's method, which calls :func:`_note`, asks for `what`.
+
+        The library's own questions change nothing; abstract classes ask for their callers.
+        """
+        caller: FrameType | None = sys._getframe(3)  # noqa: SLF001
+        while caller is not None and caller.f_globals.get("__name__") in _ASKING:
+            caller = caller.f_back
+        name = "" if caller is None else caller.f_globals.get("__name__", "")
+        if name.partition(".")[0] != "kernelrt":
             self._told = f"it asks for {what} of a size"
 
     def told(self) -> str:
@@ -202,7 +213,20 @@ class _Expression:
         return self._with(Op.DIV, other, turned=True)
 
     def __rpow__(self, other: object) -> Any:
+        if isinstance(other, int):
+            _note("a whole power")
         return self._with(Op.POW, other, turned=True)
+
+    def _refuse_bits(self, other: object = None) -> Any:
+        """Refuse what integers have bit by bit, with an error of the library."""
+        del other
+        raise VariableError(
+            f"{render(self.uop)} is known only at run time and has no bits now; make a tensor of "
+            "it with kernelrt.tensor(n), and use the bits of that"
+        )
+
+    __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse_bits
+    __lshift__ = __rlshift__ = __rshift__ = __rrshift__ = __invert__ = _refuse_bits
 
 
 class Real(_Expression):
@@ -375,6 +399,8 @@ class Size(_Expression):
             for _ in range(other):
                 out = self * out
             return out
+        if isinstance(other, int) and other > 0:
+            _note("a whole power")
         return self._with(Op.POW, other)
 
     def __neg__(self) -> Any:

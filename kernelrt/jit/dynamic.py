@@ -46,8 +46,8 @@ MOST_KINDS: Final = 64
 LEAST_BOUND: Final = 16
 GROWTH: Final = 4
 #: Limits of these bounds, tried in this order until the function can be traced: none, the least
-#: size that was seen, and the largest one, too.
-WIDE, FROM_LEAST, AS_SEEN, NONE = range(4)
+#: size that was seen, and the largest one, too. Then no size is dynamic.
+WIDE, FROM_LEAST, AS_SEEN, GIVEN_UP = range(4)
 #: Calls with the same sizes after which these get a plan of their own, and how many sizes do. Small
 #: kernels of a plan for many sizes may take twice as long.
 OWN_AFTER: Final = 64
@@ -296,7 +296,7 @@ class SizeHistory:
         touch(self._kinds, key, kind, MOST_KINDS)
         touch(kind.seen, sizes, None, MOST_SEEN)
         limits = kind.limits
-        form = None if limits >= NONE else _form(list(kind.seen), sizes, limits)
+        form = None if limits >= GIVEN_UP else _form(list(kind.seen), sizes, limits)
         if form is None or form.values(sizes) is None:
             return None
         kind.forms = [*kind.forms, (form, limits)][-MOST_FORMS:]
@@ -314,7 +314,7 @@ class SizeHistory:
             if kind is not None and _generalized(actual, form) == specs:
                 # Another thread may have failed with these, too.
                 kind.forms = [pair for pair in kind.forms if pair[0] is not form]
-                kind.limits = max(kind.limits, limits + 1 if helps else NONE)
+                kind.limits = max(kind.limits, limits + 1 if helps else GIVEN_UP)
         return self.found(call, actual)
 
 

@@ -38,7 +38,7 @@ class ConversionMethods(_Below):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
         out = options.pop("out", ())
-        if out and all(isinstance(o, ArrayHandle) for o in out):
+        if out and "where" not in options and all(isinstance(o, ArrayHandle) for o in out):
             from kernelrt.tensor.numpy_calls import written
 
             return written(getattr(ufunc, method)(*inputs, **options), out, asked(ufunc, method))

@@ -115,22 +115,22 @@ class ElementwiseMethods(_Below):
         return x._computed(functions.reversed_quotient if reverse else functions.quotient, other)
 
     def __add__(self, other: Operand) -> Self:
-        return self.add(other)
+        return self._computed(functions.total, other)
 
     def __radd__(self, other: Operand) -> Self:
-        return self.add(other)
+        return self._computed(functions.total, other)
 
     def __sub__(self, other: Operand) -> Self:
-        return self.sub(other)
+        return self._computed(functions.difference, other)
 
     def __rsub__(self, other: Operand) -> Self:
         return self._computed(lambda a, b: functions.difference(b, a), other)
 
     def __mul__(self, other: Operand) -> Self:
-        return self.mul(other)
+        return self._computed(functions.product, other)
 
     def __rmul__(self, other: Operand) -> Self:
-        return self.mul(other)
+        return self._computed(functions.product, other)
 
     def __truediv__(self, other: Operand) -> Self:
         return self._divide(other, reverse=False)

@@ -136,6 +136,14 @@ def suppressed(x: Any) -> Any:
     return x.reshape(-1, 1)
 
 
+def bits(x: Any) -> Any:
+    try:
+        k = x.shape[0] & 3
+    except Exception:  # noqa: BLE001 - as users write it
+        k = 100
+    return x * k
+
+
 KEPT: list[Any] = []
 
 
@@ -153,7 +161,10 @@ TELLING: dict[str, Callable[[Any], Any]] = {
     "kind of number": lambda x: x * 2 if isinstance(x.shape[0], numbers.Integral) else x * 3,
     "NumPy's answer": lambda x: x * 2 if np.isscalar(x.shape[0]) else x * 3,
     "attribute": lambda x: x * getattr(x.shape[0], "numerator", 7),
+    "powers of two": lambda x: x.long() * 2 ** x.shape[0],
+    "high powers": lambda x: x.long() + x.shape[0] ** 9,
     "caught": caught,
+    "bits": bits,
     "suppressed": suppressed,
     "kept": kept,
 }
@@ -233,6 +244,19 @@ def test_nothing_is_written_behind_results(function: Callable[[Any], Any]) -> No
         assert (content[size:] == 0xA5).all()
         plan.execute()
         assert (content[size:] == 0xA5).all()
+
+
+def compared(x: Any, y: Any) -> Any:
+    assert x.shape[0] == y.shape[0]
+    assert x.shape == y.shape
+    return (x * y).sum() / max(x.shape[0], y.shape[0])
+
+
+def test_sizes_may_be_compared() -> None:
+    function = krt.jit(compared)
+    for n in [4, 5, 6, 7, 8]:
+        np.testing.assert_allclose(function(data(n), data(n)).item(), (data(n) ** 2).sum() / n)
+    assert len(function.plans) == MOST_APART + 1
 
 
 def test_axes_of_one_and_none_have_plans_of_their_own() -> None:

@@ -233,3 +233,31 @@ def test_rows_take_values_in_order(index, value):
         if i % 2:
             assert x.tolist() == want.tolist()
     assert x.tolist() == want.tolist()
+
+
+class Strange(krt.Tensor):
+    """What makes its instances may be replaced."""
+
+    made: object = None
+
+    def __new__(cls) -> object:
+        return super().__new__(cls) if cls.made is None else cls.made
+
+    def add(self, other: object, **options: object) -> krt.Tensor:
+        return krt.Tensor.add(self, other, **options) * 100
+
+
+def test_instances_that_are_no_tensors_are_refused(monkeypatch):
+    t = Strange._of(krt.ones(3).realize().uop)
+    monkeypatch.setattr(Strange, "made", 5)
+    for do in (lambda: t + 1, lambda: t[0], lambda: t * t, lambda: t[1:]):
+        with pytest.raises((TypeError, AttributeError)):
+            do()
+
+
+def test_operators_do_not_ask_for_methods_that_a_subclass_replaced():
+    a = krt.ones(3).realize()
+    t = Strange._of(a.uop)
+    assert (t + 1).tolist() == [2, 2, 2]
+    a.assign(a * 3)  # the short way of an operation is left while this is pending
+    assert (t + 1).tolist() == [2, 2, 2]

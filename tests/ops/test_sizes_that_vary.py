@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import gc
 import threading
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from support.skip_list import Package
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import IndexBoundsError
+from kernelrt.ir.region import Loop
 from kernelrt.tensor.plan_cache import plans
 from kernelrt.tensor.size_families import LEAST_ROOM, MOST_APART
 
@@ -456,6 +458,14 @@ def test_numbers_in_bfloat16_that_vary() -> None:
         whole = krt.full((5,), number, dtype="bfloat16").realize().float()
         want = torch.tensor(np.full(5, number)).bfloat16().float()
         np.testing.assert_array_equal(whole.numpy(), want.numpy())
+
+
+def test_the_structure_of_a_loop_has_all_of_its_fields() -> None:
+    # _survey.pyx lists them by hand, all but the turns.
+    assert {field.name for field in dataclasses.fields(Loop)} == {
+        "ports", "carries", "stacked", "turns", "reverse", "conditional", "counted", "numbered",
+        "checkpoint",
+    }  # fmt: skip
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
