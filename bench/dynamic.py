@@ -1,7 +1,8 @@
 """What a size that is known only at run time costs, against plans compiled for the very size.
 
 Both sides are kernelrt. The bound is on bandwidth-bound kernels and matrix products: one compile
-for all sizes may take at most 15% longer than a compile for each.
+for all sizes may take at most 15% longer than a compile for each. Then come losses and gradients of
+models in jitted functions, with the bounds of an axis that became dynamic with its third size.
 """
 
 from __future__ import annotations
@@ -61,6 +62,56 @@ def plan(function: Callable[[Any], Any], size: int, *, dynamic: bool) -> Call:
     return call
 
 
+def perceptron(nn: Any) -> Any:
+    return nn.Sequential(
+        nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, 10)
+    )
+
+
+def images(nn: Any) -> Any:
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+        nn.Linear(32, 10),
+    )  # fmt: skip
+
+
+def encoder(nn: Any) -> Any:
+    return nn.Sequential(
+        nn.TransformerEncoderLayer(64, 4, 128, 0.0, batch_first=True), nn.Linear(64, 10)
+    )
+
+
+#: What builds a model, the shape of its input, and the axis that is dynamic with its bounds.
+MODELS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, int, int]]] = {
+    "MLP, batch 64": (perceptron, (64, 784), (0, 17, 64)),
+    "MLP, batch 8": (perceptron, (8, 784), (0, 2, 16)),
+    "MLP, batch 2": (perceptron, (2, 784), (0, 2, 16)),
+    "CNN, batch 16": (images, (16, 3, 32, 32), (0, 2, 16)),
+    "encoder, length 64": (encoder, (8, 64, 64), (1, 17, 64)),
+}
+
+
+def gradients(title: str, *, dynamic: bool) -> Call:
+    """Compute the loss of a model and its gradients, jitted."""
+    import kernelrt as krt
+
+    build, shape, (axis, least, most) = MODELS[title]
+    krt.manual_seed(0)
+    model = build(krt.nn)
+
+    def loss_of(x: Any) -> Any:
+        model.zero_grad()
+        loss = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    variable = krt.Variable("size", least, most)
+    pulled = krt.jit(loss_of, dynamic={"x": {axis: variable}} if dynamic else False)
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    return lambda: pulled(x).numpy()
+
+
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """Each function at each size, on one thread."""
@@ -75,4 +126,11 @@ def cases() -> tuple[Case, ...]:
             name = f"{title.split('(')[0].split()[0]}-{size}"
             what = f"{title}, {size} of at most {LARGEST} rows of {WIDTH}"
             found.append(Case(name, what, sides, aim=AIM))
+    for title in MODELS:
+        sides = (
+            Side(OURS, functools.partial(gradients, title, dynamic=True), one),
+            Side(STATIC, functools.partial(gradients, title, dynamic=False), one),
+        )
+        name = title.replace(",", "").replace(" ", "-").lower()
+        found.append(Case(name, f"loss and gradients of {title}, jitted", sides, aim=AIM))
     return tuple(found)

@@ -312,7 +312,7 @@ def turn_ns() -> tuple[float, float]:
 
 
 def compile_seconds(case: str, steps: int) -> float:
-    """What the first call takes in a new process with an empty cache, in processor time."""
+    """Measure the processor time of the first call, in a new process with an empty cache."""
     code = (
         f"import time; from bench.loops import {case} as build; import kernelrt; build(2)();"
         f"call = build({steps}); start = time.process_time(); call();"
