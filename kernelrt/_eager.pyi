@@ -102,12 +102,13 @@ def storable(
     met: list[UOp],
     others: list[tuple[TensorBase, UOp, bool]],
     roster: Roster,
-    room: Callable[[], int],
+    most: int,
+    read: Callable[[], int],
 ) -> list[tuple[TensorBase, UOp]]:
-    """Which of the values where graphs `met` are to be stored: those of `others`, and new ones.
+    """Choose the values to store among the nodes `met` that graphs share.
 
-    `others` are tensors with their nodes; a value of another node gets a tensor of its own, in
-    `roster`. Values of more than a mebibyte have at most as many bytes as `room` gives.
+    `others` are tensors with their nodes. The value of another node gets a tensor of its own, in
+    `roster`. A value has at most `most` bytes, or `most` and as many as `read` gives.
     """
 
 def exchanged(root: UOp, put: dict[UOp, UOp], least: int) -> UOp:

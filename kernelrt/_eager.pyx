@@ -315,17 +315,15 @@ def new_results(BlockCache cache not None, tuple lengths not None):
 # ---- results, numbers, and values that a run stores along
 
 
-# What has to be known by name; see _name_values.
+# Ops and a class of marks, which _name_values sets.
 cdef object BUFFER = None
 cdef object IOTA = None
 cdef object KEPT = None
 cdef object STILL = frozenset()
-cdef enum:
-    STORED_BYTES = 1 << 20
 
 
 def _name_values(buffer, iota, kept, still):
-    """Tell two ops, the mark of values that lie in memory, and ops that it takes no work to do."""
+    """Set two ops, the mark of values that lie in memory, and the ops that take no work."""
     global BUFFER, IOTA, KEPT, STILL
     BUFFER, IOTA, KEPT, STILL = buffer, iota, kept, still
 
@@ -363,8 +361,8 @@ def number_memory(Node node not None, BlockCache cache not None, kind, number):
     return node
 
 
-cdef Node moved(Node node):
-    """What `node` shows the elements of, where that takes no work."""
+cdef Node shown_by(Node node):
+    """The value whose elements `node` shows, without work."""
     while node.op in STILL:
         if type_of(node.arg) is KEPT:
             node = <Node> node.arg.storage
@@ -383,7 +381,8 @@ cdef object size_of(Node node):
     return nbytes
 
 
-def storable(list met not None, list others not None, Roster roster not None, room):
+def storable(list met not None, list others not None, Roster roster not None, Py_ssize_t most,
+             read):
     cdef dict lazy = {}
     cdef set seen = set()
     cdef list found = []
@@ -392,14 +391,14 @@ def storable(list met not None, list others not None, Roster roster not None, ro
     for entry in others:
         lazy[entry[1]] = entry[0]
     for node in met:
-        base = moved(node)
+        base = shown_by(node)
         if PyTuple_GET_SIZE(base.src) == 0 or base.op is IOTA or base in seen:
             continue
         nbytes = size_of(base)
         if nbytes is None:
             continue
         seen.add(base)
-        if nbytes > STORED_BYTES and nbytes > room():
+        if nbytes > most and nbytes > most + read():
             continue
         known = lazy.get(base)
         if known is not None:

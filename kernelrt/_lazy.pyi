@@ -32,6 +32,9 @@ class LazyHandle(ArrayHandle):
     def _of(cls, node: UOp) -> Self:
         """A tensor that is yet to be computed from `node`."""
 
+def is_changing(handle: ArrayHandle, node: UOp) -> bool:
+    """Return whether an assignment to a handle, or to memory that its node reads, is pending."""
+
 def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp | None:
     """The elements of `buffer` as a node of `shape`, packed in row-major order.
 

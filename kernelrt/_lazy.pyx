@@ -52,15 +52,15 @@ cdef int MOST_DEPTH = 0
 
 
 def _name_ops(moves, constant, buffer, reshape, expand, detach, int most_depth):
-    """Tell some ops, those that move elements, and how deep a graph of others may grow."""
+    """Set some ops, those that move elements, and the depth at which a graph is computed."""
     global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, MOST_DEPTH
     MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
     DETACH = detach
     MOST_DEPTH = most_depth
 
 
-cdef bint is_changing(ArrayHandle handle, Node node) except -1:
-    """Whether a handle is pending, or its node reads what a pending assignment is to change."""
+cpdef bint is_changing(ArrayHandle handle, Node node) except -1:
+    """Return whether an assignment to a handle, or to memory that its node reads, is pending."""
     if PyDict_Size(pending) == 0:
         return False
     return PyDict_Contains(pending, <size_t> <PyObject *> handle) or reads_now(
@@ -68,7 +68,7 @@ cdef bint is_changing(ArrayHandle handle, Node node) except -1:
 
 
 cdef Node live(ArrayHandle self):
-    """What `TensorBase._live` gives, where nothing has to be done for it; else None."""
+    """Return the node that `TensorBase._live` finds; None where Python code has to look."""
     cdef Link link
     cdef ArrayHandle root
     cdef Node node
@@ -78,6 +78,8 @@ cdef Node live(ArrayHandle self):
     node = <Node> self._uop
     if self._link is not None:
         link = <Link> self._link
+        if link.root is None:  # the collector has begun to clear the view
+            return None
         root = <ArrayHandle> link.root
         if (link.below is None or root._uop is not link.below or link.fixed is not None
                 or self.data != NULL or self._born is not None
@@ -100,32 +102,34 @@ cdef Node detached(Node node):
 
 
 cdef bint is_outside(ArrayHandle self):
-    """Whether code outside may write the memory of a tensor; False is certain."""
+    """Return False only if no code outside can write the memory of a tensor."""
     if self._link is not None:
+        if (<Link> self._link).root is None:
+            return True
         self = <ArrayHandle> (<Link> self._link).root
     return isinstance(self.memory, Exporter) and not (
         (<Exporter> self.memory)._storage.is_own())
 
 
 cdef Node node_of(ArrayHandle self):
-    """What `TensorBase.uop` gives, where nothing has to be done for it; else None."""
+    """Return the node that `TensorBase.uop` finds; None where Python code has to look."""
     cdef Node node = live(self)
     return None if node is not None and shared[0] and is_outside(self) else node
 
 
-cdef ArrayHandle bare(object kind, Node node, object method):
+cdef ArrayHandle bare(object kind, Node node, object code):
     """A tensor of a node; nobody is told of it yet."""
     cdef ArrayHandle tensor = <ArrayHandle?> new_instance(kind)
     tensor._uop = node
     tensor._plain = not records_gradients()
     if node.origin is None or (<tuple> node.origin)[5] != epoch:
-        node.origin = here_of(get(KRT_SCOPE), method)
+        node.origin = here_of(get(KRT_SCOPE), code)
     return tensor
 
 
-cdef ArrayHandle made(object kind, Node node, object method):
-    """What `TensorBase._of` gives outside of traces."""
-    cdef ArrayHandle tensor = bare(kind, node, method)
+cdef ArrayHandle made(object kind, Node node, object code):
+    """A tensor of a node, outside of traces; see `TensorBase._of`."""
+    cdef ArrayHandle tensor = bare(kind, node, code)
     births[0] += 1
     watched.join(tensor)
     if node.depth > MOST_DEPTH and node.op not in MOVES:
@@ -232,11 +236,11 @@ def _name_types(narrow, broad, tuple wide, dict by_code):
 
 
 cdef class Rule:
-    """What an operation with one operand beside the tensor makes of the two."""
+    """The op of a method of two operands."""
 
     cdef object op
     cdef bint swapped
-    cdef bint whole  # whether it is one for integers, too
+    cdef bint whole  # whether integers have the same op
 
 
 cdef bint is_wide(object dtype) noexcept:
@@ -248,7 +252,7 @@ cdef bint is_wide(object dtype) noexcept:
 
 
 cdef bint same_sizes(Node a, Node b) except -1:
-    """Whether two nodes have one shape, of numbers."""
+    """Return whether two nodes have the same static shape."""
     cdef tuple one = a.shape, two = b.shape
     cdef Py_ssize_t i, n = PyTuple_GET_SIZE(one)
     if n != PyTuple_GET_SIZE(two):
@@ -263,7 +267,7 @@ cdef bint same_sizes(Node a, Node b) except -1:
 
 
 cdef tuple joint_shape(tuple one, tuple two):
-    """The shape that two of numbers broadcast to; None where they do not, or are others."""
+    """Broadcast two static shapes; None where they do not broadcast, or are not static."""
     cdef Py_ssize_t i, more
     cdef list sizes
     if PyTuple_GET_SIZE(one) < PyTuple_GET_SIZE(two):
@@ -290,7 +294,7 @@ cdef Node broadcast_to(Node x, tuple shape):
 
 
 cdef Node number(object value, Node beside):
-    """A Python number as an operand beside a node; None where promotion has to be asked."""
+    """A Python number as an operand beside a node; None where the types need promotion."""
     cdef Node node
     cdef double exact
     cdef tuple shape = beside.shape
@@ -325,7 +329,7 @@ cdef Node number(object value, Node beside):
     return node
 
 
-cdef object combined(object rule, object method, object self, object other):
+cdef object combined(object rule, object code, object self, object other):
     cdef Rule known = <Rule> rule
     cdef Node a, b, node
     cdef Moment begun = now()
@@ -353,7 +357,7 @@ cdef object combined(object rule, object method, object self, object other):
     node = intern(known.op, a.dtype, (b, a) if known.swapped else (a, b), None)
     if node.cached_shape is None:
         node.cached_shape = a.cached_shape
-    tensor = made(type(self), node, method)
+    tensor = made(type(self), node, code)
     return None if disturbed(begun) else tensor
 
 
@@ -405,7 +409,7 @@ cdef bint is_end(object end) noexcept:
 
 
 cdef Run run_of(ArrayHandle self, object index) except *:
-    """Which rows of a tensor that lies in memory an index names; not all of them."""
+    """Find the run of rows of a realized tensor that an index names, if it is not all rows."""
     cdef Run run
     cdef Py_ssize_t stop = 0, step = 0, length
     run.start, run.count, run.dropped = 0, 0, False
@@ -458,8 +462,8 @@ cdef Node rows_of(ArrayHandle self, Node memory, Run run):
     return found
 
 
-cdef object rows(object rule, object method, object self, object index):
-    """What the view of rows is; most loops read and write them one by one."""
+cdef object rows(object rule, object code, object self, object index):
+    """Make the view of a run of rows; None where the index or the tensor needs Python code."""
     cdef ArrayHandle handle
     cdef Node memory, below, found
     cdef Link link
@@ -478,7 +482,7 @@ cdef object rows(object rule, object method, object self, object index):
     link = <Link> new_instance(Link)
     link.root = self
     link.path = (None, INDEX, ((index,) + (ALL,) * (len(handle.shape) - 1), index, ()))
-    handle = bare(type(self), found, method)
+    handle = bare(type(self), found, code)
     link.plain, link.below, link.node = handle._plain, below, found
     handle._link = link
     births[0] += 1
@@ -499,7 +503,7 @@ cdef bint no_history(ArrayHandle self) except -1:
 
 
 cdef bint takes_values(ArrayHandle self) except -1:
-    """Whether a value that is put to a part of a tensor needs no care but that of its own."""
+    """Return whether parts of a tensor may be assigned: no leaf, no history, no shared memory."""
     return (self._leaf is None and not tracing() and no_history(self)
             and getattr(self, "_whose", None) is None
             and not (shared[0] and is_outside(self)))

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""What each thread is doing, as fields that C code reads, and how operations are called."""
+"""The modes of a thread as C fields, and the calls of operations."""
 
 from cpython.object cimport PyObject
 
@@ -11,17 +11,17 @@ cdef enum Field:
     KRT_OBSERVED = 3
 
 
-# What a mode of this thread is set to.
+# The value of a mode of this thread.
 cdef object get(int field)
 
 # Whether operations of this thread are recorded for gradients.
 cdef bint records_gradients() noexcept
 
-# Whether a function is being traced.
+# Whether this thread traces a function.
 cdef bint tracing() noexcept
 
 
-# How often this thread has begun to write memory, and to compute lazy tensors.
+# The counts of writes to memory, and of computed lazy tensors, of this thread.
 cdef struct Moment:
     unsigned long writes
     unsigned long values
@@ -47,7 +47,7 @@ cdef class Operation:
     cdef tuple several
     # What gives the result for two arguments at once, or None; it is given `rule`, and the code
     # that origins name.
-    cdef object (*short_road)(object rule, object method, object self, object other)
+    cdef object (*short_road)(object rule, object code, object self, object other)
     cdef object rule
     cdef dict __dict__
     cdef object __weakref__

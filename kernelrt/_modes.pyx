@@ -72,6 +72,8 @@ cdef Moment now() noexcept:
     return found
 
 
+# A write alone matters only if lazy tensors were computed for it: what reads the memory is computed
+# before, and where nothing was, an operation has taken no more than the memory itself.
 cdef bint disturbed(Moment begun) noexcept:
     return krt_writes != begun.writes and krt_computed != begun.values
 
@@ -250,8 +252,6 @@ cdef PyObject *done_whole(
         return repeated(
             (<Operation> operation).function, args, n, <PyObject *> own, False, <object> operation
         )
-    # What reads memory that is written is computed before; from where nothing was, the operation
-    # has taken nothing but the memory itself.
     return repeated((<Operation> operation).function, args, n, names, False, <object> operation)
 
 

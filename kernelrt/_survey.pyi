@@ -42,11 +42,10 @@ def survey_open(
 def shared(
     roots: list[UOp], others: list[tuple[TensorBase, UOp, bool]], most: int
 ) -> list[UOp]:
-    """The nodes where graphs of `others` meet those of `roots`, the outermost ones.
+    """Find the outermost nodes that graphs of `others` share with those of `roots`.
 
-    Each of the others stands behind what has it, and before whether nodes below it are looked at;
-    of those, `most` are.
-    Marks are looked through, and nothing is below a value that was kept.
+    An entry of `others` is a tensor, its node, and whether nodes below that are visited; at most
+    `most` are. Marks are looked through, and nothing is below a value that was kept.
     """
 
 def was_surveyed(node: UOp) -> bool:

@@ -123,8 +123,8 @@ cdef class Survey:
     """One walk that writes down a structure.
 
     In a `deep` one the marks belong to it, and what lies behind them; in a `loose` one the numbers
-    do not; in an `open` one the sizes do not, either. While it lasts no Python code runs, which might walk graphs, too: no object is made that
-    the collector tracks, and args are hashed behind it.
+    do not; in an `open` one the sizes do not, either. While it lasts no Python code runs, which
+    might walk graphs, too: no object is made that the collector tracks, and args are hashed later.
     """
 
     cdef Stack stack

@@ -21,9 +21,6 @@ class Written:
 def memory_of(tensors: Iterable[TensorBase], more: Written | None = None) -> Written:
     """The memory of `tensors`, and `more`."""
 
-def of_pending(pending: dict[int, TensorBase], known: list[Written | None]) -> Written:
-    """The memory of `pending`, which `known` has as its only element once it was asked for."""
-
 def reads(root: UOp, written: Written) -> bool:
     """Whether the value or the history of `root` reads `written`.
 

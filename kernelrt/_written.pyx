@@ -23,7 +23,7 @@ cdef uint64_t n_walks = 0
 cdef uint64_t n_written = 0
 cdef uint64_t n_looks = 0  # at memory, for tests of what a step costs
 
-# What the walks have to know by name; see _name_nodes.
+# Ops and classes of marks, which _name_nodes sets.
 cdef object BUFFER = None
 cdef object DETACH = None
 cdef object KEPT = None
@@ -31,7 +31,7 @@ cdef object CUSTOM = None
 
 
 def _name_nodes(buffer, detach, kept, custom):
-    """Tell the ops of memory and of marks, and the classes of two marks."""
+    """Set the ops of memory and of marks, and the classes of two marks."""
     global BUFFER, DETACH, KEPT, CUSTOM
     BUFFER, DETACH, KEPT, CUSTOM = buffer, detach, kept, custom
 
@@ -172,10 +172,6 @@ cdef Written pending_memory(dict pending, list known):
             written.add(memory)
     known[0] = written
     return written
-
-
-def of_pending(dict pending not None, list known not None):
-    return pending_memory(pending, known)
 
 
 @cython.final

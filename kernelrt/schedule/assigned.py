@@ -345,7 +345,7 @@ def _put(
 
 
 def _parts(sources: _Sources, here: tuple[int, int], within: tuple[int, int]) -> Iterator[_Part]:
-    """What lies in `within`, in order, each source as often as others lie between."""
+    """The runs of one source each that `within` is made of, in order."""
     last: _Part | None = None
     for low, high, source in _leaves(sources, here, within):
         if last is not None and last[2] is source:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from kernelrt import dtype as dt
 from kernelrt._eager import _name_values, settlement
 from kernelrt._handle import become, exchange
-from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted
+from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted, is_changing
 from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
@@ -140,16 +140,13 @@ class TensorBase(LazyHandle):
         self._used = True
         link = self._link
         if link is not None:
-            if views.is_fresh(self, link):
-                node = cast("UOp", self._uop)
-            else:
-                node = views.node_of(self, link)
+            node = views.node_of(self, link)
             return node if state.local.grad or link.plain else detach(node)
         self._enter()
         if state.pending:
-            from kernelrt.tensor.realize import flush, is_changing
+            from kernelrt.tensor.realize import flush
 
-            if is_changing(self):
+            if is_changing(self, self._entered()):
                 flush(self)
                 self._enter()
         trace = state.local.trace

@@ -24,7 +24,6 @@ from kernelrt._written import (
     kept_members,
     latest_lazy,
     memory_of,
-    of_pending,
     over_kept,
     readers_of,
     reads,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
 
-__all__ = ["before_writes", "check_settled", "copied", "flush", "flush_some", "is_changing",
+__all__ = ["before_writes", "check_settled", "copied", "flush", "flush_some",
            "materialize", "prepare", "realize"]  # fmt: skip
 
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
@@ -165,16 +164,6 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
 
 
 _name_copy(copied)
-
-
-def is_changing(tensor: TensorBase) -> bool:
-    """Whether the node of `tensor` reads what a pending assignment is about to change.
-
-    What was found not to do so is not looked at again before the next assignment.
-    """
-    if id(tensor) in state.pending:
-        return True
-    return reads(tensor._entered(), of_pending(state.pending, state.steady))
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -500,11 +489,11 @@ def _values_to_store(
     if not met:
         return []
 
-    def room() -> int:
-        read: list[int] = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
-        return STORED_BYTES + sum(read)
+    def read() -> int:
+        sizes: list[int] = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
+        return sum(sizes)
 
-    return storable(met, others, state.watched, room)
+    return storable(met, others, state.watched, STORED_BYTES, read)
 
 
 def _read_stored(stored: Sequence[tuple[TensorBase, UOp]], writes: int) -> None:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
     "RESHAPE", "UNFOLD", "Kind", "argument", "bare", "borrow", "check_history", "enter",
-    "is_detached", "is_fresh", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read",
+    "is_detached", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read",
     "unlink", "unshared", "view", "writable_part",
 ]  # fmt: skip
 
@@ -408,19 +408,6 @@ def enter(tensor: TensorBase, link: Link) -> None:
     """Bring a view up to date with its root, unless a trace reads a view from outside of it."""
     if _is_here(tensor):
         _renew(tensor, link)
-
-
-def is_fresh(tensor: TensorBase, link: Link) -> bool:
-    """Return True only where a view is up to date: a fast test for the common case."""
-    return (
-        link.below is not None
-        and link.root._uop is link.below
-        and link.fixed is None
-        and tensor._address is None
-        and not state.pending
-        and tensor._born is None
-        and state.local.trace is None
-    )
 
 
 def node_of(tensor: TensorBase, link: Link) -> UOp:
