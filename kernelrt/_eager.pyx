@@ -87,7 +87,6 @@ cdef class Prepared:
     cdef Place *places
     cdef Output *outputs
     cdef Py_ssize_t n_places, n_outputs
-    cdef bint fixed  # the order of its operations holds for the first addresses only
     cdef bint begun
     cdef object bindings  # gives the values of the plan's Variables; None: the plan has none
     cdef object mark  # stands for it in `plan.bound_by`, which must not keep it alive
@@ -109,7 +108,6 @@ cdef class Prepared:
             self.places[i].written = written
             self.n_places += 1
             self.places[i].n_sites = fill(&self.places[i].sites, tuple(sites))
-        self.fixed = self.meet(NULL)
         for i, (address, nbytes, sites) in enumerate(outputs):
             self.outputs[i].source = <const char *> <size_t> address
             self.outputs[i].nbytes = nbytes
@@ -196,7 +194,7 @@ cdef class Prepared:
             for i in range(self.n_places):
                 data[i] = take((<Node?> buffers[i]).arg, held)
                 moved = moved or data[i] != self.places[i].data
-            if moved and (self.fixed or self.meet(data)):
+            if moved and self.differ(data):
                 return KRT_EAGER_UNFIT
             for i in range(self.n_outputs):
                 self.point(self.outputs[i].sites, self.outputs[i].n_sites,
@@ -211,20 +209,25 @@ cdef class Prepared:
         finally:
             PyMem_Free(data)
 
-    cdef bint meet(self, char **data) noexcept:
-        """Whether something that is written overlaps something else; NULL: where they are bound."""
+    cdef bint differ(self, char **data) noexcept:
+        """Return whether a written place overlaps another one in another way than when bound.
+
+        The order of the plan's operations holds as long as none does.
+        """
         cdef Py_ssize_t i, j
-        cdef char *here
-        cdef char *there
+        cdef Place *one
+        cdef Place *other
         for i in range(self.n_places):
-            if not self.places[i].written:
+            one = &self.places[i]
+            if not one.written:
                 continue
-            here = self.places[i].data if data == NULL else data[i]
             for j in range(self.n_places):
-                there = self.places[j].data if data == NULL else data[j]
-                if i != j and share_bytes(
-                    here, self.places[i].nbytes, there, self.places[j].nbytes
-                ):
+                other = &self.places[j]
+                if i == j or (<size_t> data[j] - <size_t> data[i]
+                              == <size_t> other.data - <size_t> one.data):
+                    continue
+                if (share_bytes(data[i], one.nbytes, data[j], other.nbytes)
+                        or share_bytes(one.data, one.nbytes, other.data, other.nbytes)):
                     return True
         return False
 

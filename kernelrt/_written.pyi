@@ -56,6 +56,13 @@ def kept_members(roster: Roster) -> list[TensorBase]:
 def over_kept(roster: Roster) -> list[tuple[TensorBase, UOp]]:
     """Those that have no data yet and are made of kept values which may go stale, with nodes."""
 
+def overlaps_of(storages: list[UOp], read: list[UOp]) -> tuple[tuple[int, int, int], ...]:
+    """Find the memory that is read and overlaps other memory that is written, of BUFFER nodes.
+
+    Each is given by its position in `read`, that of the other in `storages`, and the distance of
+    their starts in bytes.
+    """
+
 def count_looks() -> int:
     """How often a walk looked at memory so far."""
 

@@ -15,7 +15,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memmove
 
 from kernelrt._handle cimport ArrayHandle, Roster
-from kernelrt._memory cimport Exporter, Memory, StoredMemory
+from kernelrt._memory cimport Exporter, Memory, StoredMemory, share_bytes
 from kernelrt._node cimport Node, Stack, Step, type_of
 from kernelrt._survey cimport lineage_of
 
@@ -155,6 +155,35 @@ cdef class Written:
 
     def overlaps(self, buffer):
         return self.meets(buffer)
+
+
+def overlaps_of(list storages not None, list read not None):
+    cdef Spans written = Spans()
+    cdef set own = set(storages)
+    cdef list found = []
+    cdef Exporter buffer
+    cdef char *start
+    cdef char *place
+    cdef Py_ssize_t i, j
+    cdef bint apart
+    for node in storages:
+        buffer = <Exporter?> (<Node?> node).arg
+        place = buffer.place()
+        if place != NULL:
+            written.add(<size_t> place, <size_t> place + buffer.nbytes)
+    apart = written.n == len(storages)  # then none overlaps another one
+    for i, node in enumerate(read):
+        buffer = <Exporter?> (<Node?> node).arg
+        start = buffer.place()
+        if start == NULL or (apart and node in own) or not written.meets(
+                <size_t> start, <size_t> start + buffer.nbytes):
+            continue
+        for j, storage in enumerate(storages):
+            place = (<Exporter> (<Node> storage).arg).place()
+            if storage is not node and place != NULL and share_bytes(
+                    start, buffer.nbytes, place, (<Exporter> (<Node> storage).arg).nbytes):
+                found.append((i, j, <object> <size_t> start - <object> <size_t> place))
+    return tuple(found)
 
 
 cdef Written pending_memory(dict pending, list known):

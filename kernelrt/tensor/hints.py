@@ -93,6 +93,8 @@ def note_compiled(last: UOp) -> None:
     :func:`tell` warns where a loop makes many of them: one line of the user's computes, and one
     line builds, which are not the same for the cases of a test.
     """
+    while last.origin is None and last.src:
+        last = last.src[0]
     line, built = _line(), None if last.origin is None else resolve(last.origin)
     if line is None or built is None:
         return

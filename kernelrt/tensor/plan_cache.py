@@ -11,6 +11,7 @@ from kernelrt._eager import number_memory
 from kernelrt._late import load
 from kernelrt._recent import touch
 from kernelrt._survey import survey, survey_open
+from kernelrt._written import overlaps_of
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.ir import Op, UOp, toposort
@@ -157,7 +158,9 @@ class PlanCache:
         """
         roots = [*values, *(u for pair in commits for u in pair)]
         shape, read, numbers = survey(roots, loose=True)
-        alike = "alike", len(values), shape
+        # A plan for writes orders its operations by how memory overlaps.
+        overlaps = overlaps_of([storage for storage, _ in commits], read) if commits else ()
+        alike = "alike", len(values), shape, overlaps
         key = (*alike, tuple(numbers))
         entry = self.get(key)
         if entry is None:
@@ -171,7 +174,7 @@ class PlanCache:
     def again(self, node: UOp) -> tuple[Entry, list[UOp]] | None:
         """Give a known entry that computes `node` alone, and the BUFFER nodes to run it with."""
         shape, read, numbers = survey((node,), loose=True)
-        alike = "alike", 1, shape
+        alike = "alike", 1, shape, ()
         entry = self.get((*alike, tuple(numbers)))
         if entry is not None:
             return entry, read + entry.numbers if entry.numbers else read

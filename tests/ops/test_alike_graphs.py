@@ -434,3 +434,33 @@ def test_a_history_that_reads_a_row_ends_where_the_row_is_written() -> None:
     rows[1] = krt.zeros(3).realize()
     with pytest.raises(krt.GradientError, match="assigned since"):
         product.sum().backward()
+
+
+#: Rows changed by what is read of them: of `r` and of `v`, by `k` below 12 and a number `u`.
+OVERLAPPING = (
+    "v[k] = v[k] * 0.5 + 1", "v[1] = v[1] + 0.1 * (u - v[1])", "v[k] = v[k] * u",
+    "r[k] += 0.1 * (r[(k + 1) % 12] - r[k])", "r[k] = r[k] * u + (1 - u) * r[(k + 5) % 12]",
+    "r[k] /= r[k].sum() + 9", "r[k] -= r[k].mean()", "r[k, 1:] = r[k, :-1] * 1",
+    "r[k, 1] = r[k, 1] + r[k, 2]", "v[1:] = v[:-1] * 1; v[0] = k", "r[:, k % 3] = r[:, k % 3] / 2",
+    "v[k] = v[(k + 1) % 12] * u; v[k] = v[k] * u",
+    "a = r[k] * 1; b = r[(k + 1) % 12] * 1; r[k] = b; r[(k + 1) % 12] = a",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", OVERLAPPING)
+def test_changes_of_rows_by_themselves_share_plans(line: str) -> None:
+    rng = np.random.default_rng(0)
+    rows, flat = rng.normal(size=(12, 3)), rng.normal(size=12)
+    ours = {"r": krt.tensor(rows), "v": krt.tensor(flat)}
+    theirs = {"r": rows.copy(), "v": flat.copy()}
+    made = 0
+    for turn in range(4):
+        before = plans.misses
+        for k in range(12):
+            u = float(rng.random())
+            for names in (ours, theirs):
+                exec(line, {**names, "k": k, "u": u})  # noqa: S102 - the lines above
+            for name, want in theirs.items():
+                np.testing.assert_allclose(ours[name].numpy(), want, rtol=1e-12)
+        made = plans.misses - before if turn > 1 else 0
+    assert not made

@@ -111,6 +111,16 @@ def test_a_line_that_compiles_again_and_again_is_told_once():
         for _ in range(hints.MOST_COMPILED + 3):
             (x.sin().cos().tanh() * 2).sum().item()
 
+    def write():
+        for k in range(hints.MOST_COMPILED + 3):
+            y, rows = x, krt.zeros(3).realize()
+            for bit in f"{k + 64:b}":
+                y = y.sin() if bit == "1" else y.exp()
+            rows[0] = y.sum()
+            rows.tolist()
+
+    [found] = warned(write)
+    assert f"has compiled {hints.MOST_COMPILED} different graphs" in str(found.message)
     [found] = warned(grow)
     assert found.filename == __file__
     assert f"has compiled {hints.MOST_COMPILED} different graphs" in str(found.message)
