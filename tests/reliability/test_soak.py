@@ -290,11 +290,11 @@ def test_eager_programs_see_defects(monkeypatch, defect, actions):
     case = {"start": [[[5], "float64", "plain", 3]], "memory": 6, "actions": actions}
     assert module.run(case) is None
     import kernelrt as krt
-    from kernelrt.tensor import build, plan_cache, realize
+    from kernelrt.tensor import base, build, plan_cache
 
     other = plan_cache._number(build.full(-1.0, krt.float64, ()))
-    owner, wrong = {"_number": (plan_cache, other), "is_changing": (realize, False)}[defect]
-    monkeypatch.setattr(owner, defect, lambda _: wrong)
+    owner, wrong = {"_number": (plan_cache, other), "is_changing": (base, False)}[defect]
+    monkeypatch.setattr(owner, defect, lambda *_: wrong)
     plan_cache.plans.clear()
     try:
         assert module.run(case).startswith("values: ")
