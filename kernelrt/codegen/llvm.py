@@ -53,10 +53,12 @@ def vector(scalar: str, lanes: int) -> str:
 
 def suffix(value: Value) -> str:
     """How the intrinsics for values like `value` are called."""
-    names = {"float": "f32", "double": "f64"}
-    scalar = register_type(value.dtype)
-    scalar = names.get(scalar, scalar)
-    return scalar if value.lanes == 1 else f"v{value.lanes}{scalar}"
+    return _suffix(register_type(value.dtype), value.lanes)
+
+
+def _suffix(scalar: str, lanes: int) -> str:
+    name = {"float": "f32", "double": "f64"}.get(scalar, scalar)
+    return name if lanes == 1 else f"v{lanes}{name}"
 
 
 def literal(value: bool | float, dtype: DType) -> str:
@@ -122,21 +124,49 @@ class Text:
     # The alignment is an argument here, as it was up to LLVM 21; later versions read that as an
     # attribute of the pointer, but not the other way round.
 
-    def masked_load(self, suffix: str, ty: str, address: str, align: int, mask: Value) -> str:
+    # LLVM pads a mask of, say, six lanes with lanes that are undefined. On AVX2 it has then loaded
+    # lanes that are off (up to LLVM 22). So the lanes that are added here are off.
+
+    def masked_load(self, scalar: str, address: str, align: int, mask: Value) -> str:
         """The lanes of `mask` from consecutive elements; zero in the others."""
-        return self.call(
-            f"llvm.masked.load.{suffix}", ty, ("ptr", address), ("i32", str(align)),
-            (f"<{mask.lanes} x i1>", mask.text), (ty, "zeroinitializer"),
+        wide = self._padded(mask)
+        ty = vector(scalar, wide.lanes)
+        raw = self.call(
+            f"llvm.masked.load.{_suffix(scalar, wide.lanes)}.p0", ty, ("ptr", address),
+            ("i32", str(align)), (vector("i1", wide.lanes), wide.text), (ty, "zeroinitializer"),
         )  # fmt: skip
+        return self._resized(ty, raw, mask.lanes, wide.lanes)
 
     def masked_store(
-        self, suffix: str, ty: str, value: str, address: str, align: int, mask: Value
+        self, scalar: str, value: str, address: str, align: int, mask: Value
     ) -> None:
         """Write the lanes of `mask` to consecutive elements."""
+        wide = self._padded(mask)
+        ty = vector(scalar, wide.lanes)
+        value = self._resized(vector(scalar, mask.lanes), value, wide.lanes, mask.lanes)
         self.void_call(
-            f"llvm.masked.store.{suffix}", (ty, value), ("ptr", address), ("i32", str(align)),
-            (f"<{mask.lanes} x i1>", mask.text),
+            f"llvm.masked.store.{_suffix(scalar, wide.lanes)}.p0", (ty, value), ("ptr", address),
+            ("i32", str(align)), (vector("i1", wide.lanes), wide.text),
         )  # fmt: skip
+
+    def _padded(self, mask: Value) -> Value:
+        """`mask` with a power of two lanes; those that are added are off."""
+        lanes = 1 << (mask.lanes - 1).bit_length()
+        if lanes == mask.lanes:
+            return mask
+        key = "padded", mask
+        found = self.known.get(key)
+        if found is None:
+            off = self.constant(False, dt.bool_, mask.lanes)
+            found = self.known[key] = self.shuffle(mask, off, [*range(lanes)])
+        return found
+
+    def _resized(self, ty: str, text: str, lanes: int, before: int) -> str:
+        """The first `lanes` lanes of a vector of type `ty`; those that are added are open."""
+        if lanes == before:
+            return text
+        picks = ", ".join(f"i32 {i}" if i < before else "i32 poison" for i in range(lanes))
+        return self.emit(f"shufflevector {ty} {text}, {ty} poison, <{lanes} x i32> <{picks}>")
 
     def fence(self, value: Value) -> Value:
         """The float `value`, which LLVM does not look behind. It is no instruction."""

@@ -8,7 +8,6 @@ from kernelrt import dtype as dt
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.analysis import is_empty_load
 from kernelrt.codegen.llvm import vector
-from kernelrt.codegen.memory import suffix
 from kernelrt.codegen.tiles import lanes_of, vector_range
 from kernelrt.codegen.transposed import transpose
 from kernelrt.ir.ops import Op
@@ -79,14 +78,13 @@ class Loads:
             gate = self.text.splat(self.emitter.value(given, place), lanes)
             mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
         array = self.memory.array(u.src[0], place)
-        ty = vector(array.type, lanes)
         address = self.memory.address(array, u.src[1], place)
         if mask is None:
             self.emitter.prefetches.ask_ahead(u, array, address, place)
+            ty = vector(array.type, lanes)
             raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
         else:
-            kind = suffix(array.type, lanes)
-            raw = self.text.masked_load(kind, ty, address, array.align, mask)
+            raw = self.text.masked_load(array.type, address, array.align, mask)
         return self.memory.read(array, raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Array", "Held", "Memory", "suffix"]
+__all__ = ["Array", "Held", "Memory"]
 
 #: Bytes that local arrays are aligned to: a line of the cache, and the widest vector.
 _ALIGN = 64
@@ -311,9 +311,3 @@ class Memory:
 def _local_type(dtype: DType) -> str:
     """LLVM type of an element of a local array: that of a register, but a byte for bool."""
     return memory_type(dtype) if dtype.is_bool else register_type(dtype)
-
-
-def suffix(ty: str, lanes: int) -> str:
-    """How the masked accesses to `lanes` of `ty` are called."""
-    scalar = {"float": "f32", "double": "f64"}.get(ty, ty)
-    return f"v{lanes}{scalar}.p0"

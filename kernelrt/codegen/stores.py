@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from kernelrt.codegen.alu import alu
 from kernelrt.codegen.llvm import register_type, vector
-from kernelrt.codegen.memory import suffix
 from kernelrt.codegen.tiles import lanes_of, vector_range
 from kernelrt.ir.local import most_elements
 
@@ -91,12 +90,11 @@ class Stores:
     ) -> None:
         lanes, dtype = value.lanes, value.dtype
         ty, align = vector(array.type, lanes), array.align
-        kind = suffix(array.type, lanes)
         if reducer is not None:
             if mask is None:
                 raw = self.text.emit(f"load {ty}, ptr {address}, align {align}")
             else:
-                raw = self.text.masked_load(kind, ty, address, align, mask)
+                raw = self.text.masked_load(array.type, address, align, mask)
             old = self.text.from_memory(raw, dtype, lanes)
             value = alu(self.text, reducer, dtype, [old, value])
         held = array.type == register_type(dtype)
@@ -104,4 +102,4 @@ class Stores:
         if mask is None:
             self.text.lines.append(f"  store {ty} {narrow}, ptr {address}, align {align}")
         else:
-            self.text.masked_store(kind, ty, narrow, address, align, mask)
+            self.text.masked_store(array.type, narrow, address, align, mask)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from codegen.conftest import runner
+from support.skip_list import needs
 
 from kernelrt import dtype as dt
+from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.status import LARGEST, LEAST, unpack
 
@@ -230,3 +235,30 @@ def test_every_nth_element_and_backwards(run, build, rng, size, step):
     out = np.zeros(size, np.float32)
     run(build.sink(build.store(build.param(0, size), r, value)), [out, data])
     np.testing.assert_array_equal(out, data[::step])
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "own", pytest.param("avx2", marks=needs("AVX2")),
+        pytest.param("generic", marks=needs("x86-64")),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.float32], ids=lambda d: d.__name__)
+def test_lanes_that_are_off_stay_off_in_vectors_of_any_length(target, dtype, build):
+    """A running sum reads one lane more of each window; LLVM has loaded others, too."""
+    spec = host()
+    if target != "own":
+        spec = replace(getattr(DeviceSpec, target)(), triple=spec.triple)
+    run = runner(spec)
+    for size in range(2, 18):
+        i, j = build.range(size, 0), build.range(size, 1)
+        x = build.param(1, size, dt.from_numpy(np.dtype(dtype)))
+        at = i + j - (size - 1)
+        term = build.load(x, at, const(-1, dt.int64).alu(Op.LT, at))
+        out = np.full(size + 1, 7, np.float32)
+        # As many lanes as float32 has, whose vectors are the longest.
+        sums = build.reduce(Op.ADD, term, j).cast(dt.float32)
+        values = np.arange(3, size + 3).astype(dtype)
+        run(build.sink(build.store(build.param(0, size), i, sums)), [out, values])
+        assert out.tolist() == [*np.cumsum(values), 7], size
