@@ -85,6 +85,7 @@ def _name_ops(
     reshape: Op,
     expand: Op,
     detach: Op,
+    turn_depth: int,
     most_depth: int,
 ) -> None: ...
 def _name_types(

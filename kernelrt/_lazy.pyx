@@ -11,6 +11,8 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport uint64_t
+from libc.string cimport memcmp
 
 from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter, Memory
@@ -19,7 +21,7 @@ from kernelrt._modes cimport (
     KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
     tracing,
 )
-from kernelrt._node cimport Node, intern, is_plain, moved
+from kernelrt._node cimport Node, intern, is_plain, mix, moved
 from kernelrt._origin cimport epoch, here_of
 from kernelrt._written cimport pending_memory, reads_now
 
@@ -48,15 +50,16 @@ cdef object BUFFER = None
 cdef object RESHAPE = None
 cdef object EXPAND = None
 cdef object DETACH = None
+cdef int TURN_DEPTH = 0
 cdef int MOST_DEPTH = 0
 
 
-def _name_ops(moves, constant, buffer, reshape, expand, detach, int most_depth):
-    """Set some ops, those that move elements, and the depth at which a graph is computed."""
-    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, MOST_DEPTH
+def _name_ops(moves, constant, buffer, reshape, expand, detach, int turn_depth, int most_depth):
+    """Set some ops, those that move elements, and the depths at which graphs are computed."""
+    global MOVES, CONST, BUFFER, RESHAPE, EXPAND, DETACH, TURN_DEPTH, MOST_DEPTH
     MOVES, CONST, BUFFER, RESHAPE, EXPAND = moves, constant, buffer, reshape, expand
     DETACH = detach
-    MOST_DEPTH = most_depth
+    TURN_DEPTH, MOST_DEPTH = turn_depth, most_depth
 
 
 cpdef bint is_changing(ArrayHandle handle, Node node) except -1:
@@ -132,9 +135,75 @@ cdef ArrayHandle made(object kind, Node node, object code):
     cdef ArrayHandle tensor = bare(kind, node, code)
     births[0] += 1
     watched.join(tensor)
-    if node.depth > MOST_DEPTH and node.op not in MOVES:
+    if (node.depth > TURN_DEPTH and node.op not in MOVES
+            and (tensor._plain or lineage_of(node) is not True)
+            and (node.depth > MOST_DEPTH or ends_turn(node))):
         tensor._cut()
     return tensor
+
+
+cdef enum:
+    #: Two places of a graph are alike if so many operations above them are.
+    N_ALIKE = 8
+    #: How many operations are searched for places that are alike.
+    N_SEARCHED = 256
+    #: How many ends of turns are remembered.
+    N_ENDS = 1024
+
+#: Where turns of loops end, by the hash of the operations above.
+cdef set turn_ends = set()
+
+
+cdef bint ends_turn(Node node) except -1:
+    """Return whether a value is one that a loop without `realize()` computes in each turn.
+
+    The operations above it have come at least twice before, at equal distances. Of each loop one
+    such value is chosen. So graphs that end there have one structure, and one plan.
+    """
+    cdef uint64_t[N_SEARCHED] path
+    cdef Py_ssize_t i, distance
+    cdef Py_ssize_t n = descend(node, path, N_ALIKE)
+    cdef size_t window = N_ALIKE * sizeof(uint64_t)
+    if place_of(path) in turn_ends:
+        return True
+    n = descend(node, path, N_SEARCHED)
+    for distance in range(1, (n - N_ALIKE) // 2 + 1):
+        if (memcmp(path, path + distance, window) == 0
+                and memcmp(path, path + 2 * distance, window) == 0):
+            break
+    else:
+        return False
+    for i in range(1, distance):
+        if place_of(path + i) in turn_ends:
+            return False  # the turn has another end, which comes again
+    if len(turn_ends) == N_ENDS:
+        turn_ends.clear()
+    turn_ends.add(place_of(path))
+    return True
+
+
+cdef uint64_t place_of(const uint64_t *path) noexcept:
+    """A hash of the operations above a place of a graph."""
+    cdef Py_ssize_t i
+    cdef uint64_t place = 0
+    for i in range(N_ALIKE):
+        place = mix(place, path[i])
+    return place
+
+
+cdef Py_ssize_t descend(Node node, uint64_t *path, Py_ssize_t most) noexcept:
+    """Write down at most so many operations of the longest path below `node`; return how many."""
+    cdef Node below
+    cdef Py_ssize_t i, n = 0
+    while n < most and PyTuple_GET_SIZE(node.src):
+        path[n] = mix(<size_t> <PyObject *> node.op, <size_t> <PyObject *> node.dtype)
+        n += 1
+        below = <Node> PyTuple_GET_ITEM(node.src, 0)
+        for i in range(1, PyTuple_GET_SIZE(node.src)):
+            if (<Node> PyTuple_GET_ITEM(node.src, i)).depth > below.depth:
+                below = <Node> PyTuple_GET_ITEM(node.src, i)
+        node = below
+    return n
 
 
 cdef extern from "Python.h":

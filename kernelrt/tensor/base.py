@@ -25,7 +25,6 @@ from kernelrt.tensor.marks import (
     Severed,
     Stale,
     detach,
-    has_history,
     lineage,
     mark,
     marked_anew,
@@ -49,6 +48,8 @@ Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, An
 
 #: How many operations are put one upon the other before the value is computed.
 MOST_DEPTH = 256
+#: From this depth on, values that recur in each turn of a loop are computed.
+TURN_DEPTH = 64
 #: Operations that only move elements. Computing them early would make a copy of a view.
 _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
@@ -58,7 +59,8 @@ _name_state(
     state.pending, state.steady, state.births, state.watched, sharing.shared, state.units,
     state.lock,
 )  # fmt: skip
-_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, MOST_DEPTH)
+_name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, TURN_DEPTH,
+          MOST_DEPTH)  # fmt: skip
 _name_values(Op.BUFFER, Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 
 
@@ -83,13 +85,13 @@ class TensorBase(LazyHandle):
     def _cut(self) -> None:
         """Compute a tensor that grew deep without being read, as a sum of losses does.
 
-        Its plan would be made for it alone; cut at equal depths, one plan serves them all. What
+        Its plan would be made for it alone; cut at equal places, one plan serves them all. What
         gradients flow through is left whole.
         """
-        if is_static(self.dims) and (self._plain or not has_history(self._uop)):
-            from kernelrt.tensor.realize import materialize
+        if is_static(self.dims):
+            from kernelrt.tensor.realize import compute_piece
 
-            materialize([self])
+            compute_piece(self)
 
     @classmethod
     def _over(cls, buffer: Buffer, shape: tuple[int, ...]) -> Self:

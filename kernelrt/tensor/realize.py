@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
 
-__all__ = ["before_writes", "check_settled", "copied", "flush", "flush_some",
+__all__ = ["before_writes", "check_settled", "compute_piece", "copied", "flush", "flush_some",
            "materialize", "prepare", "realize"]  # fmt: skip
 
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
@@ -172,6 +172,12 @@ def materialize(tensors: Sequence[TensorBase]) -> None:
         _check_static(tensor)
     with state.lock:
         _compute(tensors, (), set())
+
+
+def compute_piece(tensor: TensorBase) -> None:
+    """Compute a tensor, and what other lazy tensors share with it; leave assignments pending."""
+    with state.lock:
+        _attempt([tensor], (), None)
 
 
 def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> int:

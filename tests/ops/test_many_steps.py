@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 import numpy as np
+import pytest
 
 import kernelrt as krt
 from kernelrt._written import count_looks, forget_history
@@ -103,6 +104,50 @@ def test_a_long_total_is_computed_in_pieces_of_one_structure():
         assert total._uop is None or total._uop.depth <= base.MOST_DEPTH
     assert plans.misses == misses
     assert total.item() == sum(3.0 * (i + 1) for i in range(3 * base.MOST_DEPTH))
+
+
+def recurrence(xp, w, start, turns, tanh, sigmoid):
+    """Two values that a loop carries, and one that it keeps of each turn."""
+    h = c = start
+    kept = []
+    for i in range(turns):
+        gate = sigmoid(h @ w)
+        c = c * gate + tanh(h + c) * (1 - gate) * (1 / (i + 1))
+        h = tanh(c) * gate
+        kept.append(h.sum())
+    return h, c, xp.stack(kept)
+
+
+def test_a_loop_that_reads_nothing_is_computed_in_pieces_of_one_structure():
+    from kernelrt.tensor.plan_cache import plans
+
+    rng = np.random.default_rng(0)
+    weight = rng.standard_normal((8, 8)) / 4
+    w = krt.tensor(weight)
+    for round_ in range(3):
+        start = rng.standard_normal((4, 8))
+        before = plans.misses
+        got = recurrence(krt, w, krt.tensor(start), 60, krt.tanh, krt.sigmoid)
+        assert got[0]._uop is None or got[0]._uop.depth <= 128
+        wanted = recurrence(np, weight, start, 60, np.tanh, lambda x: 1 / (1 + np.exp(-x)))
+        for ours, theirs in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(ours.numpy(), theirs, 1e-12, 1e-12)
+        if round_:
+            assert plans.misses == before
+
+
+def test_a_loop_that_gradients_flow_through_is_not_cut():
+    torch = pytest.importorskip("torch")
+    rng = np.random.default_rng(0)
+    weight, start = rng.standard_normal((8, 8)) / 4, rng.standard_normal((4, 8))
+    slopes = []
+    for xp in (krt, torch):
+        w = xp.tensor(weight, requires_grad=True)
+        h, _, kept = recurrence(xp, w, xp.tensor(start), 20, xp.tanh, xp.sigmoid)
+        assert xp is torch or h._uop.depth > 128
+        (h.sum() + kept.sum()).backward()
+        slopes.append(w.grad.numpy())
+    np.testing.assert_allclose(*slopes, 1e-10, 1e-10)
 
 
 def test_thousands_of_unread_operations():
