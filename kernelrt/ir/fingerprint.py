@@ -6,19 +6,24 @@ import hashlib
 
 from kernelrt.ir.uop import UOp, toposort
 
-__all__ = ["fingerprint"]
+__all__ = ["content", "fingerprint"]
 
 
-def fingerprint(root: UOp) -> str:
-    """Sixteen hexadecimal digits that name the content of `root`.
+def content(root: UOp) -> str:
+    """Write all of a graph down, in the same words in each process.
 
-    BUFFERs have no content, so a graph that holds some has no fingerprint; kernel ASTs hold none.
+    BUFFERs have no content, so no graph that holds some has any; kernel ASTs hold none.
     """
     numbers: dict[UOp, int] = {}
-    digest = hashlib.blake2b(digest_size=8)
+    lines = []
     for node in toposort([root]):
         numbers[node] = len(numbers)
         arg = node.arg.hex() if type(node.arg) is float else repr(node.arg)
-        src = ",".join(str(numbers[s]) for s in node.src)
-        digest.update(f"{node.op.name} {node.dtype.name} {src} {arg}\n".encode())
-    return digest.hexdigest()
+        src = ",".join([str(numbers[s]) for s in node.src])
+        lines.append(f"{node.op.name} {node.dtype.name} {src} {arg}\n")
+    return "".join(lines)
+
+
+def fingerprint(root: UOp) -> str:
+    """Sixteen hexadecimal digits that name the content of `root`."""
+    return hashlib.blake2b(content(root).encode(), digest_size=8).hexdigest()

@@ -212,7 +212,7 @@ def test_the_limit_can_be_set(monkeypatch, tmp_path, size, limit):
     monkeypatch.setenv("KERNELRT_CACHE_SIZE", size)
     cache = ObjectCache.default()
     assert cache.limit == limit
-    assert cache.most_files == max(16_384, limit // 16_384)
+    assert cache.most_files == max(32_768, limit // 8_192)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Objects on disk, one file a kernel, so that the next process need not compile.
+"""Objects and programs on disk, so that the next process need not compile.
 
 The folder belongs to one user alone: code from it runs in this process. A file holds a magic
 number, the SHA-256 of its name and the object, and the object; whatever does not check out, a
@@ -32,7 +32,7 @@ DEFAULT_LIMIT = 256 << 20
 MOST = 64 << 20
 #: Files that a folder of the default limit may hold, few enough to list while a kernel waits. A
 #: larger folder may hold one for each `_BYTES_A_FILE` of its limit.
-MOST_FILES = 16_384
+MOST_FILES = 32_768
 _BYTES_A_FILE = DEFAULT_LIMIT // MOST_FILES
 # Eviction goes below the limits, so that it is not needed again at once.
 _EVICT_TO = 0.75
@@ -53,7 +53,7 @@ class ObjectCache:
         Made if need be, with permissions for its owner only. A folder of someone else, or one
         that others may write to, is refused: the cache is then off and says so in a warning.
     limit : int
-        Most bytes to keep, of at most `MOST_FILES` objects or one for each 16 KiB, whichever is
+        Most bytes to keep, of at most `MOST_FILES` objects or one for each 8 KiB, whichever is
         more; those used longest ago go first.
 
     Examples

@@ -1,0 +1,167 @@
+"""Programs on disk, so that the next process need not write them from their ASTs again.
+
+A program is a function of its AST, its device, its variant and the code of this package. The names
+of its files hash all of these.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import zlib
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt import dtype as dt
+from kernelrt._late import load
+from kernelrt.device.program import ProgramSpec
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.fingerprint import content
+from kernelrt.ir.size import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kernelrt.backend.cpu.object_cache import ObjectCache
+    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.device.program import Variant
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["StoredRenderer", "decoded", "encoded"]
+
+#: Fields of a ProgramSpec that the caller knows.
+_GIVEN: Final = ("device", "ast")
+#: Fields that hold nodes.
+_NODES: Final = ("global_size", "local_size", "vars", "flops", "bytes", "cycles")
+_FIELDS: Final = [f.name for f in fields(ProgramSpec) if f.name not in (*_GIVEN, *_NODES)]
+_TYPES: Final = {d.name: d for d in dt.ALL}
+
+
+class StoredRenderer:
+    """The code generator, past a cache on disk. It is imported when the first AST is not there.
+
+    Parameters
+    ----------
+    device : DeviceSpec
+        The target that sources are written for.
+    cache : ObjectCache, optional
+        Where programs are looked up first and kept.
+    """
+
+    def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
+        self.device = device
+        self._cache = cache
+
+    def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
+        """Give the program of a kernel AST, written as `variant` says if it is given."""
+        stamp = None if self._cache is None else _package_stamp()
+        if self._cache is None or stamp is None:
+            return self._renderer().render(ast, variant)
+        key = ("program", stamp, repr(self.device), variant or "", content(ast))
+        data = self._cache.get(key)
+        known = None if data is None else decoded(data, self.device, ast)
+        if known is not None:
+            return known
+        program = self._renderer().render(ast, variant)
+        self._cache.put(key, encoded(program))
+        return program
+
+    def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
+        """Give ways to write a kernel, `around` or else the renderer's choice first."""
+        return self._renderer().variants(ast, around)
+
+    def outline(self, ast: UOp, variant: str | None = None) -> str:
+        """Give the loops of a kernel AST as text for people."""
+        return self._renderer().outline(ast, variant)
+
+    def _renderer(self) -> LLVMRenderer:
+        load("kernelrt.codegen")
+        from kernelrt.codegen import LLVMRenderer
+
+        return LLVMRenderer(self.device)
+
+
+def encoded(program: ProgramSpec) -> bytes:
+    """Pack all of a program but its device and AST."""
+    sizes = [plain(getattr(program, name)) for name in _NODES]
+    order = toposort([node for node in _flat(sizes) if isinstance(node, UOp)])
+    places = {node: i for i, node in enumerate(order)}
+
+    def packed(value: Any) -> Any:
+        if isinstance(value, UOp):
+            return {"node": places[value]}
+        return [packed(v) for v in value] if isinstance(value, tuple | list) else value
+
+    nodes = [
+        [node.op.name, node.dtype.name, [places[s] for s in node.src], node.arg] for node in order
+    ]
+    chunk_bytes = [*program.chunk_bytes.items()]
+    own = {name: getattr(program, name) for name in _FIELDS} | {"chunk_bytes": chunk_bytes}
+    whole = {"nodes": nodes, "sizes": packed(sizes), "own": own}
+    return zlib.compress(json.dumps(whole, separators=(",", ":")).encode(), 1)
+
+
+def decoded(data: bytes, device: DeviceSpec, ast: UOp) -> ProgramSpec | None:
+    """Unpack what `encoded` has packed; None where it is something else."""
+    try:
+        whole = json.loads(zlib.decompress(data))
+        nodes: list[UOp] = []
+        for op, dtype, src, arg in whole["nodes"]:
+            nodes.append(UOp(Op[op], _TYPES[dtype], tuple(nodes[i] for i in src), _frozen(arg)))
+
+        def unpacked(value: Any) -> Any:
+            if isinstance(value, dict):
+                return nodes[value["node"]]
+            return tuple(unpacked(v) for v in value) if isinstance(value, list) else value
+
+        own = whole["own"] | dict(zip(_NODES, unpacked(whole["sizes"]), strict=True))
+        own["vars"] = [*own["vars"]]
+        own["chunk_bytes"] = dict(own["chunk_bytes"])
+        return ProgramSpec(device=device, ast=ast, **own)
+    except (zlib.error, ValueError, KeyError, IndexError, TypeError):
+        return None
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, tuple | list):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _frozen(arg: Any) -> Any:
+    """The arg of a node, whose tuples JSON knows as lists."""
+    return tuple(_frozen(a) for a in arg) if isinstance(arg, list) else arg
+
+
+@functools.cache
+def _package_stamp() -> str | None:
+    """A hash of the names, sizes and times of the package's files; None where these are no files.
+
+    An edit of the code generator, or another version of it, so finds no programs of the old one.
+    """
+    root = Path(__file__).parents[2]
+    digest = hashlib.sha256()
+    try:
+        for entry in sorted(_files(root), key=lambda e: e.path):
+            info = entry.stat()
+            place = entry.path.removeprefix(str(root))
+            digest.update(f"{place} {info.st_size} {info.st_mtime_ns}\n".encode())
+    except OSError:
+        return None
+    return digest.hexdigest()
+
+
+def _files(folder: Path | str) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as listing:
+        entries: Sequence[os.DirEntry[str]] = list(listing)
+    for entry in entries:
+        if entry.is_dir():
+            if entry.name != "__pycache__":
+                yield from _files(entry.path)
+        elif entry.name.endswith((".py", ".so", ".pyd")):
+            yield entry
