@@ -10,7 +10,16 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Severed
 
 class Skeleton:
-    """The structure of graphs, apart from what they read: hashable, compared by value."""
+    """The structure of graphs, apart from what they read: hashable, compared by value.
+
+    Attributes
+    ----------
+    stripped : bool
+        Of an open survey: whether ``marks.strip`` would change no more than marks.
+    """
+
+    @property
+    def stripped(self) -> bool: ...
 
 @overload
 def survey(
@@ -71,6 +80,8 @@ def _name_ops(
     int64: DType,
     floats: tuple[DType, ...],
     sized: frozenset[Op],
+    shrink: Op,
+    pad: Op,
     window: Op,
     unwindow: Op,
 ) -> None: ...

@@ -11,6 +11,7 @@ from libc.string cimport memcmp
 from kernelrt._node cimport Node, Stack, Step, arg_hash, mix, same_arg, type_of
 
 cdef uint64_t walks = 0
+cdef object ZERO = 0
 
 # What the walks have to know by name; see _name_ops and _name_marks.
 cdef object BUFFER = None
@@ -26,6 +27,8 @@ cdef object GIVEN = None
 cdef tuple FLOATS = ()
 cdef object INT64 = None
 cdef object SIZED = frozenset()
+cdef object SHRINK = None
+cdef object PAD = None
 cdef object WINDOW = None
 cdef object UNWINDOW = None
 cdef object ROUTINE = None
@@ -33,11 +36,11 @@ cdef object OUTCOME = None
 cdef object LOOP = None
 
 
-def _name_ops(buffer, number, detach, int64, tuple floats, sized, window, unwindow):
-    """Tell what stands for memory, numbers and marks, and whose args are sizes, or have some."""
-    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, WINDOW, UNWINDOW
+def _name_ops(buffer, number, detach, int64, tuple floats, sized, shrink, pad, window, unwindow):
+    """Tell what stands for memory, numbers and marks, and whose args are shapes, or have sizes."""
+    global BUFFER, NUMBER, DETACH, INT64, FLOATS, SIZED, SHRINK, PAD, WINDOW, UNWINDOW
     BUFFER, NUMBER, DETACH, INT64, FLOATS = buffer, number, detach, int64, floats
-    SIZED, WINDOW, UNWINDOW = sized, window, unwindow
+    SIZED, SHRINK, PAD, WINDOW, UNWINDOW = sized, shrink, pad, window, unwindow
 
 
 def _name_programs(routine, outcome, loop):
@@ -96,6 +99,7 @@ cdef class Skeleton:
     cdef list args
     cdef Words words
     cdef size_t content
+    cdef readonly bint stripped  # no size that is open is 0, and no program has values inside
 
     def __hash__(self):
         return <Py_hash_t> (self.content >> 1)
@@ -148,6 +152,7 @@ cdef class Survey:
         self.made = Skeleton.__new__(Skeleton)
         self.made.args = []
         self.made.words = Words()
+        self.made.stripped = True
         self.buffers = []
         if deep:
             self.leaf_places = {}
@@ -220,7 +225,7 @@ cdef class Survey:
         words.put(<int64_t> <size_t> <PyObject *> node.dtype)
         if node.op is BUFFER:
             if self.open_:
-                self.sizes.append(node.arg.size)
+                self.put_size(node.arg.size)
                 self.sized.append(node)
             else:
                 words.put(node.arg.size)
@@ -236,7 +241,10 @@ cdef class Survey:
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
             words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
-        if self.open_ and node.op in SIZED:
+        if self.open_ and (node.op is SHRINK or node.op is PAD):
+            self.put_pairs(node.arg, node.op is SHRINK)
+            self.sized.append(node)
+        elif self.open_ and node.op in SIZED:
             self.put_sizes(node.arg)
             self.sized.append(node)
         elif self.open_ and node.op is WINDOW:
@@ -254,8 +262,11 @@ cdef class Survey:
         elif (self.open_ and type_of(node.arg) is OUTCOME
               and type_of(node.arg.program) is LOOP):
             self.put_loop(node.arg)
+            self.made.stripped = False
             self.sized.append(node)
         elif node.op is not DETACH or not self.deep:
+            if type_of(node.arg) is OUTCOME:
+                self.made.stripped = False
             self.note(node.arg)
         elif type_of(node.arg) is LEAF:
             words.put(-2)
@@ -277,16 +288,30 @@ cdef class Survey:
             self.note(node.arg)
         return 0
 
-    cdef int put_sizes(self, tuple arg) except -1:
-        """Leave the sizes in `arg` open, or in tuples there."""
+    cdef int put_sizes(self, tuple shape) except -1:
+        """Leave the sizes of a shape open."""
         cdef Py_ssize_t i
-        self.made.words.put(PyTuple_GET_SIZE(arg))
-        for i in range(PyTuple_GET_SIZE(arg)):
-            size = <object> PyTuple_GET_ITEM(arg, i)
-            if type_of(size) is tuple:
-                self.put_sizes(<tuple> size)
-            else:
-                self.sizes.append(size)
+        self.made.words.put(PyTuple_GET_SIZE(shape))
+        for i in range(PyTuple_GET_SIZE(shape)):
+            self.put_size(<object> PyTuple_GET_ITEM(shape, i))
+        return 0
+
+    cdef int put_size(self, size) except -1:
+        self.sizes.append(size)
+        if size is ZERO:
+            self.made.stripped = False
+        return 0
+
+    cdef int put_pairs(self, tuple pairs, bint bounds) except -1:
+        """Leave open how wide each axis is padded, or the `bounds` of its slice."""
+        cdef Py_ssize_t i
+        self.made.words.put(PyTuple_GET_SIZE(pairs))
+        for i in range(PyTuple_GET_SIZE(pairs)):
+            start, stop = <tuple?> <object> PyTuple_GET_ITEM(pairs, i)
+            self.sizes.append(start)
+            self.sizes.append(stop)
+            if bounds and type_of(start) is int and start == stop:
+                self.made.stripped = False
         return 0
 
     cdef int put_windows(self, tuple windows) except -1:

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kernelrt._origin import Raw
     from kernelrt.ir.uop import UOp
 
-__all__ = ["Origin", "adjoint", "inherit", "lines", "resolve", "spread", "summary"]
+__all__ = ["Origin", "adjoint", "inherit", "lines", "origins", "resolve", "spread",
+           "summary"]  # fmt: skip
 
 #: Layers, and places, that a summary names before it only counts.
 _MOST_NAMED = 3
@@ -103,18 +104,23 @@ def resolve(origin: Raw) -> Origin:
     )
 
 
-def lines(order: Sequence[UOp]) -> tuple[Origin | None, ...]:
-    """The origin of each node of a graph, operands first, as plans made from it would tell it."""
+def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
+    """The origin of each node of a graph, operands first, as plans made from it have it."""
     spread(order)
+    return tuple([node.origin for node in order])
+
+
+def lines(found: Iterable[Raw | None]) -> list[Origin | None]:
+    """Origins in words, so that those of another call of the same line are equal to them."""
     known: dict[Raw | None, Origin | None] = {None: None}
-    found = []
-    for node in order:
-        raw = node.origin and (*node.origin[:5], 0, node.origin[6])
+    out = []
+    for origin in found:
+        raw = origin and (*origin[:5], 0, origin[6])
         if raw not in known:
             assert raw is not None
             known[raw] = resolve(raw)
-        found.append(known[raw])
-    return tuple(found)
+        out.append(known[raw])
+    return out
 
 
 def _line(code: CodeType, offset: int) -> int:

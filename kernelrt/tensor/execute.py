@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
-    from kernelrt.ir.origin import Origin
+    from kernelrt.ir.origin import Raw
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
@@ -179,7 +179,7 @@ class Entry:
         What else whoever made it wants to know when it is found again.
     uses : Uses
         How often that was.
-    lines : tuple of Origin
+    origins : tuple
         What an index that is out of range is told by; empty where none is checked.
     sized : object
         The SizedPlan that the entry belongs to, if its plan serves many sizes.
@@ -196,7 +196,7 @@ class Entry:
     notes: tuple[int, ...] = ()
     uses: Uses = field(default_factory=lambda: Uses(0))
     given: Mapping[int, int] = field(default_factory=dict)
-    lines: tuple[Origin | None, ...] = ()
+    origins: tuple[Raw | None, ...] = ()
     sized: object = None
     numbers: list[UOp] = field(default_factory=list)
     lengths: tuple[int, ...] | None = field(init=False)

@@ -15,7 +15,7 @@ from kernelrt._written import overlaps_of
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.origin import lines
+from kernelrt.ir.origin import origins
 from kernelrt.tensor import build
 from kernelrt.tensor.execute import LARGE_BYTES, filled, make_entry
 from kernelrt.tensor.hints import note_compiled
@@ -254,8 +254,11 @@ class PlanCache:
         load("kernelrt.tensor.size_families")
         from kernelrt.tensor.size_families import SizedPlan, SizeFamily
 
-        roots = [*strip([*values, *(new for _, new in commits)]), *(s for s, _ in commits)]
-        skeleton, buffers, numbers, sizes, sized = survey_open(roots)
+        roots = [*values, *(new for _, new in commits)]
+        storages = [storage for storage, _ in commits]
+        skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
+        if not skeleton.stripped:
+            skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
         if not sizes or any(isinstance(size, UOp) for size in sizes):
             return None
         alike = "sized", len(values), skeleton
@@ -265,12 +268,16 @@ class PlanCache:
         touch(self._size_families, alike, family, 4 * self.most_plans)
         known = cast("tuple[int, ...]", tuple(sizes))
         plan = None if family.plan is None else family.plan()
-        if plan is None or not plan.fits(known, numbers):
+        named = None if plan is None else plan.values(known, numbers)
+        if plan is None or named is None:
             form = family.record(known, tuple(numbers))
-            plan = None if form is None else SizedPlan.make(
-                form, roots, len(values), buffers, numbers, sized
-            )
-            if plan is None or not plan.fits(known, numbers):
+            if form is None:
+                return None
+            bare = [*strip(roots), *storages]
+            _, buffers, numbers, _, sized = survey_open(bare)
+            plan = SizedPlan.make(form, bare, len(values), buffers, numbers, sized)
+            named = None if plan is None else plan.values(known, numbers)
+            if plan is None or named is None:
                 return None
             self.misses += 1
             family.plan = weakref.ref(plan)
@@ -283,8 +290,8 @@ class PlanCache:
         key = (*alike, known, own, order, notes)
         entry = self.get(key)
         if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
-            entry = plan.entry(known, roots[: len(values)], commits, buffers, [*read, *memory])
-            _note_lines(entry, [*values, *(new for _, new in commits)])
+            entry = plan.entry(named, values, commits, buffers, [*read, *memory])
+            _note_origins(entry, [*values, *(new for _, new in commits)])
             entry = replace(entry, notes=notes)
             self._keep(key, entry)
             # The exact key includes all numbers, so the entry can hold their memory.
@@ -322,7 +329,7 @@ class PlanCache:
         if values or commits:
             note_compiled(values[0] if values else commits[0][1])
         entry = replace(make_entry(values, commits, buffers, lifted), notes=notes)
-        _note_lines(entry, [*values, *(new for _, new in commits)])
+        _note_origins(entry, [*values, *(new for _, new in commits)])
         self._keep(key, entry)
         return entry
 
@@ -368,11 +375,11 @@ class PlanCache:
                 self._entries.pop(name, None)
 
 
-def _note_lines(entry: Entry, roots: Sequence[UOp]) -> None:
+def _note_origins(entry: Entry, roots: Sequence[UOp]) -> None:
     order = toposort(roots)
     entry.uses.nodes = len(order)
     if any(node.op is Op.BOUND for node in order):
-        entry.lines = lines(order)
+        entry.origins = origins(order)
 
 
 def _fixed(numbers: Sequence[UOp], varies: frozenset[int]) -> tuple[UOp | None, ...]:

@@ -31,7 +31,7 @@ from kernelrt._written import (
 from kernelrt.device import registry
 from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.origin import lines
+from kernelrt.ir.origin import lines, origins
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
 from kernelrt.tensor.marks import Stale, below, is_kept, lineage, mark, rewritten, strip
@@ -560,7 +560,8 @@ def _carried_out(
         try:
             outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
         except IndexBoundsError:
-            if found.entry.lines == lines(toposort([*nodes, *(n for _, n in writes)])):
+            order = toposort([*nodes, *(n for _, n in writes)])
+            if lines(found.entry.origins) == lines(origins(order)):
                 raise
             outcome = UNFIT  # the plan is that of other lines: one made anew names these
         if outcome == UNFIT:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Self, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared
@@ -84,8 +84,10 @@ class Form:
     ----------
     places : tuple of int
         The positions of the free sizes among all sizes.
-    terms : tuple of Term
-        All sizes.
+    distinct : tuple of Term
+        Different sizes.
+    which : tuple of int
+        For each size, which of these it is.
     variables : tuple of UOp
         The Variables of the free sizes.
     numbers : frozenset of int
@@ -93,9 +95,15 @@ class Form:
     """
 
     places: tuple[int, ...]
-    terms: tuple[Term, ...]
+    distinct: tuple[Term, ...]
+    which: tuple[int, ...]
     variables: tuple[UOp, ...]
     numbers: frozenset[int]
+
+    @property
+    def terms(self) -> list[Term]:
+        """All sizes."""
+        return [self.distinct[i] for i in self.which]
 
     def within(self, limits: Iterable[UOp]) -> Form | None:
         """Narrow the Variables so that no limit is negative; None if no value remains.
@@ -116,7 +124,8 @@ class Form:
     def values(self, sizes: Sequence[int]) -> dict[str, int] | None:
         """Return the values of the Variables for these sizes, or None if the form does not fit."""
         free = [sizes[place] for place in self.places]
-        if any(term.value(free) != size for term, size in zip(self.terms, sizes, strict=True)):
+        found = [term.value(free) for term in self.distinct]
+        if tuple([found[i] for i in self.which]) != tuple(sizes):
             return None
         named = {v.arg: value for v, value in zip(self.variables, free, strict=True)}
         if any(not least <= value <= most for (_, least, most), value in named.items()):
@@ -216,7 +225,9 @@ def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | N
         if term.of and abs(term.start) + most > int(dt.int64.max):
             return None
     places = tuple(columns.index(c) for c in free)
-    return Form(places, tuple(terms[c] for c in columns), variables, numbers)
+    distinct = {c: i for i, c in enumerate(terms)}
+    which = tuple(distinct[c] for c in columns)
+    return Form(places, tuple(terms.values()), which, variables, numbers)
 
 
 def _multiples(column: tuple[int, ...], others: Sequence[tuple[int, ...]]) -> int:
@@ -247,6 +258,13 @@ def _explained(column: tuple[int, ...], free: Sequence[tuple[int, ...]]) -> Term
     return None
 
 
+class Home(NamedTuple):
+    """Memory of a plan, and where the plan takes its address from."""
+
+    address: int
+    sites: Sequence[tuple[int, int, int]]
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SizedPlan:
     """A plan that computes the graphs of a family, and which graphs and memory it is for.
@@ -259,8 +277,10 @@ class SizedPlan:
         Made with Variables.
     numbers : tuple of UOp
         The numbers of the graph that it was made from.
-    homes : list of UOp
-        The plan's own BUFFER nodes for those of a graph, then for the numbers that vary.
+    homes : list of Home
+        The plan's own memory for the BUFFERs of a graph, then for the numbers that vary.
+    results : list of Home
+        The plan's own memory for its results.
     nbytes : int
         The memory of the plan.
     equal : tuple of (Dim, Dim)
@@ -270,7 +290,8 @@ class SizedPlan:
     form: Form
     plan: ExecutionPlan
     numbers: tuple[UOp, ...]
-    homes: list[UOp]
+    homes: list[Home]
+    results: list[Home]
     nbytes: int
     equal: tuple[tuple[Dim, Dim], ...]
 
@@ -325,29 +346,35 @@ class SizedPlan:
             )  # fmt: skip
         except KernelrtError:
             return None
-        homes = [*(places[b] for b in buffers), *(m for _, m in lifted)]
-        return cls(found.form, plan, tuple(numbers), homes, plan.arena_nbytes, found.equal)
+        indices = plan.ast_to_buffer_map
+        nodes = [*(places[b] for b in buffers), *(m for _, m in lifted)]
+        homes = [Home(node.arg.address, sites_of(plan, indices.get(node))) for node in nodes]
+        results = [Home(b.address, result_sites(plan, i))
+                   for i, b in enumerate(plan.output_buffers)]  # fmt: skip
+        return cls(found.form, plan, tuple(numbers), homes, results, plan.arena_nbytes,
+                   found.equal)  # fmt: skip
 
-    def fits(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> bool:
-        """Return whether it computes a graph with these sizes and numbers."""
+    def values(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> dict[str, int] | None:
+        """Return the values of the Variables for a graph; None if it computes another one."""
         named = self.form.values(sizes)
         if named is None or any(evaluate(a, named) != evaluate(b, named) for a, b in self.equal):
-            return False
+            return None
+        varied = self.form.numbers
         pairs = enumerate(zip(self.numbers, numbers, strict=True))
-        return all(a is b or i in self.form.numbers for i, (a, b) in pairs)
+        return named if all(a is b or i in varied for i, (a, b) in pairs) else None
 
     def entry(
-        self, sizes: Sequence[int], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]],
+        self, named: dict[str, int], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]],
         buffers: Sequence[UOp], order: Sequence[UOp],
     ) -> Entry:  # fmt: skip
         """How to compute the graph of these sizes.
 
         Parameters
         ----------
-        sizes : sequence of int
-            They fit.
+        named : dict
+            The values of the Variables.
         values : sequence of UOp
-            The values, without marks.
+            The values, with marks or without.
         commits : sequence of (UOp, UOp)
             What is written.
         buffers : sequence of UOp
@@ -355,27 +382,22 @@ class SizedPlan:
         order : sequence of UOp
             The BUFFER nodes in the order in which the entry is given them; then numbers that vary.
         """
-        named = self.form.values(sizes)
-        assert named is not None
         known = self.plan.variables
-        indices = self.plan.ast_to_buffer_map
         written = written_regions(commits)
-        homes = dict(zip([*buffers, *order[len(order) - len(self.form.numbers) :]], self.homes,
-                         strict=True))  # fmt: skip
+        own = [*buffers, *order[len(order) - len(self.form.numbers) :]]
+        homes = dict(zip(own, self.homes, strict=True))
+        elsewhere = Home(0, ())  # a BUFFER that the marks alone know of
         places = []
         for node in order:
-            home = homes.get(node, node)
-            meets = bool(written.meeting(region_of(node.arg)))
-            places.append(
-                (home.arg.address, node.arg.nbytes, meets, sites_of(self.plan, indices.get(home)))
-            )
+            home = homes.get(node, elsewhere)
+            meets = bool(commits) and bool(written.meeting(region_of(node.arg)))
+            places.append((home.address, node.arg.nbytes, meets, home.sites))
         outputs = tuple((math.prod(cast("tuple[int, ...]", v.shape)), v.dtype) for v in values)
         prepared = Prepared(
             self.plan,
             places,
-            [(b.address, n * dtype.itemsize, result_sites(self.plan, i))
-             for i, (b, (n, dtype)) in enumerate(
-                 zip(self.plan.output_buffers, outputs, strict=True))],
+            [(home.address, n * dtype.itemsize, home.sites)
+             for home, (n, dtype) in zip(self.results, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
         return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, sized=self)
