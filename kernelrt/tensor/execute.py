@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
-    from kernelrt.ir.origin import Raw
+    from kernelrt._origin import Raw
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
