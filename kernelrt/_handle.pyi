@@ -1,8 +1,12 @@
 """Types of what Tensor extends."""
 
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
+
+from kernelrt._memory import BlockCache
+
+_Handle = TypeVar("_Handle", bound=ArrayHandle)
 
 MAX_DIMS: Final = 64
 """The most dimensions that an argument or a result may have."""
@@ -55,6 +59,12 @@ def exchange(
     """Give a handle another node if it still has the expected one; whether that was so.
 
     With `writes`, only if this thread has not written memory more often.
+    """
+
+def array_copy(kind: type[_Handle], array: object, cache: BlockCache) -> _Handle | None:
+    """Make a handle with a copy of an array; None where Python code has to look at it.
+
+    That is what is no plain array in C order of a type that tensors have, or has no elements.
     """
 
 def finish(handover: tuple[list[tuple[Any, int, int]], list[tuple[Any, Any]]]) -> None:

@@ -11,7 +11,8 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport uint32_t, uint64_t
 from libc.string cimport memcpy, memmove
 
-from kernelrt._memory cimport share_bytes, writes
+from kernelrt._memory cimport BlockCache, Memory, new_memory, share_bytes, writes
+from kernelrt._modes cimport new_instance
 from kernelrt._node cimport Node
 from kernelrt._survey cimport lineage_of
 
@@ -318,6 +319,35 @@ cdef int bind(ArrayHandle self, memory, export, dtype_code, tuple shape, node, b
     if node is not None:
         self._uop = node
     return 0
+
+
+def array_copy(kind, array, BlockCache cache not None):
+    cdef ArrayHandle handle
+    cdef Memory memory
+    cdef Py_ssize_t nbytes
+    cdef int code, typenum
+    if type(array) is not cnp.ndarray or not cnp.PyArray_ISCARRAY_RO(array):
+        return None
+    typenum = cnp.PyArray_TYPE(array)
+    nbytes = cnp.PyArray_NBYTES(array)
+    for code in range(N_CODES):
+        if NUMPY_TYPES[code] == typenum:
+            break
+    else:
+        return None
+    if nbytes == 0 or cnp.PyArray_NDIM(array) > DIMS:
+        return None
+    memory = new_memory(cache, nbytes)
+    memcpy(memory.data, cnp.PyArray_DATA(array), <size_t> nbytes)
+    handle = <ArrayHandle?> new_instance(kind)
+    handle._leaf = handle._grad = handle._born = None
+    handle._plain = True
+    handle.memory = memory
+    handle.data = memory.data
+    handle.code = code
+    handle.shape = array.shape
+    handle.nbytes = nbytes
+    return handle
 
 
 cdef void forget(PyObject *handle) noexcept:

@@ -78,6 +78,9 @@ def reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
 def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
     """What ``build.expand`` gives for sizes that are numbers; None where they need a look."""
 
+def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
+    """What ``build.reduce`` gives for sizes that are numbers; None where they need a look."""
+
 def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) -> list[UOp]:
     """Nodes reachable from `roots`, each once, operands first.
 
@@ -95,6 +98,8 @@ def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _infer_with(
     shape: Callable[[UOp], None], bounds: Callable[[UOp], None], alike: frozenset[Op]
 ) -> None: ...
-def _name_moves(reshape: Op, expand: Op, most_elements: int, most_axes: int) -> None: ...
+def _name_moves(
+    reshape: Op, expand: Op, reduce_axis: Op, most_elements: int, most_axes: int
+) -> None: ...
 def _name_detach(op: Op) -> None: ...
 def _name_kept(kind: type) -> None: ...

@@ -351,14 +351,16 @@ def _name_kept(kind):
 
 cdef object RESHAPE = None
 cdef object EXPAND = None
+cdef object REDUCE_AXIS = None
 cdef int64_t MOST_ELEMENTS = 0
 cdef Py_ssize_t MOST_AXES = 0
 
 
-def _name_moves(reshape, expand, int64_t most_elements, Py_ssize_t most_axes):
-    """Tell two ops, and how many elements and axes a tensor has at most."""
-    global RESHAPE, EXPAND, MOST_ELEMENTS, MOST_AXES
-    RESHAPE, EXPAND, MOST_ELEMENTS, MOST_AXES = reshape, expand, most_elements, most_axes
+def _name_moves(reshape, expand, reduce_axis, int64_t most_elements, Py_ssize_t most_axes):
+    """Tell three ops, and how many elements and axes a tensor has at most."""
+    global RESHAPE, EXPAND, REDUCE_AXIS, MOST_ELEMENTS, MOST_AXES
+    RESHAPE, EXPAND, REDUCE_AXIS = reshape, expand, reduce_axis
+    MOST_ELEMENTS, MOST_AXES = most_elements, most_axes
 
 
 def is_static(shape):
@@ -408,6 +410,29 @@ def reshaped(Node x not None, tuple shape not None):
 
 def expanded(Node x not None, tuple shape not None):
     return moved(EXPAND, x, shape)
+
+
+def reduced(Node x not None, op, set axes not None):
+    cdef tuple shape = x.cached_shape
+    cdef list real = [], within = [], kept = []
+    cdef Py_ssize_t i
+    cdef Node node = x
+    if shape is None or x.op is EXPAND or not is_plain(shape):
+        return None
+    for i in range(PyTuple_GET_SIZE(shape)):
+        size = <object> PyTuple_GET_ITEM(shape, i)
+        if i not in axes:
+            within.append(size)
+            kept.append(size)
+        elif size == 1:
+            within.append(size)
+        else:
+            real.append(i)
+    if real:
+        node = intern(REDUCE_AXIS, x.dtype, (x,), (op, tuple(real)))
+        if node.cached_shape is None:
+            node.cached_shape = tuple(within)
+    return moved(RESHAPE, node, tuple(kept))
 
 
 # ---- Walks ----------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ __all__ = [
 
 #: The most elements of a tensor: 63 bits count the bytes of each of its types.
 MOST_ELEMENTS = (1 << 60) - 1
-_name_moves(Op.RESHAPE, Op.EXPAND, MOST_ELEMENTS, MAX_DIMS)
+_name_moves(Op.RESHAPE, Op.EXPAND, Op.REDUCE_AXIS, MOST_ELEMENTS, MAX_DIMS)
 _LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
 
 

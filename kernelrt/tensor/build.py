@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt._node import expanded, reshaped
+from kernelrt._node import expanded, reduced, reshaped
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.foreign import Foreign
@@ -366,9 +366,11 @@ def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
 def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
     """`x` reduced over `axes`, which are dropped."""
     gone = {a % len(x.shape) for a in axes}
-    shape = tuple(d for a, d in enumerate(x.shape) if a not in gone)
     if not gone:
         return x
+    if (found := reduced(x, op, gone)) is not None:
+        return found
+    shape = tuple(d for a, d in enumerate(x.shape) if a not in gone)
     real = {a for a in gone if not same(x.shape[a], 1)}
     x, real, count = _unexpand(x, op, real)
     node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real)))) if real else x

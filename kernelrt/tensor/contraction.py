@@ -184,7 +184,10 @@ class ContractionMethods(_Below):
                 f"weight: expected shape (out, {self.dims[-1] if self.ndim else 'in'}) for an "
                 f"input of shape {format_shape(self.dims)}, not {format_shape(w.dims)}"
             )
-        out = self.matmul(w.t())
+        a, b = self._factors(w, "linear")
+        rows = build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+        product = row_products(rows, b)
+        out = self._of(build.reshape(product, (*a.shape[:-1], b.shape[0])))
         return out if bias is None else out + bias
 
     def _factors(self, other: Self, name: str) -> tuple[UOp, UOp]:
@@ -198,20 +201,26 @@ class ContractionMethods(_Below):
 
 
 def matrix_product(a: UOp, b: UOp) -> UOp:
-    """Products of rows of `a` and columns of `b`, both along a last axis, summed over it."""
+    """Products of rows of `a` and columns of `b`; a vector is one row, or one column."""
     row, column = len(a.shape) == 1, len(b.shape) == 1
     if row:
         a = build.reshape(a, (1, *a.shape))
-    # Columns as rows; a vector is one column.
     rank = len(b.shape)
     b = build.reshape(b, (1, *b.shape)) if column else build.permute(
         b, (*range(rank - 2), rank - 1, rank - 2)
     )  # fmt: skip
+    out = row_products(a, b)
+    (*lead, m, n) = out.shape
+    return build.reshape(out, (*lead, *(() if row else (m,)), *(() if column else (n,))))
+
+
+def row_products(a: UOp, b: UOp) -> UOp:
+    """Products of rows of matrices `a` and rows of matrices `b`, summed over their last axes."""
     (*lead_a, m, k), (*lead_b, n, _) = a.shape, b.shape
-    lead = broadcast(tuple(lead_a), tuple(lead_b))
+    lead = broadcast(tuple(lead_a), tuple(lead_b)) if lead_a and lead_b else (*lead_a, *lead_b)
     shape = (*lead, m, n, k)
     left = build.broadcast_to(build.reshape(a, (*lead_a, m, 1, k)), shape)
     right = build.broadcast_to(build.reshape(b, (*lead_b, 1, n, k)), shape)
-    out = build.reduce(left.alu(Op.MUL, right), Op.ADD, (len(shape) - 1,))
-    kept = (*lead, *(() if row else (m,)), *(() if column else (n,)))
-    return build.reshape(out, kept)
+    return build.reshape(
+        build.reduce(left.alu(Op.MUL, right), Op.ADD, (len(shape) - 1,)), (*lead, m, n)
+    )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._handle import array_copy
+from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name, nothing
-from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
@@ -47,6 +48,15 @@ def from_data(
     """A tensor of class `kind` with a copy of `data`."""
     if isinstance(data, TensorBase):
         return _copied(kind, data, dtype)
+    if dtype is None and local.trace is None:
+        copy = array_copy(kind, data, registry.allocator("CPU"))
+        if copy is not None:
+            return copy
+        if type(data) is list and data and all(type(x) is float for x in data):
+            with np.errstate(over="ignore"):
+                copy = array_copy(kind, np.array(data, np.float32), registry.allocator("CPU"))
+            if copy is not None:
+                return copy
     data = plain(data)
     if isinstance(data, UOp):
         usual = dt.float32 if data.dtype.is_float else dt.int64
@@ -241,7 +251,7 @@ def tensor(
     >>> tensor([[1.0, 2.0], [3.0, 4.0]]).sum().item()
     10.0
     """
-    check_device(device)
+    registry.check_device(device)
     foreign = getattr(data, "requires_grad", None) is True and not isinstance(data, TensorBase)
     if foreign and hasattr(data, "detach"):
         data = data.detach()  # as PyTorch's tensor() does; PyTorch exports none with a history
@@ -318,7 +328,7 @@ def full(
     DTypeError
         `dtype` does not have that number; of a float, integers keep the whole part.
     """
-    check_device(device)
+    registry.check_device(device)
     shape = check_shape((size,))
     value = _number(fill_value)
     if not isinstance(value, bool | int | float | UOp):
@@ -361,7 +371,7 @@ def empty(
 
     With Variables in its shape it has room for the largest, and elements in row-major order.
     """
-    check_device(device)
+    registry.check_device(device)
     shape = check_shape(size)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     if local.trace is not None and not requires_grad:
@@ -429,7 +439,7 @@ def arange(
     DTypeError
         `dtype` does not have all of these integers.
     """
-    check_device(device)
+    registry.check_device(device)
     if end is None:
         start, end = 0, start
     start, end, step = _end(start, "start"), _end(end, "end"), _end(step, "step")
@@ -475,7 +485,7 @@ def linspace(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`steps` numbers from `start` to `end`, both included, at equal distances."""
-    check_device(device)
+    registry.check_device(device)
     count = integer(steps, "steps", 0)
     values = np.linspace(real(start, "start"), real(end, "end"), count)
     made = from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
@@ -487,7 +497,7 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """A matrix of `n` rows and `m` (or `n`) columns with ones on its diagonal."""
-    check_device(device)
+    registry.check_device(device)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     shape = check_shape((n, n if m is None else m))
     if build.has_zero(shape):

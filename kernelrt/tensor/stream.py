@@ -296,17 +296,20 @@ class _Block:
         line = build.memory(self._line)
         scale, shift = (build.expand(build.shrink(line, [(i, i + 1)]), x.shape) for i in (0, 1))
         self._plan: ExecutionPlan = execute.prepare([transform(x, y, scale, shift, dtype)])
+        drawn = self._plan.output_buffer
+        assert drawn is not None
+        inputs = (self._key, self._count, self._line)
+        self._arrays = [buffer.content() for buffer in (*inputs, drawn)]
 
     def run(
         self, key: Sequence[int], count: int, n: int, scale: float, shift: float
     ) -> np.ndarray[Any, Any]:
-        self._key.content()[:] = key
-        self._count.content()[0] = count
-        self._line.content()[:] = scale, shift
+        into_key, into_count, into_line, out = self._arrays
+        into_key[:] = key
+        into_count[0] = count
+        into_line[:] = scale, shift
         self._plan.execute_with_vars(n=n)
-        out = self._plan.output_buffer
-        assert out is not None
-        return out.content()[:n]
+        return out[:n]
 
 
 def _line_type(dtype: DType) -> DType:
