@@ -22,28 +22,31 @@ class Scope:
         What is called; it is not kept alive.
     """
 
-    __slots__ = ("kind", "module", "outer")
+    __slots__ = ("kind", "module", "outer", "text")
 
     def __init__(self, outer: object, module: object) -> None:
         self.outer = outer
         self.module = weakref.ref(module)
         self.kind = type(module).__name__
+        self.text: str | None = None
 
     def __str__(self) -> str:
         """Write the path; a module that is not found in the one that calls it shows its class."""
         chain: list[Scope] = []
         scope: object = self
-        while isinstance(scope, Scope):
+        while isinstance(scope, Scope) and scope.text is None:
             chain.append(scope)
             scope = scope.outer
-        words: list[str] = []
-        above: object = None
         for link in reversed(chain):
-            module = link.module()
-            found = None if above is None or module is None else _name_in(above, module)
-            words.append(found or link.kind)
-            above = module
-        return ".".join(words)
+            outer, module, found = link.outer, link.module(), None
+            if not isinstance(outer, Scope):
+                link.text = link.kind
+                continue
+            above = outer.module()
+            if above is not None and module is not None:
+                found = _name_in(above, module)
+            link.text = f"{outer.text}.{found or link.kind}"
+        return self.text or self.kind
 
 
 def _name_in(parent: object, module: object) -> str | None:
