@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from kernelrt.tensor import build, execute, state
 from kernelrt.tensor.arguments import whole
 
 if TYPE_CHECKING:
+    from kernelrt._core import Bindings
     from kernelrt.dtype import DType
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.tensor import Tensor
@@ -285,6 +286,10 @@ def _words(key: UOp, counter: UOp, n: Dim) -> tuple[UOp, UOp]:
     return threefry((keys[0], keys[1]), (low, high))
 
 
+#: For so many counts a block keeps what its plan is run with.
+_MOST_COUNTS: Final = 64
+
+
 class _Block:
     """One plan for each kind of number, whatever their count and interval."""
 
@@ -299,6 +304,7 @@ class _Block:
         drawn = self._plan.output_buffer
         assert drawn is not None
         inputs = (self._key, self._count, self._line)
+        self._bindings: dict[int, Callable[[], Bindings]] = {}
         self._arrays = [buffer.content() for buffer in (*inputs, drawn)]
 
     def run(
@@ -308,7 +314,12 @@ class _Block:
         into_key[:] = key
         into_count[0] = count
         into_line[:] = scale, shift
-        self._plan.execute_with_vars(n=n)
+        bindings = self._bindings.get(n)
+        if bindings is None:
+            if len(self._bindings) == _MOST_COUNTS:
+                self._bindings.clear()
+            bindings = self._bindings[n] = self._plan.bindings(n=n)
+        self._plan.execute_with(bindings)
         return out[:n]
 
 
