@@ -49,6 +49,11 @@ CASES = {
                                             cycle_momentum=False),
     "CyclicLR fn": lambda s, o: s.CyclicLR(o, 0.01, 0.1, 5, scale_fn=lambda x: 1 / (1 + x),
                                            scale_mode="iterations"),
+    "LambdaLR below 0": lambda s, o: s.LambdaLR(o, lambda e: 1 - e / 5),
+    "CyclicLR below 0": lambda s, o: s.CyclicLR(o, 0.0, 0.1, 5, scale_fn=lambda c: -c,
+                                                max_momentum=0.3),
+    "OneCycleLR momentum": lambda s, o: s.OneCycleLR(o, 0.3, 50, anneal_strategy="linear",
+                                                     base_momentum=0.1, max_momentum=0.999),
     "SequentialLR": lambda s, o: s.SequentialLR(
         o, [s.LinearLR(o, 0.1, 1.0, 5), s.CosineAnnealingLR(o, 20), s.ExponentialLR(o, 0.9)],
         [5, 30]),
@@ -142,6 +147,31 @@ def test_training_goes_on_with_the_momentum_of_then(name, kind):
     for _ in range(9):
         for a, b in zip(train(*first), train(*second), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("three", [False, True])
+def test_the_last_step_of_one_cycle_goes_past_its_end_as_torch_s(three):
+    opt, peer = pair("AdamW")
+    mine, other = (s.OneCycleLR(o, 1.0, total_steps=10, anneal_strategy="linear",
+                                max_momentum=0.99, three_phase=three)
+                   for s, o in ((ours, opt), (theirs, peer)))  # fmt: skip
+    for _ in range(10):
+        mine.step()
+        other.step()
+    assert numbers(opt)[0] < 0
+    assert numbers(opt) == pytest.approx(numbers(peer), rel=1e-12)
+
+
+def test_a_loop_may_set_a_rate_below_0_but_none_that_is_not_finite():
+    opt, _ = pair()
+    opt.param_groups[0]["lr"] = -1e-9
+    assert opt.lr == -1e-9
+    with pytest.raises(krt.ShapeError, match="lr: expected a finite number, not nan"):
+        opt.param_groups[0]["lr"] = float("nan")
+    with pytest.raises(krt.ShapeError, match="lr: expected a finite number, not -inf"):
+        ours.LambdaLR(opt, lambda _: float("inf"))
+    with pytest.raises(krt.ShapeError, match="at least 0"):
+        opt.lr = -1e-9
 
 
 def test_momentums_of_other_groups_are_refused():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -12,7 +12,7 @@ from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
 from kernelrt.ir.shape import dim_max
 from kernelrt.nn import modes, state
 from kernelrt.nn.optim import members
-from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, rules_of
+from kernelrt.nn.optim.hyper import Hyperparameter, any_number, non_negative, numbers, rules_of
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
@@ -178,8 +178,16 @@ class Group(MutableMapping[str, Any]):
             )
 
     def _set(self, name: str, value: object) -> None:
+        self._give(name, members.checked(name, value, self._rules[name]))
+
+    def schedule(self, name: str, value: float | tuple[Any, ...]) -> None:
+        """Give a hyperparameter what a schedule says, which may leave its usual range a little."""
+        check = numbers(len(value)) if isinstance(value, tuple) else any_number
+        loose = Hyperparameter[Any](check, live=self._rules[name].live)
+        self._give(name, members.checked(name, value, loose))
+
+    def _give(self, name: str, checked: Any) -> None:
         self._check_untraced(name)
-        checked = members.checked(name, value, self._rules[name])
         if not self.has_new(name, checked):
             return
         self._count_members(name, checked)
@@ -262,15 +270,21 @@ class Group(MutableMapping[str, Any]):
 
     # ---- learning rate
 
-    def set_rate(self, value: object) -> None:
-        """Give the learning rate another value, in the memory that plans read."""
+    def set_rate(
+        self, value: object, check: Callable[[str, object], float] = any_number
+    ) -> None:
+        """Give the learning rate another value, in the memory that plans read.
+
+        Schedules may go below 0, by rounding or by their formulas, so it is any finite number
+        unless `check` says otherwise.
+        """
         if members.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
                 "lr: it is one number, and plans read it as one; for a rate of each member's own "
                 "make the optimizer with a vector"
             )
         if not isinstance(value, Tensor):
-            number = _rates(value) if members.is_vector(value) else non_negative("lr", value)
+            number = _rates(value, check) if members.is_vector(value) else check("lr", value)
             self._check_rate(number)
             if not is_tracing():
                 self._write_rate(number)
@@ -345,7 +359,8 @@ def _each(value: Any) -> tuple[Any, ...]:
 def _rate(lr: float | Tensor) -> Tensor:
     if not isinstance(lr, Tensor):
         # float64, so that the scalars of a step are as precise as Python's.
-        number = _rates(lr) if members.is_vector(lr) else non_negative("lr", lr)
+        vector = members.is_vector(lr)
+        number = _rates(lr, non_negative) if vector else non_negative("lr", lr)
         return _with_storage(np.array(number), dt.float64)
     if lr.ndim > 1 or not lr.dtype.is_float:
         raise ShapeError(
@@ -356,10 +371,10 @@ def _rate(lr: float | Tensor) -> Tensor:
     return lr
 
 
-def _rates(value: Any) -> np.ndarray[Any, Any]:
+def _rates(value: Any, check: Callable[[str, object], float]) -> np.ndarray[Any, Any]:
     found = members.numbers_of("lr", value)
     for number in found:
-        non_negative("lr", number)
+        check("lr", number)
     return found
 
 

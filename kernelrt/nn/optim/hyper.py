@@ -98,7 +98,7 @@ class Hyper(metaclass=_Sealing):
 
 def _number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
-        raise DTypeError(f"{name}: expected a number, not {type(value).__name__}")
+        raise DTypeError(f"{name}: expected a number, not {_named(value)}")
     if not (-sys.float_info.max <= value <= sys.float_info.max):
         raise ShapeError(f"{name}: expected a finite number, not {value}")
     return float(value)

@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, Unk
 from kernelrt.nn import modes, state
 from kernelrt.nn.optim import foreign, members
 from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
-from kernelrt.nn.optim.hyper import Hyper, rules_of
+from kernelrt.nn.optim.hyper import Hyper, non_negative, rules_of
 from kernelrt.nn.optim.steps import Steps
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import flag
@@ -169,7 +169,7 @@ class Optimizer(Hyper):
     @lr.setter
     def lr(self, value: float | Tensor) -> None:
         for group in self.param_groups:
-            group.set_rate(value)
+            group.set_rate(value, non_negative)
 
     @property
     def state(self) -> defaultdict[Tensor, dict[str, Any]]:

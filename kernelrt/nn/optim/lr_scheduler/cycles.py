@@ -105,9 +105,9 @@ class _Cycle(LRScheduler):
 
     def _set_momentum(self, group: Group, value: float) -> None:
         if self.use_beta1:
-            group["betas"] = (value, *group["betas"][1:])
+            group.schedule("betas", (value, *group["betas"][1:]))
         else:
-            group["momentum"] = value
+            group.schedule("momentum", value)
 
     def _momentums(self) -> list[float]:
         return [g["betas"][0] if self.use_beta1 else g["momentum"] for g in self._groups]
