@@ -324,7 +324,7 @@ class Upsample(Module):
         align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        check_interpolation(mode, align_corners, False)
+        check_interpolation(mode, align_corners)
         given = size if scale_factor is None else scale_factor
         factors_of(size, scale_factor, len(given) if isinstance(given, tuple | list) else 1)
         self.size, self.scale_factor, self.mode = size, scale_factor, mode

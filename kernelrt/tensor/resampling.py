@@ -32,8 +32,9 @@ __all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "
 MODES: Final = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2,
                 "bicubic": 2, "trilinear": 3}  # fmt: skip
 #: Of the convolution that bicubic interpolation is (Keys, IEEE Trans. ASSP 29, 1981), as PyTorch
-#: has it.
+#: has it; and where the image is made smoother, as Pillow has it.
 _SHARPNESS: Final = -0.75
+_SMOOTH_SHARPNESS: Final = -0.5
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def _made_for(name: str, size: int) -> Iterator[None]:
 
 
 def coordinates(
-    old: int, new: int, factor: float | None, *, align_corners: bool, exact: bool = True
+    old: int, new: int, factor: float | None, *, align_corners: bool
 ) -> np.ndarray[Any, Any]:
     """Where the elements of an axis of `new` elements lie on one of `old`, in float64.
 
@@ -58,40 +59,43 @@ def coordinates(
         By how much an element of the old axis is larger, unless the sizes say it.
     align_corners : bool
         Whether the first and the last elements of both lie on each other, not their edges.
-    exact : bool
-        Whether elements lie in their middle, not where they begin.
     """
     at = np.arange(new, dtype=np.float64)
     if align_corners:
         return at * ((old - 1) / (new - 1) if new > 1 else 0.0)
-    if not exact:
-        return at * old / new if factor is None else at / factor
     return (at + 0.5) * (old / new) - 0.5 if factor is None else (at + 0.5) / factor - 0.5
+
+
+def _near(x: Any, a: float) -> Any:
+    """The cubic of distances up to 1."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def _far(x: Any, a: float) -> Any:
+    """The cubic of distances from 1 to 2."""
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def cubic_weights(part: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
     """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
     a = _SHARPNESS
-
-    def near(x: Any) -> Any:
-        return ((a + 2) * x - (a + 3)) * x * x + 1
-
-    def far(x: Any) -> Any:
-        return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-
-    return [far(part + 1), near(part), near(1 - part), far(2 - part)]
+    return [_far(part + 1, a), _near(part, a), _near(1 - part, a), _far(2 - part, a)]
 
 
 @functools.lru_cache(maxsize=256)
 def _taps(
-    mode: str, old: int, new: int, factor: float | None, align_corners: bool
+    mode: str, old: int, new: int, factor: float | None, align_corners: bool, kind: str
 ) -> tuple[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None], ...]:
     """The elements that each new element is made of, and what they count; None for all."""
     if mode in ("nearest", "nearest-exact"):
-        exact = mode == "nearest-exact"
-        at = coordinates(old, new, factor, align_corners=False, exact=exact)
-        place = np.floor(at + 0.5 if exact else at)
-        return ((np.clip(place, 0, old - 1).astype(np.int64), None),)
+        # Elements lie in their middle, or where they begin.
+        at = np.arange(new) + (0.5 if mode == "nearest-exact" else 0.0)
+        if factor is None:
+            at = at * old / new
+        else:
+            # Which element a rounded factor meets is a matter of rounding: as PyTorch rounds.
+            at = (at.astype(kind) * np.dtype(kind).type(1 / factor)).astype(np.float32)
+        return ((np.clip(np.floor(at), 0, old - 1).astype(np.int64), None),)
     at = coordinates(old, new, factor, align_corners=align_corners)
     if mode == "bicubic":
         low = np.floor(at)
@@ -106,6 +110,38 @@ def _taps(
         (np.clip(low + step, 0, old - 1).astype(np.int64), weight)
         for step, weight in zip(steps, weights, strict=True)
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _windows(
+    mode: str, old: int, new: int, factor: float | None, align_corners: bool
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """For each new element a row of elements and what they count; 0 in rows that are shorter.
+
+    The filter is stretched to the distance of the new elements where that is greater than the one
+    of the old elements, as in Pillow and in PyTorch's ``antialias=True``.
+    """
+    if align_corners:
+        scale = (old - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        scale = old / new if factor is None else 1 / factor
+    stretch = max(scale, 1.0)
+    reach = (2 if mode == "bicubic" else 1) * stretch
+    middles = scale * (np.arange(new) + 0.5)
+    first = np.maximum((middles - reach + 0.5).astype(np.int64), 0)
+    last = np.minimum((middles + reach + 0.5).astype(np.int64), old)
+    places = first[:, None] + np.arange(int((last - first).max()))
+    apart = np.abs(places - middles[:, None] + 0.5) / stretch
+    if mode == "bicubic":
+        a = _SMOOTH_SHARPNESS
+        weights = np.where(apart < 1, _near(apart, a), np.where(apart < 2, _far(apart, a), 0))
+    else:
+        weights = np.maximum(1 - apart, 0)
+    inside = places < last[:, None]
+    weights = np.where(inside, weights, 0)
+    total = weights.sum(1, keepdims=True)
+    weights = np.divide(weights, total, out=weights, where=total != 0)
+    return np.where(inside, places, old), weights
 
 
 @operations()
@@ -249,12 +285,24 @@ class ResamplingMethods(_Below):
         recompute_scale_factor : bool, optional
             Whether the sizes say where elements lie, and not `scale_factor`.
         antialias : bool
-            Only False.
+            Of "bilinear" and "bicubic": whether each element of a smaller image is made of all
+            that lie around it, with the filter of Pillow. Else detail finer than the new elements
+            gives patterns that the image does not have.
+
+        Notes
+        -----
+        An axis that keeps its size is copied, whatever `scale_factor` says, by "linear" and its
+        relatives, and by "nearest" in images, which copies each element twice where the size
+        doubles: so PyTorch has it.
         """
         n = self.ndim - 2
         if n < 1:
             raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
-        check_interpolation(mode, align_corners, antialias)
+        check_interpolation(mode, align_corners)
+        if flag(antialias, "antialias") and mode not in ("bilinear", "bicubic"):
+            raise ShapeError(
+                f"antialias: modes 'bilinear' and 'bicubic' have such a filter, not {mode!r}"
+            )
         sizes = factors_of(size, scale_factor, n)
         if MODES[mode] not in (0, n):
             raise ShapeError(
@@ -275,25 +323,35 @@ class ResamplingMethods(_Below):
             for axis, (_, factor) in enumerate(sizes, 2):
                 out = out._spread_out(int(factor or 1), axis)
             return views.unshared(out, self)
-        return views.unshared(self._interpolated(sizes, mode, bool(align_corners)), self)
+        out = self._interpolated(sizes, mode, bool(align_corners), antialias)
+        return views.unshared(out, self)
 
     def _interpolated(
-        self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool
-    ) -> Self:
+        self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool,
+        smooth: bool,
+    ) -> Self:  # fmt: skip
         """With new sizes of the axes behind the first two, or by factors, which then say more."""
         if mode not in ("nearest", "nearest-exact"):
             out = self._of(self._wide("interpolate"))
         else:
             out = self
+        kind = "float64" if self.dtype is dt.float64 else "float32"
         for axis, (size, factor) in enumerate(sizes, 2):
             old = self._static_size(axis, "interpolate")
             new = math.floor(old * (factor or 1)) if size is None else size
             if not old or not new:
                 raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {new}")
-            if new == old and factor in (None, 1):
+            if mode == "nearest" and len(sizes) == 2 and new == 2 * old:
+                factor = None  # noqa: PLW2901 - as the sizes say
+            if new == old and (factor in (None, 1) or _copies(mode, len(sizes), smooth)):
+                continue
+            if smooth:
+                with _made_for("size", new):
+                    places, weights = _windows(mode, old, new, factor, align_corners)
+                out = out._mixed(axis, places, weights)
                 continue
             with _made_for("size", new):
-                taps = _taps(mode, old, new, factor, align_corners)
+                taps = _taps(mode, old, new, factor, align_corners, kind)
             parts = [out._weighted(axis, place, weight) for place, weight in taps]
             out = functools.reduce(lambda a, b: a + b, parts)
         return out.cast(self.dtype)
@@ -306,6 +364,18 @@ class ResamplingMethods(_Below):
             return part
         line = weight.reshape(-1, *(1,) * (self.ndim - axis - 1)).astype(dt.to_numpy(self.dtype))
         return part * self._lift(line, "weights")
+
+    def _mixed(
+        self, axis: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
+    ) -> Self:
+        """Sums over rows of places times their weights; places behind the axis count nothing."""
+        old, behind = int(self.dims[axis]), (1,) * (self.ndim - axis - 1)
+        index = self._lift(np.minimum(places, old - 1).reshape(-1), "places")
+        seen = self.index_select(axis, index).unflatten(axis, places.shape)
+        counts = weights.reshape(*weights.shape, *behind).astype(dt.to_numpy(self.dtype))
+        inside = (places < old).reshape(*places.shape, *behind)
+        parts = seen * self._lift(counts, "weights")
+        return parts.where(self._lift(inside, "windows"), 0).sum(axis + 1)
 
     # ---- sampling
 
@@ -434,12 +504,15 @@ def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
     return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
 
 
-def check_interpolation(mode: str, align_corners: object, antialias: object) -> None:
+def _copies(mode: str, axes: int, smooth: bool) -> bool:
+    """Whether an axis that keeps its size is copied, whatever the factor is, as in PyTorch."""
+    return smooth or mode.endswith("linear") or (mode == "nearest" and axes == 2)
+
+
+def check_interpolation(mode: str, align_corners: object) -> None:
     """Raise ShapeError for a mode that there is not, and for options that it does not have."""
     if mode not in MODES:
         raise ShapeError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
-    if antialias:
-        raise ShapeError("antialias: there is no such filter; make the image smoother before")
     if align_corners is not None:
         flag(align_corners, "align_corners")
         if mode in ("nearest", "nearest-exact", "area"):

@@ -212,16 +212,44 @@ def test_sure_probabilities_cost_at_most_a_hundred():
                     .numpy()).any()  # fmt: skip
 
 
-@pytest.mark.parametrize("old", [1, 2, 3, 5, 8])
-@pytest.mark.parametrize("factor", [0.5, 1, 1.1, 1.5, 2, 2.1, 2.5, 3.3, 4])
-def test_interpolation_by_fractions(old, factor):
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+@pytest.mark.parametrize("old", [1, 2, 3, 5, 8, 20, 50])
+def test_interpolation_by_fractions(old, mode, dtype):
     """Nearest elements, as PyTorch picks them: a whole number of results a piece is no reason."""
     torch = pytest.importorskip("torch")
-    if int(old * factor) == 0:
+    x = np.arange(old).astype(dtype).reshape(1, 1, old)
+    for factor in (0.5, 1, 1.1, 1.3, 1.5, 1.7, 2, 2.1, 2.5, 3.3, 4):
+        if int(old * factor) == 0:
+            continue
+        options = {"scale_factor": factor, "mode": mode}
+        want = torch.nn.functional.interpolate(torch.from_numpy(x), **options)
+        np.testing.assert_array_equal(krt.tensor(x).interpolate(**options).numpy(), want)
+
+
+@pytest.mark.parametrize("smooth", [False, True])
+@pytest.mark.parametrize(("mode", "shape"), [
+    ("linear", (9,)), ("bilinear", (20, 9)), ("bicubic", (20, 9)), ("trilinear", (20, 9, 4)),
+    ("nearest", (20, 9)), ("nearest", (9,)), ("nearest", (20, 9, 4)), ("nearest-exact", (20, 9)),
+    ("area", (20, 9)),
+])  # fmt: skip
+def test_an_axis_may_keep_or_double_its_size(mode, shape, smooth):
+    torch = pytest.importorskip("torch")
+    if smooth and mode not in ("bilinear", "bicubic"):
+        with pytest.raises(krt.ShapeError, match="antialias: modes 'bilinear' and 'bicubic'"):
+            krt.ones(1, 1, *shape).interpolate(scale_factor=0.5, mode=mode, antialias=True)
         return
-    x = np.arange(old, dtype=np.float32).reshape(1, 1, old)
-    want = torch.nn.functional.interpolate(torch.from_numpy(x), scale_factor=factor)
-    np.testing.assert_array_equal(krt.tensor(x).interpolate(scale_factor=factor).numpy(), want)
+    x = np.random.default_rng(0).standard_normal((2, 1, *shape))
+    for factor in (1.1, 2.05, 0.4):
+        a, b = krt.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        options = {"scale_factor": factor, "mode": mode, "antialias": smooth}
+        ours, theirs = a.interpolate(**options), torch.nn.functional.interpolate(b, **options)
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), atol=1e-12)
+        (ours * ours).sum().backward()
+        (theirs * theirs).sum().backward()
+        # Where torch copies, its gradient is at times that of what it would do elsewhere.
+        if not (mode == "nearest" and len(shape) != 2) and not (smooth and factor == 1.1):
+            np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-12)
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

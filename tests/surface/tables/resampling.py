@@ -90,6 +90,20 @@ ROWS = [
     image("interpolate_bicubic_aligned",
           "T.nn.functional.interpolate(x, size=(11, 4), mode='bicubic', align_corners=True)",
           tol=20.0, special=False, why="as above"),
+    image("interpolate_kept_axis",
+          "T.nn.functional.interpolate(x, scale_factor=(1.1, 1.7), mode='bilinear')", tol=8.0,
+          special=False, why="torch adds 0 times an element of the axis that stays"),
+    image("interpolate_nearest_kept_axis",
+          "T.nn.functional.interpolate(x, scale_factor=(1.1, 1.7))"),
+    *(
+        image(f"interpolate_{mode}_smooth_{name}",
+              f"T.nn.functional.interpolate(x, {given}, mode='{mode}', antialias=True)", tol=20.0,
+              special=False, why="torch adds the taps in another order, of infinities, too")
+        for mode in ("bilinear", "bicubic")
+        for name, given in (("less", "size=(3, 2)"), ("more", "size=(5, 9)"),
+                            ("factor", "scale_factor=0.6"),
+                            ("aligned", "size=(4, 3), align_corners=True"))
+    ),
     image("interpolate_area", "T.nn.functional.interpolate(x, size=(3, 4), mode='area')"),
     line("interpolate_linear", "T.nn.functional.interpolate(x, size=9, mode='linear')", tol=8.0),
     volume("interpolate_trilinear",
