@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -23,8 +23,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     ----------
     batch : sequence
         Samples of one structure. Arrays and tensors, also PyTorch's, are stacked along a new first
-        axis. Python's floats become float64, integers int64. Dicts, tuples and lists are gone
-        into; texts and bytes stay a list.
+        axis. Python's floats become float64, also among integers; integers int64, bools bool.
+        Dicts, tuples and lists are gone into; texts and bytes stay a list.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     ShapeError
         Shapes, lengths or keys differ.
     DTypeError
-        A sample holds something else.
+        A sample holds something else, or not what the first one holds, as None for a number.
 
     Examples
     --------
@@ -53,11 +53,8 @@ def _joined(batch: list[Any], name: str) -> Any:
     first = batch[0]
     if isinstance(first, str | bytes):
         return batch
-    if isinstance(first, bool):
-        return tensor(np.array(batch, np.bool_))
     if isinstance(first, float | int) and not isinstance(first, np.generic):
-        kind = np.float64 if any(isinstance(v, float) for v in batch) else np.int64
-        return tensor(np.array(batch, kind))
+        return _numbers(batch, name)
     if isinstance(first, Tensor | np.ndarray | np.generic) or hasattr(first, "__array__"):
         return _stacked(batch, name)
     if isinstance(first, Mapping):
@@ -70,11 +67,62 @@ def _joined(batch: list[Any], name: str) -> Any:
     )
 
 
+def _refuse(name: str, i: int, first: object, found: object) -> NoReturn:
+    raise DTypeError(
+        f"{name}: sample {i} holds {_called(found)}, but sample 0 {_called(first)}; give all "
+        "samples values of one kind, or pass collate_fn="
+    )
+
+
+def _called(value: object) -> str:
+    return "None" if value is None else f"a value of type {type(value).__name__}"
+
+
+def _numbers(batch: list[Any], name: str) -> Tensor:
+    """Python's numbers, among which there may be NumPy's and tensors of one."""
+    numbers, kinds = [], set()
+    for i, value in enumerate(batch):
+        number = _number(value)
+        if number is None:
+            _refuse(name, i, batch[0], value)
+        numbers.append(number)
+        kinds.add(type(number))
+    wide = np.float64 if float in kinds else np.int64 if int in kinds else np.bool_
+    try:
+        return tensor(np.array(numbers, wide))
+    except OverflowError:
+        raise DTypeError(
+            f"{name}: an integer does not fit in int64; make floats of such, or pass collate_fn="
+        ) from None
+
+
+def _number(value: Any) -> float | int | None:
+    """A number, NumPy's number or a tensor of one, as Python's; None for what is no real number."""
+    if type(value) in (float, int, bool):
+        return value  # type: ignore[no-any-return]
+    if not isinstance(value, float | int) and (
+        isinstance(value, str | bytes) or not hasattr(value, "__array__")
+    ):
+        return None
+    found = as_array(value, "batch")
+    real = found.ndim == 0 and found.dtype.kind in "biuf"
+    number: float | int | None = found.item() if real else None
+    return number
+
+
 def _stacked(batch: list[Any], name: str) -> Tensor:
+    for i, value in enumerate(batch):
+        if value is None or isinstance(value, str | bytes | Mapping):
+            _refuse(name, i, batch[0], value)
     narrow = str(getattr(batch[0], "dtype", "")).endswith("bfloat16")
     if narrow and not isinstance(batch[0], Tensor):
         batch = [v.float() for v in batch]
     arrays = [as_array(v, name) for v in batch]
+    for array in arrays:
+        if array.dtype.kind not in "biuf":
+            raise DTypeError(
+                f"{name}: expected numbers, not {array.dtype}; pass collate_fn= for anything else"
+            )
     shapes = {a.shape for a in arrays}
     if len(shapes) > 1:
         raise ShapeError(
@@ -87,6 +135,8 @@ def _stacked(batch: list[Any], name: str) -> Tensor:
 def _mapped(batch: list[Any], name: str) -> dict[Any, Any]:
     keys = list(batch[0])
     for i, sample in enumerate(batch):
+        if not isinstance(sample, Mapping):
+            _refuse(name, i, batch[0], sample)
         if set(sample) != set(keys):
             raise ShapeError(f"{name}: sample {i} has keys {sorted(map(str, sample))}, not "
                              f"{sorted(map(str, keys))}")  # fmt: skip
@@ -95,6 +145,9 @@ def _mapped(batch: list[Any], name: str) -> dict[Any, Any]:
 
 def _listed(batch: list[Any], name: str) -> Any:
     first = batch[0]
+    for i, sample in enumerate(batch):
+        if isinstance(sample, str | bytes | Mapping) or not hasattr(sample, "__len__"):
+            _refuse(name, i, first, sample)
     lengths = sorted({len(sample) for sample in batch})
     if len(lengths) > 1:
         raise ShapeError(f"{name}: expected samples of one length, not {lengths}")

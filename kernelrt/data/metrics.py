@@ -21,9 +21,19 @@ def accuracy(predicted: Any, target: Any) -> float:
     ----------
     predicted : array or Tensor
         Labels in the shape of `target`, or a score for each class along one more, last axis, of
-        which the greatest counts.
+        which the greatest counts. Where that axis has one score, as beside
+        ``binary_cross_entropy_with_logits``, it is the logit of label 1 against label 0: above 0
+        it predicts 1. Of probabilities pass ``probabilities > 0.5``.
     target : array or Tensor
         Labels, or texts.
+
+    Raises
+    ------
+    ShapeError
+        The shapes do not fit, or there is one score for each sample and all lie from 0 to 1, so
+        they may be probabilities, or labels are others than 0 and 1.
+    DTypeError
+        In the place of labels there are numbers that are not whole, while those of `target` are.
 
     Examples
     --------
@@ -40,10 +50,33 @@ def accuracy(predicted: Any, target: Any) -> float:
 def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
     found, wanted = as_array(predicted, "predicted"), as_array(target, "target")
     if found.ndim == wanted.ndim + 1 and found.shape[-1:] != (0,):
+        if found.shape[-1] == 1:
+            return _of_logits(found[..., 0], wanted), wanted
         found = found.argmax(-1)
     if found.shape != wanted.shape:
         raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
+    if found.dtype.kind == "f" and wanted.dtype.kind in "iub" and (found != np.floor(found)).any():
+        raise DTypeError(
+            "predicted: expected labels in the shape of target, which are whole numbers; of scores "
+            "pass labels, as predicted > 0 for logits and predicted > 0.5 for probabilities"
+        )
     return found, wanted
+
+
+def _of_logits(scores: Array, wanted: Array) -> Array:
+    """Labels 0 and 1 of one score for each sample."""
+    if not np.isin(wanted, (0, 1)).all():
+        raise ShapeError(
+            f"predicted: shape {(*scores.shape, 1)} has one score for each sample, which tells "
+            "label 1 from label 0, but target has others; pass labels, or a score for each class"
+        )
+    if scores.size and ((scores >= 0) & (scores <= 1)).all():
+        raise ShapeError(
+            "predicted: there is one score for each sample, and all lie from 0 to 1, so they may "
+            "be logits or probabilities; pass labels, as predicted[..., 0] > 0 for logits and "
+            "predicted[..., 0] > 0.5 for probabilities"
+        )
+    return (scores > 0).astype(np.int64)
 
 
 def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) -> Array:

@@ -65,12 +65,21 @@ class Standardizer:
         flat = spread <= 10 * np.finfo(np.float64).eps * np.abs(mean)
         kind = np.float64 if found.dtype == np.float64 else np.float32
         shape = mean.shape[1:] if found.ndim > 1 and mean.shape[0] == 1 else mean.shape
+        #: Axes from the end that means were taken over, whose sizes may be others in `transform`.
+        ends = range(-found.ndim, 0)
+        self._over = {ends[a] for a in (axes if isinstance(axes, tuple) else (axes,))}
         self.mean = mean.reshape(shape).astype(kind)
         self.std = np.where(flat, 1.0, spread).reshape(shape).astype(kind)
         return self
 
     def transform(self, x: Any) -> Any:
-        """``(x - mean) / std``: an array of arrays, a Tensor of tensors."""
+        """``(x - mean) / std``: an array of arrays, a Tensor of tensors.
+
+        Raises
+        ------
+        ShapeError
+            There are not as many features as :meth:`fit` had.
+        """
         mean, std = self._parts(x)
         return (x - mean) / std
 
@@ -88,10 +97,23 @@ class Standardizer:
     def _parts(self, x: Any) -> tuple[Any, Any]:
         if "mean" not in self.__dict__:
             raise StateError("Standardizer: it knows no mean yet; call fit(x) first")
+        self._check_features(np.shape(x))
         if isinstance(x, Tensor):
             kind = x.dtype if x.dtype.is_float else None
             return tuple(Tensor(v, dtype=kind) for v in (self.mean, self.std))  # type: ignore[return-value]
         return self.mean, self.std
+
+    def _check_features(self, shape: tuple[Any, ...]) -> None:
+        over = self.__dict__.get("_over")
+        if over is None:  # the mean was not found by fit
+            return
+        for axis in range(-self.mean.ndim, 0):
+            size, found = self.mean.shape[axis], shape[axis] if -axis <= len(shape) else None
+            if axis not in over and isinstance(found, int | None) and found != size:
+                raise ShapeError(
+                    f"x: expected {size} features along axis {axis}, as fit(x) had, not shape "
+                    f"{shape}"
+                )
 
     def __repr__(self) -> str:
         return f"Standardizer(axis={self.axis})"

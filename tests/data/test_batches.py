@@ -146,8 +146,11 @@ def test_scaling_and_back():
     np.testing.assert_allclose(found.numpy()[:, [0, 1, 3]], small[:, [0, 1, 3]], atol=1e-4)
     jitted = krt.jit(lambda v: scale.inverse(scale.transform(v)))
     np.testing.assert_allclose(jitted(t).numpy(), t.numpy(), rtol=1e-6)
+    assert scale.transform(x[0]).shape == (4,)
+    assert scale.transform(x.reshape(5, 10, 4)).shape == (5, 10, 4)
     line = data.Standardizer().fit(np.array([1.0, 3.0]))
     assert line.transform(np.array([1.0, 3.0])).tolist() == [-1, 1]
+    assert line.transform(np.array([1.0, 3.0, 5.0])).tolist() == [-1, 1, 3]
     images = rng.normal(size=(8, 3, 4, 4))
     by_channel = data.Standardizer(axis=(0, 2, 3)).fit_transform(images)
     np.testing.assert_allclose(by_channel.mean((0, 2, 3)), 0, atol=1e-12)
@@ -159,6 +162,12 @@ def test_metrics():
     scores = krt.tensor([[0.1, 0.9], [0.8, 0.2]])
     assert data.accuracy(scores, krt.tensor([1, 1])) == 0.5
     assert data.accuracy(np.array(["a", "b"]), np.array(["a", "c"])) == 0.5
+    assert data.accuracy([1.0, 0.0], [1, 1]) == 0.5
+    logits = np.array([[5.0], [3.0], [4.0], [-2.0]])
+    assert data.accuracy(logits, [1, 1, 1, 0]) == 1
+    assert data.accuracy(krt.tensor(logits), [0, 0, 1, 0]) == 0.5
+    assert data.confusion_matrix(logits, [1, 1, 1, 1]).tolist() == [[0, 0], [1, 3]]
+    assert data.accuracy(np.array([True, False]), [1, 1]) == 0.5
     rng = np.random.default_rng(0)
     a, b = rng.standard_normal((2, 30))
     assert data.mean_squared_error(a, b) == pytest.approx(((a - b) ** 2).mean())
@@ -196,6 +205,23 @@ def test_metrics():
     (krt.DTypeError, "x: expected", lambda: data.Standardizer().fit(np.array(["a"]))),
     (krt.ShapeError, "predicted", lambda: data.accuracy([1, 2], [1])),
     (krt.ShapeError, "predicted", lambda: data.accuracy([], [])),
+    (krt.ShapeError, "predicted: .*may be logits or probabilities.*> 0.5 for probabilities",
+     lambda: data.accuracy([[0.5], [0.3], [0.9]], [1, 1, 0])),
+    (krt.ShapeError, "predicted: .*may be logits", lambda: data.confusion_matrix([[1]], [1])),
+    (krt.ShapeError, r"predicted: shape \(2, 1\) has one score.*target has others",
+     lambda: data.accuracy([[5.0], [3.0]], [1, 2])),
+    (krt.ShapeError, "target has others", lambda: data.accuracy([[5.0]], np.array(["a"]))),
+    (krt.DTypeError, "predicted: .*> 0.5 for prob", lambda: data.accuracy([0.9, 0.1], [1, 0])),
+    (krt.DTypeError, "predicted: .*whole", lambda: data.confusion_matrix([[0.9]], [[1]])),
+    (krt.DTypeError, "predicted: .*whole", lambda: data.accuracy([np.nan], [1])),
+    (krt.ShapeError, r"x: expected 4 features along axis -1, as fit\(x\) had, not shape \(5, 1\)",
+     lambda: data.Standardizer().fit(np.ones((5, 4))).transform(np.ones((5, 1)))),
+    (krt.ShapeError, "x: expected 1 features",
+     lambda: data.Standardizer().fit(np.ones((5, 1))).transform(krt.ones(5, 4))),
+    (krt.ShapeError, "x: expected 1 features",
+     lambda: data.Standardizer().fit(np.ones((5, 1))).inverse(np.ones((5, 4)))),
+    (krt.ShapeError, "x: expected 3 features along axis -3",
+     lambda: data.Standardizer((0, 2, 3)).fit(np.ones((5, 3, 2, 2))).transform(np.ones((1, 2, 2)))),
     (krt.ShapeError, "predicted", lambda: data.r2_score([1.0], [1.0, 2.0])),
     (krt.ShapeError, "classes", lambda: data.confusion_matrix([5], [0], classes=3)),
     (krt.DTypeError, "target", lambda: data.confusion_matrix([1], [0.5])),

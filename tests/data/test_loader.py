@@ -361,3 +361,41 @@ def test_a_loader_in_a_traced_function_gives_graphs() -> None:
         return batch.sum()
 
     assert total(np.array([1, 2], np.float32)).item() == 12
+
+
+@pytest.mark.parametrize(("samples", "text"), [
+    ([1.0, None], "batch: sample 1 holds None, but sample 0 a value of type float.*collate_fn"),
+    ([1, None], "batch: sample 1 holds None"),
+    ([True, None], "batch: sample 1 holds None"),
+    ([{"y": 1.0}, {"y": None}], r"batch\['y'\]: sample 1 holds None"),
+    ([(0.5, 1), (None, 2)], r"batch\[0\]: sample 1 holds None"),
+    ([(1, (2, 3)), (1, (2, None))], r"batch\[1\]\[1\]: sample 1 holds None"),
+    ([np.ones(2), None], "batch: sample 1 holds None"),
+    ([np.ones(2), "ab"], "batch: sample 1 holds a value of type str"),
+    ([1.0, "2"], "batch: sample 1 holds a value of type str"),
+    ([1, 2j], "batch: sample 1 holds a value of type complex"),
+    ([1.0, np.ones(2)], "batch: sample 1 holds a value of type ndarray"),
+    ([(1, 2), {"a": 1, "b": 2}], "batch: sample 1 holds a value of type dict"),
+    ([(1, 2), "ab"], "batch: sample 1 holds a value of type str"),
+    ([(1, 2), 3], "batch: sample 1 holds a value of type int"),
+    ([{"a": 1}, 3], "batch: sample 1 holds a value of type int"),
+    ([{"a": 1}, {"a": 2**70}], r"batch\['a'\]: an integer does not fit in int64"),
+    ([{"a": np.ones(2)}, {"a": np.ones(2) * 1j}], r"batch\['a'\]: expected numbers, not complex"),
+])  # fmt: skip
+def test_samples_of_several_kinds_are_refused_by_field(samples, text):
+    with pytest.raises(krt.DTypeError, match=text):
+        next(iter(data.DataLoader(samples, batch_size=2)))
+
+
+@pytest.mark.parametrize(("samples", "wanted"), [
+    ([True, False], np.array([True, False])),
+    ([True, 2], np.array([1, 2])),
+    ([1, np.float32(2.5)], np.array([1.0, 2.5])),
+    ([1.0, np.array(2)], np.array([1.0, 2.0])),
+    ([1, krt.tensor(2.5, dtype="bfloat16")], np.array([1.0, 2.5])),
+    ([1, 2.5, True], np.array([1.0, 2.5, 1.0])),
+])  # fmt: skip
+def test_numbers_get_a_type_that_holds_all(samples, wanted):
+    found = data.default_collate(samples).numpy()
+    assert found.dtype == wanted.dtype
+    np.testing.assert_array_equal(found, wanted)
