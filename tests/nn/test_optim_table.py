@@ -19,7 +19,7 @@ TABLE = [
     *(("SGD", o) for o in (
         {}, {"lr": 0.1, "momentum": 0.9}, {"lr": 0.1, "momentum": 0.9, "nesterov": True},
         {"lr": 0.1, "momentum": 0.9, "dampening": 0.4, "weight_decay": 0.1, "maximize": True},
-        {"lr": 0.1, "foreach": False, "fused": None},
+        {"lr": 0.1, "foreach": False, "fused": None}, {"lr": 0.1, "dampening": 0.3},
     )),
     *((n, o) for n in ("Adam", "AdamW") for o in (
         {}, {"lr": 0.1, "amsgrad": True}, {"maximize": True, "weight_decay": 0.3},
@@ -219,3 +219,50 @@ def test_what_is_not_finite_stays_in_its_place_as_in_torch(name):
         opt.step()
         peer.step()
     np.testing.assert_allclose(a.numpy(), b.detach().numpy(), rtol=1e-6)
+
+
+def after(library, opt, dtype: str, slopes) -> float:
+    """An element after steps along these gradients."""
+    param = library.ones(1, dtype=getattr(library, dtype), requires_grad=True)
+    stepper = opt([param])
+    for slope in slopes:
+        param.grad = library.ones(1, dtype=getattr(library, dtype)) * slope
+        stepper.step()
+    return float(param.detach()[0])
+
+
+@pytest.mark.parametrize("slopes", [(3e19, 1.0, 1.0), (1.0, 3e19, 3e19)])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adadelta", "LAMB"])
+def test_a_mean_square_holds_gradients_whose_square_is_no_float32(name, dtype, slopes):
+    make = getattr(nn.optim, name)
+    found, wanted = (after(krt, make, t, slopes) for t in (dtype, "float64"))
+    assert found == pytest.approx(wanted, rel=1e-4 if dtype == "float32" else 0.05)
+
+
+@pytest.mark.parametrize("slopes", [(1e19, 1e19), (1e20, 1.0, 1.0), (1e-25, 1e-25), (1e-20, 1e-15)])
+@pytest.mark.parametrize("name", sorted({n for n, _ in TABLE} - {"Adafactor", "NAdam"}))
+def test_gradients_near_the_ends_of_float32_step_as_torch_s(name, slopes):
+    found, wanted = (after(k, getattr(k.optim, name), "float32", slopes) for k in (krt, torch))
+    assert found == pytest.approx(wanted, rel=1e-5, abs=1e-18, nan_ok=True)
+
+
+def test_dampening_without_momentum_changes_nothing():
+    plain, damped = ((nn.optim.SGD, {"dampening": d, "lr": 0.1}) for d in (0.0, 0.3))
+    for jitted in (False, True):
+        found = [ours(lambda p, o=o: o[0](p, **o[1]), "float64", jitted) for o in (plain, damped)]
+        for a, b in zip(*found, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_dampening_may_come_after_a_momentum_that_went():
+    w, v = krt.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
+    opt, peer = nn.optim.SGD([w], 0.1, momentum=0.9), torch.optim.SGD([v], 0.1, momentum=0.9)
+    for group in (opt.param_groups[0], peer.param_groups[0]):
+        group["momentum"] = 0.0
+        group["dampening"] = 0.3
+    for _ in range(3):
+        w.grad, v.grad = krt.ones(1), torch.ones(1)
+        opt.step()
+        peer.step()
+    assert w.tolist() == pytest.approx(v.tolist())

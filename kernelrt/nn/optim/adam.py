@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.groups import at, share_of_square
 from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 
@@ -93,7 +93,7 @@ class Adam(Optimizer):
             size, scale = sizes[i].cast(param.dtype), scales[i].cast(param.dtype)
             mean, square = means[i], squares[i]
             mean = mean.addcmul(grad - mean, at(rest[0], param))
-            square = (grad * grad * at(rest[1], param)).addcmul(square, at(beta2, param))
+            square = share_of_square(grad, rest[1]).addcmul(square, at(beta2, param))
             new += [(means[i], mean), (squares[i], square)]
             if amsgrad:
                 most = group.zeros("max_exp_avg_sq")[i]

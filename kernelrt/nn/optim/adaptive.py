@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.groups import at, share_of_square
 from kernelrt.nn.optim.hyper import Hyperparameter, flag, fraction, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 
@@ -83,7 +83,7 @@ class RMSprop(Optimizer):
             grad = penalized(group, param, grad)  # noqa: PLW2901
             keep, rest = at(alpha, param), at(1 - alpha, param)
             held = group.zeros("square_avg")[i]
-            square = held * keep + grad * grad * rest
+            square = held * keep + share_of_square(grad, rest)
             new.append((held, square))
             if group["centered"]:
                 center = group.zeros("grad_avg")[i]
@@ -208,10 +208,10 @@ class Adadelta(Optimizer):
             grad = penalized(group, param, grad)  # noqa: PLW2901
             keep, rest, eps = at(rho, param), at(1 - rho, param), at(group["eps"], param)
             squares, deltas = group.zeros("square_avg")[i], group.zeros("acc_delta")[i]
-            square = squares * keep + grad * grad * rest
+            square = squares * keep + share_of_square(grad, rest)
             delta = (deltas + eps).sqrt() / (square + eps).sqrt() * grad
             new += [
-                (squares, square), (deltas, deltas * keep + delta * delta * rest),
+                (squares, square), (deltas, deltas * keep + share_of_square(delta, rest)),
                 (param, param - delta * group.rate.cast(param.dtype)),
             ]  # fmt: skip
         return new

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
 
-__all__ = ["IGNORED", "Group", "at", "check_mapping", "state_of", "zeros_state"]  # fmt: skip
+__all__ = ["IGNORED", "Group", "at", "check_mapping", "share_of_square", "state_of",
+           "zeros_state"]  # fmt: skip
 
 #: What says how PyTorch computes a step, which makes no other numbers.
 IGNORED: Final = ("foreach", "capturable", "fused")
@@ -350,6 +351,14 @@ def _anything(_name: str, value: object) -> object:
 def at(value: Any, like: Tensor) -> Any:
     """A number that is a tensor in the type of `like`; one of Python as it is."""
     return value.cast(like.dtype) if isinstance(value, Tensor) else value
+
+
+def share_of_square(value: Tensor, share: Any) -> Tensor:
+    """``share * value ** 2``, which is infinite only where this product is too large.
+
+    The share comes first, as in PyTorch: the square alone of what is above 1.8e19 is no float32.
+    """
+    return value * (value * at(share, value))
 
 
 def _each(value: Any) -> tuple[Any, ...]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.nn.optim.groups import at, state_of
+from kernelrt.nn.optim.groups import at, share_of_square, state_of
 from kernelrt.nn.optim.hyper import (
     Hyperparameter,
     any_number,
@@ -85,7 +85,7 @@ class LAMB(Optimizer):
             kind = param.dtype
             means, squares = group.zeros("exp_avg")[i], group.zeros("exp_avg_sq")[i]
             mean = means + (grad - means) * at(1 - beta1, param)
-            square = squares * at(beta2, param) + grad * grad * at(1 - beta2, param)
+            square = squares * at(beta2, param) + share_of_square(grad, 1 - beta2)
             size = square.sqrt() * second[i].cast(kind) + at(group["eps"], param)
             step = mean * first[i].cast(kind) / size
             if group.on("weight_decay"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from kernelrt.nn.optim.adaptive import penalized
-from kernelrt.nn.optim.groups import at
+from kernelrt.nn.optim.groups import at, share_of_square
 from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.tensor.comparison import where
@@ -45,8 +45,7 @@ class _Moments(Optimizer):
 
     def _square(self, group: Group, i: int, grad: Tensor) -> Tensor:
         square, beta = group.zeros("exp_avg_sq")[i], group["betas"][1]
-        new: Tensor = square * at(beta, square) + grad * grad * at(1 - beta, square)
-        return new
+        return square * at(beta, square) + share_of_square(grad, 1 - beta)
 
 
 class Adamax(_Moments):

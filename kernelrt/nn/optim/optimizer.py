@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 
 from kernelrt._lacking import OPTIMIZER, install, near
@@ -371,12 +372,21 @@ def _check_groups(params: Params) -> list[Mapping[str, Any]]:
             f"params: expected an iterable of Tensors, not {type(params).__name__}; pass "
             "kernelrt.nn.parameters(model)"
         )
+    _check_order("params", params)
     items: list[Any] = list(params)
     if not items:
         raise ShapeError("params: expected at least one parameter, got none")
     if not isinstance(items[0], Mapping):
         return [{"params": items}]
     return [{**check_mapping(g, f"params[{i}]"), "grouped": True} for i, g in enumerate(items)]
+
+
+def _check_order(name: str, params: object) -> None:
+    if isinstance(params, AbstractSet) and not isinstance(params, KeysView | ItemsView):
+        raise DTypeError(
+            f"{name}: a {type(params).__name__} has another order in each process, and state dicts "
+            "tell parameters by their places; pass a list"
+        )
 
 
 def _of_torch(value: object) -> str:
@@ -392,6 +402,7 @@ def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[T
             f"{name}: expected an iterable of Tensors, not {type(params).__name__}; pass "
             "kernelrt.nn.parameters(model)"
         )
+    _check_order(name, params)
     checked: list[Tensor] = []
     seen = {id(p) for p in others}
     for i, given in enumerate(params):

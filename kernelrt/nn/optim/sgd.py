@@ -77,7 +77,7 @@ class SGD(Optimizer):
                 f"nesterov: needs a positive momentum and no dampening, not momentum="
                 f"{momentum} and dampening={dampening}"
             )
-        if not group.on("momentum"):
+        if not group.on("momentum") and "momentum_buffer" not in group.state:
             return
         # PyTorch keeps the whole of the first gradient, whatever the dampening.
         shares = np.ones(len(group.params))
@@ -91,10 +91,9 @@ class SGD(Optimizer):
 
     def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
         new: list[tuple[Tensor, Tensor]] = []
-        shares = group.scalars("gradient_share", 1.0) if group["dampening"] else None
-        moves = group.on("momentum")
-        if not moves:
-            shares = None
+        moves = group.on("momentum")  # without it there is nothing to keep out of
+        damps = moves and group["dampening"]
+        shares = group.scalars("gradient_share", 1.0) if damps else None
         for i, param, grad in active:
             if group.on("weight_decay"):
                 grad = grad + param * at(group["weight_decay"], param)  # noqa: PLW2901
