@@ -81,13 +81,14 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
             f"path: {os.fspath(path)!r} would not be what {target.suffix} says; use a name that "
             "ends in .npz or .safetensors"
         )
+    _check_own_states(state)
     for name, value in _lost(state):
         raise StateError(
             f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
             "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere, "
             "or write all of it with pickle"
         )
-    held = tree.tensors_by_name(state)
+    held = tree.tensors_by_name(state, ask_root=True)
     safe = target.suffix == _SAFE
     for name in held:
         _check_name(name, safe=safe)
@@ -105,6 +106,19 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
     except BaseException:
         unfinished.unlink(missing_ok=True)
         raise
+
+
+def _check_own_states(state: object) -> None:
+    """Raise StateError for an object whose own state dict holds what files do not."""
+    for place, value in tree.named_objects(state):
+        for name, held in (tree.own_state(value) or {}).items():
+            if not isinstance(held, Tensor):
+                whose = f"{place!r}" if place else "it"
+                raise StateError(
+                    f"state: {whose} is of type {kind_name(value)}, whose state_dict() holds "
+                    f"{name!r} of type {kind_name(held)}, and files hold tensors only; write that "
+                    "state_dict() with pickle or json, and give save what holds tensors"
+                )
 
 
 def _named(path: str | os.PathLike[str]) -> Path:

@@ -364,15 +364,17 @@ class Module(Observed):
 
     # ---- state
 
+    @tree.walks
     def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
         """Every tensor in this module by its dotted name; the tensors themselves, no copies."""
-        return state.state_dict(self, prefix)
+        return tree.tensors_by_name(self, prefix)
 
+    @tree.walks
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state.IncompatibleKeys:
         """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`."""
-        return state.load_state_dict(self, state_dict, strict=strict)
+        return state.copy_into(self, state_dict, strict=strict)
 
     # ---- text
 

@@ -15,7 +15,7 @@ from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
 from kernelrt.tensor.state import births, lock, watched
 
-__all__ = ["IncompatibleKeys", "load_state_dict", "overwrite", "state_dict"]
+__all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "state_dict"]
 
 
 class IncompatibleKeys(NamedTuple):
@@ -28,6 +28,9 @@ class IncompatibleKeys(NamedTuple):
 def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
     """Every tensor reachable from `root` by its dotted name; the tensors themselves, no copies.
 
+    Of an object in `root` whose class defines a ``state_dict`` of tensors, as LBFGS does, it has
+    what that gives.
+
     Parameters
     ----------
     root : object
@@ -38,9 +41,10 @@ def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
     Raises
     ------
     StateError
-        Two tensors have one name, as in ``{"a.b": x, "a": {"b": y}}``.
+        Two tensors have one name, as in ``{"a.b": x, "a": {"b": y}}``, or a class defines
+        ``get_extra_state``.
     """
-    return tree.tensors_by_name(root, prefix)
+    return tree.tensors_by_name(root, prefix, ask_root=tree.is_complete(root))
 
 
 def load_state_dict(
@@ -48,7 +52,8 @@ def load_state_dict(
 ) -> IncompatibleKeys:
     """Copy `values` into the tensors of `root`, in place: plans made before see them.
 
-    Everything is checked before the first value is copied.
+    Everything is checked before the first value is copied. Then an object in `root` whose class
+    defines a ``load_state_dict``, as LBFGS does, is given what is called after it.
 
     Parameters
     ----------
@@ -71,13 +76,28 @@ def load_state_dict(
         Names are missing or unexpected (if strict), or shapes or types do not fit. The message
         lists all of them.
     """
+    if tree.is_complete(root):
+        found: IncompatibleKeys = _give(root, values, strict)
+        return found
+    return copy_into(root, values, strict=strict)
+
+
+def copy_into(root: object, values: Mapping[str, Any], *, strict: bool) -> IncompatibleKeys:
+    """As :func:`load_state_dict`, also where the class of `root` itself defines one."""
     if not isinstance(values, Mapping):
         raise DTypeError(
             f"state_dict: expected a mapping of names to arrays, not {type(values).__name__}"
         )
-    targets = state_dict(root)
+    givers = [(name, value) for name, value, _ in tree.keepers(root) if _takes(value)]
+    inside = tuple(f"{name}." for name, _ in givers)
+    targets = {
+        name: target for name, target in tree.tensors_by_name(root).items()
+        if not name.startswith(inside)
+    }  # fmt: skip
     missing = [name for name in targets if name not in values]
-    unexpected = [name for name in values if name not in targets]
+    unexpected = [
+        name for name in values if name not in targets and not name.startswith(inside)
+    ]
     faults = []
     if strict:
         faults += [f"missing: {_describe(name, targets[name])}" for name in missing]
@@ -95,7 +115,24 @@ def load_state_dict(
             + _prefixed(targets, list(values))
         )
     overwrite(staged)
+    for name, giver in givers:
+        start = f"{name}."
+        part = {k.removeprefix(start): v for k, v in values.items() if k.startswith(start)}
+        result = _give(giver, part, strict)
+        if isinstance(result, IncompatibleKeys):
+            missing += [start + k for k in result.missing_keys]
+            unexpected += [start + k for k in result.unexpected_keys]
     return IncompatibleKeys(missing, unexpected)
+
+
+def _takes(value: object) -> bool:
+    """Whether what an object's ``state_dict`` gave is for a ``load_state_dict`` of its own."""
+    return tree.defines(value, "load_state_dict")
+
+
+def _give(taker: Any, values: Mapping[str, Any], strict: bool) -> Any:
+    with tree.asking(taker):
+        return taker.load_state_dict(values) if strict else taker.load_state_dict(values, strict)
 
 
 def _prefixed(targets: Mapping[str, Tensor], names: list[str]) -> str:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import threading
 import types
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, cast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from kernelrt.errors import StateError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
 __all__ = [
-    "TRANSIENT", "UNMADE", "Branch", "children", "made_parameters", "named_objects",
-    "named_parameters", "named_tensors", "parameters", "ranked", "tensors_by_name",
+    "TRANSIENT", "UNMADE", "Branch", "asking", "children", "completes", "defines", "is_complete",
+    "keepers", "made_parameters", "named_objects", "named_parameters", "named_tensors", "own_state",
+    "parameters", "ranked", "tensors_by_name", "walks",
 ]  # fmt: skip
 
 #: The attribute of a module that names those that are not saved with it.
@@ -102,28 +104,147 @@ def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]
             )
 
 
-def tensors_by_name(root: object, prefix: str = "") -> dict[str, Tensor]:
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+#: Methods that give and take the tensors of an object as they are found in it.
+_WALKING: Final[set[object]] = set()
+#: Methods that give and take more, and never have :func:`kernelrt.nn.state_dict` and its kin do it.
+_COMPLETE: Final[set[object]] = set()
+
+
+class _Asked(threading.local):
+    """Of this thread: the objects that are being asked for their state, or given one."""
+
+    def __init__(self) -> None:
+        self.ids: set[int] = set()
+
+
+_asked = _Asked()
+
+
+class asking:  # noqa: N801 - used as a statement
+    """While an object's own ``state_dict`` or ``load_state_dict`` runs, it is like any other."""
+
+    def __init__(self, value: object) -> None:
+        self._id = id(value)
+
+    def __enter__(self) -> None:
+        _asked.ids.add(self._id)
+
+    def __exit__(self, *args: object) -> None:
+        _asked.ids.discard(self._id)
+
+
+def walks(method: _F) -> _F:
+    """Mark the ``state_dict`` or ``load_state_dict`` of a base class."""
+    _WALKING.add(method)
+    return method
+
+
+def completes(method: _F) -> _F:
+    """Mark a ``state_dict`` or ``load_state_dict`` that functions may call for the object itself.
+
+    Those of users may in turn call these functions, which then take what they find in the object.
+    """
+    _COMPLETE.add(method)
+    return method
+
+
+def is_complete(value: object) -> bool:
+    """Whether an object's own methods are marked by :func:`completes`."""
+    return getattr(type(value), "state_dict", None) in _COMPLETE
+
+
+def defines(value: object, name: str) -> bool:
+    """Whether an object's class has a method of this name that is not a base class's."""
+    method = getattr(type(value), name, None)
+    return method is not None and method not in _WALKING
+
+
+def own_state(value: object) -> Mapping[str, object] | None:
+    """What an object's ``state_dict`` gives where its class defines that; None where not."""
+    if not defines(value, "state_dict") or id(value) in _asked.ids:
+        return None
+    with asking(value):
+        found = cast("Any", value).state_dict()
+    return found if isinstance(found, Mapping) else None
+
+
+def keepers(
+    root: object, prefix: str = "", *, ask_root: bool = False
+) -> list[tuple[str, object, dict[str, Tensor]]]:
+    """(name, object, state) for all that define a ``state_dict`` of tensors, the outermost ones.
+
+    Where it gives something else too, as that of a schedule does, the object is like any other.
+
+    Parameters
+    ----------
+    root : object
+        Where to look.
+    prefix : str
+        Put before each name, with a dot.
+    ask_root : bool
+        Whether `root` may be one of them.
+    """
+    found: list[tuple[str, object, dict[str, Tensor]]] = []
+    inside: tuple[str, ...] = ()
+    for name, value in named_objects(root, prefix):
+        if isinstance(value, _LEAVES) or name.startswith(inside):
+            continue
+        if value is root and not ask_root:
+            continue
+        state = own_state(value)
+        if state is not None and all(isinstance(v, Tensor) for v in state.values()):
+            found.append((name, value, cast("dict[str, Tensor]", dict(state))))
+            inside = (*inside, f"{name}." if name else "")
+    return found
+
+
+def tensors_by_name(
+    root: object, prefix: str = "", *, ask_root: bool = False
+) -> dict[str, Tensor]:
     """Every tensor reachable from `root` by its dotted name, but for those that are not saved.
+
+    Parameters
+    ----------
+    root, prefix, ask_root
+        As of :func:`keepers`, whose states are taken for what is in them.
 
     Raises
     ------
     StateError
-        Two tensors have one name.
+        Two tensors have one name, or a class defines ``get_extra_state``.
     """
     found: dict[str, Tensor] = {}
-    left_out = {
-        f"{name}.{key}" if name else key
-        for name, value in named_objects(root, prefix)
-        for key in getattr(value, "__dict__", {}).get(TRANSIENT, ())
-    }
-    for name, tensor in named_tensors(root, prefix):
-        if name in left_out:
-            continue
-        if found.setdefault(name, tensor) is not tensor:
+    kept = keepers(root, prefix, ask_root=ask_root)
+    inside = tuple(f"{name}." if name else "" for name, _, _ in kept)
+    left_out: set[str] = set()
+    for name, value in named_objects(root, prefix):
+        if hasattr(type(value), "get_extra_state"):
             raise StateError(
-                f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
-                "change one of the keys"
+                f"{name or 'module'}: {type(value).__name__} defines get_extra_state, which state "
+                "dicts do not call; keep a tensor as an attribute, which is part of the state, or "
+                "define state_dict and load_state_dict"
             )
+        held = getattr(value, "__dict__", {}).get(TRANSIENT, ())
+        left_out |= {f"{name}.{key}" if name else key for key in held}
+    walked = (
+        (name, tensor)
+        for name, tensor in named_tensors(root, prefix)
+        if name not in left_out and not name.startswith(inside)
+    )
+    own = (
+        (f"{name}.{key}" if name else key, tensor)
+        for name, _, state in kept
+        for key, tensor in state.items()
+    )
+    for tensors in (walked, own):
+        for name, tensor in tensors:
+            if found.setdefault(name, tensor) is not tensor:
+                raise StateError(
+                    f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
+                    "change one of the keys"
+                )
     return found
 
 

@@ -348,7 +348,7 @@ class ResamplingMethods(_Below):
             if smooth:
                 with _made_for("size", new):
                     places, weights = _windows(mode, old, new, factor, align_corners)
-                out = out._mixed(axis, places, weights)
+                out = out._mixed(axis, old, places, weights)
                 continue
             with _made_for("size", new):
                 taps = _taps(mode, old, new, factor, align_corners, kind)
@@ -366,10 +366,10 @@ class ResamplingMethods(_Below):
         return part * self._lift(line, "weights")
 
     def _mixed(
-        self, axis: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
+        self, axis: int, old: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
     ) -> Self:
-        """Sums over rows of places times their weights; places behind the axis count nothing."""
-        old, behind = int(self.dims[axis]), (1,) * (self.ndim - axis - 1)
+        """Sums over rows of places times their weights; places from `old` on count nothing."""
+        behind = (1,) * (self.ndim - axis - 1)
         index = self._lift(np.minimum(places, old - 1).reshape(-1), "places")
         seen = self.index_select(axis, index).unflatten(axis, places.shape)
         counts = weights.reshape(*weights.shape, *behind).astype(dt.to_numpy(self.dtype))

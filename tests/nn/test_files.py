@@ -23,6 +23,7 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import StateError
 from kernelrt.nn import files
+from kernelrt.nn.tree import named_objects
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -479,3 +480,137 @@ def test_an_error_of_the_disk_is_not_called_a_broken_file(
     monkeypatch.setattr(files, "_read_archive", fails)
     with pytest.raises(OSError, match="Input/output error"):
         nn.load(tmp_path / "run.npz")
+
+
+class Counted(nn.Module):
+    """A module whose state dict has a number that is no attribute of type Tensor."""
+
+    def __init__(self) -> None:
+        self.w = krt.ones(2, requires_grad=True)
+        self.seen = 0
+
+    def state_dict(self, *, prefix: str = "") -> dict[str, krt.Tensor]:
+        name = f"{prefix}.seen" if prefix else "seen"
+        return {**super().state_dict(prefix=prefix), name: krt.tensor(self.seen)}
+
+    def load_state_dict(self, state_dict, strict=True):
+        rest = dict(state_dict)
+        self.seen = int(rest.pop("seen").item())
+        return super().load_state_dict(rest, strict)
+
+
+class Asking(Counted):
+    """The same, by the functions of the package."""
+
+    def state_dict(self, **_) -> dict[str, krt.Tensor]:
+        return {**nn.state_dict(self), "seen": krt.tensor(self.seen)}
+
+    def load_state_dict(self, state_dict, strict=True):
+        self.seen = int(state_dict["seen"].item())
+        rest = {k: v for k, v in state_dict.items() if k != "seen"}
+        return nn.load_state_dict(self, rest, strict=strict)
+
+
+@pytest.mark.parametrize("kind", [Counted, Asking])
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_what_a_class_says_of_its_state_is_saved(tmp_path, kind, suffix):
+    path = tmp_path / f"state{suffix}"
+    inner, other = kind(), kind()
+    inner.seen = 7
+    nn.save(inner, path)
+    other.load_state_dict(nn.load(path))
+    assert other.seen == 7
+    for make in (lambda m: {"a": m, "b": nn.Linear(1, 1)}, lambda m: nn.Sequential(m, nn.Tanh())):
+        whole, twin = make(inner), make(kind())
+        nn.save(whole, path)
+        assert sorted(nn.load(path)) == sorted(nn.state_dict(whole))
+        nn.load_state_dict(twin, nn.load(path))
+        assert [m.seen for _, m in named_objects(twin) if isinstance(m, kind)] == [7]
+    with pytest.raises(StateError, match="unexpected"):
+        nn.load_state_dict(twin, {**nn.load(path), "0.more": krt.ones(1)})
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_goes_on_where_it_was_saved(tmp_path, suffix, search):
+    x = krt.tensor(np.random.default_rng(0).standard_normal((9, 3)))
+
+    def make():
+        krt.manual_seed(0)
+        model = nn.Linear(3, 2).double()
+        return {"model": model, "opt": nn.optim.LBFGS(
+            model.parameters(), lr=0.3, max_iter=3, line_search_fn=search)}  # fmt: skip
+
+    def train(pair):
+        def closure():
+            pair["opt"].zero_grad()
+            loss = (pair["model"](x).tanh() - 0.3).square().mean()
+            loss.backward()
+            return loss
+
+        return float(pair["opt"].step(closure).item())
+
+    straight, twin, third = make(), make(), make()
+    nn.save(twin, tmp_path / f"fresh{suffix}")
+    nn.load_state_dict(straight, nn.load(tmp_path / f"fresh{suffix}"))
+    for _ in range(2):
+        train(straight)
+    nn.save(straight, tmp_path / f"state{suffix}")
+    held = nn.load(tmp_path / f"state{suffix}")
+    nn.load_state_dict(twin, held)
+    third["model"].load_state_dict({k[6:]: v for k, v in held.items() if k.startswith("model.")})
+    nn.save(straight["opt"], tmp_path / f"opt{suffix}")
+    nn.load_state_dict(third["opt"], nn.load(tmp_path / f"opt{suffix}"))
+    for _ in range(3):
+        wanted = train(straight)
+        assert train(twin) == wanted
+        assert train(third) == wanted
+    short = {k: v for k, v in held.items() if k != "opt.H_diag"}
+    with pytest.raises(StateError, match=r"missing.*H_diag"):
+        nn.load_state_dict(twin, short)
+
+
+def test_states_that_files_do_not_hold_are_refused(tmp_path):
+    opt = nn.optim.SGD(nn.Linear(1, 1).parameters())
+
+    class Trainer:
+        def __init__(self, schedule):
+            self.schedule = schedule
+
+    for make in (lambda o: nn.optim.lr_scheduler.StepLR(o, 3),
+                 lambda o: nn.optim.swa_utils.SWALR(o, 0.1),
+                 nn.optim.lr_scheduler.ReduceLROnPlateau):  # fmt: skip
+        schedule = make(opt)
+        for state, name in ((schedule, "it"), ({"s": schedule}, "'s'"), ([schedule], "'0'"),
+                            (Trainer(schedule), "'schedule'")):  # fmt: skip
+            with pytest.raises(StateError, match=f"{name} is of type .*state_dict.*pickle"):
+                nn.save(state, tmp_path / "state.npz")
+    assert not list(tmp_path.iterdir())
+
+    class Extra(nn.Module):
+        def get_extra_state(self):
+            return krt.ones(1)
+
+    for call in (Extra().state_dict, lambda: nn.save([Extra()], tmp_path / "state.npz")):
+        with pytest.raises(StateError, match="Extra defines get_extra_state"):
+            call()
+
+
+def test_averages_go_on_where_they_were_saved(tmp_path):
+    def make():
+        krt.manual_seed(0)
+        model = nn.Linear(2, 2)
+        return model, nn.optim.swa_utils.AveragedModel(model)
+
+    model, averaged = make()
+    for k in range(3):
+        model.weight.data.fill_(float(k))
+        averaged.update_parameters(model)
+    nn.save({"model": model, "mean": averaged}, tmp_path / "state.npz")
+    other, twin = make()
+    nn.load_state_dict({"model": other, "mean": twin}, nn.load(tmp_path / "state.npz"))
+    for m, a in ((model, averaged), (other, twin)):
+        m.weight.data.fill_(9.0)
+        a.update_parameters(m)
+    assert twin.module.weight.tolist() == averaged.module.weight.tolist()
+    assert int(twin.n_averaged) == 4

@@ -358,7 +358,8 @@ def share_of_square(value: Tensor, share: Any) -> Tensor:
 
     The share comes first, as in PyTorch: the square alone of what is above 1.8e19 is no float32.
     """
-    return value * (value * at(share, value))
+    product: Tensor = value * (value * at(share, value))
+    return product
 
 
 def _each(value: Any) -> tuple[Any, ...]:

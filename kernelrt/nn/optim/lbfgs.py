@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
-from kernelrt.nn import state
+from kernelrt.nn import state, tree
 from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, one_of, whole
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.wolfe import Point, search
@@ -191,6 +191,7 @@ class LBFGS(Optimizer):
 
     # ---- state
 
+    @tree.completes
     def state_dict(self) -> dict[str, Tensor]:
         """Learning rate and history by name; the tensor of the learning rate itself."""
         found = super().state_dict()
@@ -206,13 +207,14 @@ class LBFGS(Optimizer):
             }  # fmt: skip
         return found
 
+    @tree.completes
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state.IncompatibleKeys:
         """Go on from what :meth:`state_dict` gave."""
         if "param_groups" in state_dict:
             raise StateError("state_dict: LBFGS takes none of PyTorch; begin a history of its own")
-        found = state.load_state_dict(
+        found = state.copy_into(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )
         held = {k: _array(v) for k, v in state_dict.items() if k in _HISTORY}

@@ -45,7 +45,8 @@ class _Moments(Optimizer):
 
     def _square(self, group: Group, i: int, grad: Tensor) -> Tensor:
         square, beta = group.zeros("exp_avg_sq")[i], group["betas"][1]
-        return square * at(beta, square) + share_of_square(grad, 1 - beta)
+        new: Tensor = square * at(beta, square) + share_of_square(grad, 1 - beta)
+        return new
 
 
 class Adamax(_Moments):

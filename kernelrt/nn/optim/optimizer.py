@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 from kernelrt._lacking import OPTIMIZER, install, near
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
-from kernelrt.nn import modes, state
+from kernelrt.nn import modes, state, tree
 from kernelrt.nn.optim import foreign, members
 from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
 from kernelrt.nn.optim.hyper import Hyper, non_negative, rules_of
@@ -304,10 +304,12 @@ class Optimizer(Hyper):
                 start += len(group.params)
             yield name, found
 
+    @tree.walks
     def state_dict(self) -> dict[str, Tensor]:
         """Learning rate, counters and moments by name; the tensors themselves, no copies."""
-        return state.state_dict(self)
+        return tree.tensors_by_name(self)
 
+    @tree.walks
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> IncompatibleKeys:
@@ -318,7 +320,7 @@ class Optimizer(Hyper):
         given: object = state_dict
         if isinstance(given, Mapping) and {"state", "param_groups"} <= set(given):
             state_dict = foreign.read(self.param_groups, state_dict)
-        return state.load_state_dict(self, state_dict, strict=strict)
+        return state.copy_into(self, state_dict, strict=strict)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_steps"}
