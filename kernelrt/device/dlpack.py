@@ -96,6 +96,17 @@ def kind_name(value: object) -> str:
     )
 
 
+def refuse_torch_module(value: object, name: str) -> None:
+    """Raise DTypeError for a module of PyTorch's, which computes with PyTorch's tensors."""
+    kinds = [(kind.__module__, kind.__name__) for kind in type(value).__mro__]
+    if ("torch.nn.modules.module", "Module") in kinds:
+        raise DTypeError(
+            f"{name}: {type(value).__name__} is a module of PyTorch's, which computes with "
+            "PyTorch's tensors; build the same of the layers of kernelrt.nn, and give it the "
+            "weights by load_state_dict(module.state_dict())"
+        )
+
+
 class _Once:
     """An exporter of one finished capsule."""
 

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
 from kernelrt._replay import MISMATCH, Replay
+from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.ir.size import SizeWatch
 from kernelrt.jit import tracing
@@ -70,6 +71,7 @@ class JitFunction(Epochs[R]):
     ) -> None:
         if not callable(fn):
             raise DTypeError(f"fn: expected a function, not {type(fn).__name__}")
+        refuse_torch_module(getattr(fn, "__self__", fn), "fn")
         functools.update_wrapper(self, fn, updated=())
         self._fn = fn
         self._parameters = Parameters(fn)

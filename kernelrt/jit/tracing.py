@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,7 +12,7 @@ from kernelrt._modes import GRAD, Setting
 from kernelrt._specs import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
-from kernelrt.errors import JitError
+from kernelrt.errors import DTypeError, JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.weak import Numbers
 
 __all__ = ["Call", "Traced", "active", "trace"]
+
+_TORCHS = re.compile(r"\bTensor\b.*, (?:but )?(?:not|got) Tensor\b")
+"""What PyTorch says of a tensor that is not its own."""
 
 active: dict[int, str] = {}
 """Functions that are being traced; while there are any, no call goes straight to its plan."""
@@ -217,7 +221,16 @@ def _result(
     """Call the function `name` and take its result apart. It must not change the gradient mode."""
     before = state.local.grad
     try:
-        found = flatten(fn(*args, **kwargs), "result")
+        try:
+            result = fn(*args, **kwargs)
+        except TypeError as error:
+            if not _TORCHS.search(str(error)):
+                raise
+            raise DTypeError(
+                f"{error}: a function or module of PyTorch's was given a Tensor of kernelrt; use "
+                "kernelrt's of that name, or build the model of the layers of kernelrt.nn"
+            ) from error
+        found = flatten(result, "result")
         if state.local.grad is not before:
             raise JitError(
                 f"set_grad_enabled() in {name} outlives it, which replays would not repeat; enter "

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import format_shape, total
 from kernelrt.tensor.arguments import own_axis, real
+from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import arange, full, zeros
 from kernelrt.tensor.positions import within
+from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor
@@ -18,16 +20,12 @@ __all__ = ["check_lookup", "embedding", "embedding_bag"]
 
 
 def check_lookup(
-    max_norm: object, norm_type: object, scale_grad_by_freq: object, sparse: object
+    max_norm: float | None, norm_type: float, scale_grad_by_freq: object, sparse: object
 ) -> None:
-    """Refuse what tables are not told here, with the way out."""
+    """Check how tables are changed; refuse what is not told here, with the way out."""
     real(norm_type, "norm_type")
-    if max_norm is not None:
-        raise DTypeError(
-            "max_norm: expected None, as looking up changes no table; scale it before, with "
-            "weight.assign(weight * (max_norm / weight.norm(2, 1, keepdim=True)).clamp(max=1)) "
-            "under no_grad"
-        )
+    if max_norm is not None and not real(max_norm, "max_norm") >= 0:
+        raise ShapeError(f"max_norm: expected a number of at least 0, not {max_norm}")
     if scale_grad_by_freq:
         raise DTypeError(
             "scale_grad_by_freq: expected False; divide weight.grad by how often each row was "
@@ -37,9 +35,27 @@ def check_lookup(
         raise DTypeError("sparse: expected False, as there are no sparse tensors; leave it out")
 
 
+def _limit(weight: Tensor, index: Tensor, max_norm: float | None, norm_type: float) -> None:
+    """Scale the rows of `weight` that are looked up to norms of at most `max_norm`, in place."""
+    if max_norm is None:
+        return
+    if weight.requires_grad and not is_parameter(weight):
+        raise GradientError(
+            "max_norm: it changes the table in place, which is the result of operations here and "
+            "would lose its gradient; pass weight.renorm(norm_type, 0, max_norm) without max_norm"
+        )
+    with no_grad():
+        places = index.reshape(-1)
+        rows = places.embedding(weight)
+        norms = rows.norm(norm_type, 1, keepdim=True)
+        # PyTorch adds so much to the norm that it divides by.
+        scaled = rows * (float(max_norm) / (norms + 1e-7))
+        weight.index_put_((places,), scaled.where(norms > max_norm, rows))
+
+
 def embedding(
     input: Tensor, weight: Tensor, padding_idx: int | None = None,  # noqa: A002
-    max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
     """The rows of `weight` that integers name.
@@ -52,10 +68,30 @@ def embedding(
         The table.
     padding_idx : int, optional
         A row that gets no gradient from here; counted from the end below 0.
-    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+    max_norm : float, optional
+        Rows that are looked up are first scaled to it where their norms are greater. This changes
+        `weight` in place; the gradient is that of the rows as they are then.
+    norm_type : float
+        The order of these norms.
+    scale_grad_by_freq, sparse : optional
         PyTorch's; anything but their defaults is refused, with what to write in its place.
+
+    Raises
+    ------
+    GradientError
+        There is a `max_norm`, and `weight` is the result of operations and has a gradient.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> import kernelrt.nn.functional as F
+    >>> table = krt.tensor([[3.0, 4.0], [0.3, 0.4]], requires_grad=True)
+    >>> F.embedding(krt.tensor([0, 1]), table, max_norm=1.0).round(decimals=4).tolist() == [
+    ...     [0.6, 0.8], [0.3, 0.4]]
+    True
     """
     check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
+    _limit(weight, input, max_norm, norm_type)
     rows: Tensor = input.embedding(weight)
     if padding_idx is None:
         return rows
@@ -65,7 +101,7 @@ def embedding(
 
 def embedding_bag(
     input: Tensor, weight: Tensor, offsets: Tensor | None = None,  # noqa: A002
-    max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+    max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
@@ -87,7 +123,9 @@ def embedding_bag(
         Whether the last one of `offsets` says where the last bag ends.
     padding_idx : int, optional
         A row that is left out of bags.
-    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+    max_norm, norm_type : optional
+        As of :func:`embedding`.
+    scale_grad_by_freq, sparse : optional
         PyTorch's; anything but their defaults is refused, with what to write in its place.
 
     Returns
@@ -113,6 +151,7 @@ def embedding_bag(
                 f"not {format_shape(per_sample_weights.dims)}"
             )
     _check_bags(input, offsets)
+    _limit(weight, input, max_norm, norm_type)
     rows: Tensor = input.embedding(weight)
     kept = None
     if padding_idx is not None:

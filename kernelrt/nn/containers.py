@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Self, cast, overload
 
-from kernelrt.device.dlpack import kind_name
+from kernelrt.device.dlpack import kind_name, refuse_torch_module
 from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn.module import Module
 from kernelrt.nn.tree import ranked
@@ -179,6 +179,7 @@ def _renumbered(items: Iterable[tuple[str, Layer]]) -> dict[str, Layer]:
 
 def _check_module(module: object, name: str = "module") -> Module:
     if not isinstance(module, Module):
+        refuse_torch_module(module, name)
         raise DTypeError(f"{name}: expected a Module, not {kind_name(module)}")
     return module
 
@@ -477,4 +478,5 @@ def _check_layer(name: str, layer: object) -> Layer:
             f"layer {name}: expected a Module or a function of one tensor, not "
             f"{type(layer).__name__}"
         )
+    refuse_torch_module(layer, f"layer {name}")
     return layer

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import io
 import math
 import os
 import stat
@@ -22,9 +23,10 @@ import numpy as np
 from kernelrt import _late
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
-from kernelrt.errors import StateError
+from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn import tree
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
@@ -45,6 +47,11 @@ _SAFE_TYPES = {
     "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
     "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
 }  # fmt: skip
+#: Types of the format that have no counterpart here.
+_SAFE_LACKING = (
+    "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2", "F8_E5M2FNUZ", "F8_E8M0",
+    "C64", "C128",
+)
 _SAFE_NAMES = {held: name for name, held in _SAFE_TYPES.items()}
 _MOST_HEADER = 100 << 20
 _MOST_NPY_HEADER = 1 << 16
@@ -55,43 +62,52 @@ _DEFLATE_RATIO = 1032
 """What deflate makes of a byte at most."""
 
 
-def save(state: object, path: str | os.PathLike[str]) -> None:
+def save(
+    state: object, path: str | os.PathLike[str] | IO[bytes], *, format: str | None = None,  # noqa: A002
+) -> None:  # fmt: skip
     """Write a state dict, replacing `path` in one step: readers see the old file or the new one.
 
     Parameters
     ----------
     state : mapping of str to Tensor, or object
         A state dict, or a module, optimizer or tree of them.
-    path : path_like
+    path : path_like or file
         The file. Where its name ends in ``.safetensors`` it has that format, which other
-        libraries read, else it is a compressed NumPy archive and should end in ``.npz``.
+        libraries read, else it is a compressed NumPy archive and should end in ``.npz``. Or an
+        object with a ``write`` for bytes, as ``io.BytesIO()``, which is written to from where it
+        stands.
+    format : "npz" or "safetensors", optional
+        For such an object, which has no name: the format. "npz" by default.
 
     Raises
     ------
+    DTypeError
+        `path` is neither a name nor a file for bytes.
     StateError
         The name ends as files of another format do, a mapping or list holds something that would
         be lost, such as a number, a text or an array, or the name of a tensor is one that two
         have or that the format does not.
     """
+    if not isinstance(path, str | os.PathLike) and hasattr(path, "write"):
+        _check_binary(path)
+        _late.load("json", "zipfile")
+        if format not in (None, "npz", "safetensors"):
+            raise StateError(f"format: expected 'npz' or 'safetensors', not {format!r}")
+        safe = format == "safetensors"
+        (_write_safetensors if safe else _write_archive)(_held(state, safe=safe), path)
+        return
+    if format is not None:
+        raise StateError("format: the name of a file says it; leave it out")
     target = _named(path)
     if not target.name:
-        raise StateError(f"path: {os.fspath(path)!r} names no file")
+        raise StateError(f"path: {str(target)!r} names no file")
     if target.suffix in _FOREIGN:
         raise StateError(
-            f"path: {os.fspath(path)!r} would not be what {target.suffix} says; use a name that "
+            f"path: {str(target)!r} would not be what {target.suffix} says; use a name that "
             "ends in .npz or .safetensors"
         )
-    _check_own_states(state)
-    for name, value in _lost(state):
-        raise StateError(
-            f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
-            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere, "
-            "or write all of it with pickle"
-        )
-    held = tree.tensors_by_name(state, ask_root=True)
     safe = target.suffix == _SAFE
-    for name in held:
-        _check_name(name, safe=safe)
+    held = _held(state, safe=safe)
     write = _write_safetensors if safe else _write_archive
     unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
     # A name that nobody foresees, and no file that is there, be it a link, is written to.
@@ -108,6 +124,21 @@ def save(state: object, path: str | os.PathLike[str]) -> None:
         raise
 
 
+def _held(state: object, *, safe: bool) -> dict[str, Tensor]:
+    """The tensors by name, once all that would be lost is known to be none."""
+    _check_own_states(state)
+    for name, value in _lost(state):
+        raise StateError(
+            f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
+            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere, "
+            "or write all of it with pickle"
+        )
+    held = tree.tensors_by_name(state, ask_root=True)
+    for name in held:
+        _check_name(name, safe=safe)
+    return held
+
+
 def _check_own_states(state: object) -> None:
     """Raise StateError for an object whose own state dict holds what files do not."""
     for place, value in tree.named_objects(state):
@@ -121,7 +152,18 @@ def _check_own_states(state: object) -> None:
                 )
 
 
-def _named(path: str | os.PathLike[str]) -> Path:
+def _check_binary(file: object) -> None:
+    if isinstance(file, io.TextIOBase):
+        raise DTypeError(
+            "path: expected a file for bytes, not one for text; open it with mode 'wb' or 'rb'"
+        )
+
+
+def _named(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise DTypeError(
+            f"path: expected a str, a path or a file for bytes, not {kind_name(path)}"
+        )
     if "\0" in os.fspath(path):
         raise StateError(f"path: {os.fspath(path)!r} has a null character, which no file has")
     # Slow to import, so not before there is a file; and a handler that saves may come meanwhile.
@@ -166,44 +208,102 @@ def _lost(state: object) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
-def load(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def load(
+    path: str | os.PathLike[str] | IO[bytes], *, max_bytes: int | None = None
+) -> dict[str, Tensor]:
     """Read a state dict that :func:`save` wrote, or a safetensors file.
 
-    Nothing in a file is executed, and no more memory is taken than it can fill.
+    Nothing in a file is executed, and no more memory is taken than it can fill. An archive is
+    compressed: it can fill a thousand times its size, which `max_bytes` limits.
+
+    Parameters
+    ----------
+    path : path_like or file
+        The file, or an object with a ``read`` that gives bytes, which is read from where it stands
+        to its end.
+    max_bytes : int, optional
+        How many bytes the tensors may take together.
 
     Raises
     ------
+    DTypeError
+        `path` is neither a name nor a file for bytes.
     OSError
         The file cannot be read: FileNotFoundError where there is none.
     StateError
         It is neither an archive of arrays nor a safetensors file, or it is broken, or no file but
-        a device or a pipe, which have no size.
-    """
-    import zipfile
+        a device or a pipe, which have no size; or a tensor is of a type that kernelrt has not, as
+        safetensors' F8_E4M3; or the tensors take more than `max_bytes`.
 
+    Examples
+    --------
+    >>> import io
+    >>> import kernelrt as krt
+    >>> from kernelrt import nn
+    >>> file = io.BytesIO()
+    >>> nn.save({"w": krt.ones(2)}, file)
+    >>> _ = file.seek(0)
+    >>> nn.load(file, max_bytes=1000)
+    {'w': tensor([1., 1.])}
+    """
+    most = None if max_bytes is None else integer(max_bytes, "max_bytes", 0)
+    if not isinstance(path, str | os.PathLike) and hasattr(path, "read"):
+        return _read_stream(path, most)
     source = _named(path)
     mode = source.stat().st_mode  # asked before it is opened: that of a pipe would wait
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise StateError(
-            f"{os.fspath(path)!r} is a device or a pipe; write what comes out of it to a file first"
+            f"{str(source)!r} is a device or a pipe; write what comes out of it to a file first"
         )
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        try:
-            if source.suffix == _SAFE:
-                return dict(_read_safetensors(file, size))
-            return dict(_read_archive(file, size))
-        except (
-            # What zipfile and zlib raise for bytes that are not theirs.
-            ValueError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, OverflowError,
-            NotImplementedError, RecursionError, OSError, KeyError,
-        ) as error:  # fmt: skip
-            if isinstance(error, OSError) and error.errno != errno.EINVAL:
-                raise  # of the disk; a seek to before the start is of the file
-            raise StateError(
-                f"{os.fspath(path)!r} is not a state dict: expected what kernelrt.nn.save wrote "
-                f"to a name that ends in .npz or .safetensors; {error}"
-            ) from error
+        return _read(file, size, source.suffix == _SAFE, repr(str(source)), most)
+
+
+def _read_stream(stream: Any, most: int | None) -> dict[str, Tensor]:
+    _check_binary(stream)
+    _late.load("json", "zipfile")
+    data = stream.read()
+    if not isinstance(data, bytes):
+        raise DTypeError(f"path: expected read() to give bytes, not {kind_name(data)}")
+    if not data:
+        raise StateError("path: the file stands at its end; call seek(0) first")
+    # Archives begin so, also without entries.
+    packed = data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
+    return _read(io.BytesIO(data), len(data), not packed, "the file", most)
+
+
+def _read(
+    file: IO[bytes], size: int, safe: bool, called: str, most: int | None
+) -> dict[str, Tensor]:
+    import zipfile
+
+    try:
+        return dict((_read_safetensors if safe else _read_archive)(file, size, most))
+    except _LackingTypeError as error:
+        raise StateError(f"{called}: {error}") from None
+    except (
+        # What zipfile and zlib raise for bytes that are not theirs.
+        ValueError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, OverflowError,
+        NotImplementedError, RecursionError, OSError, KeyError,
+    ) as error:  # fmt: skip
+        if isinstance(error, StateError) or (
+            isinstance(error, OSError) and error.errno != errno.EINVAL
+        ):
+            raise  # of the disk; a seek to before the start is of the file
+        raise StateError(
+            f"{called} is not a state dict: expected what kernelrt.nn.save wrote "
+            f"to a name that ends in .npz or .safetensors; {error}"
+        ) from error
+
+
+class _LackingTypeError(ValueError):
+    """A tensor of a file that is not broken has a type that there is not."""
+
+
+def _check_total(total: int, most: int | None) -> None:
+    if most is not None and total > most:
+        raise StateError(f"max_bytes: the tensors take {total} bytes, more than {most}")
 
 
 # ---- NumPy archives
@@ -221,7 +321,7 @@ def _write_archive(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
                 np.lib.format.write_array(entry, plain.numpy(), allow_pickle=False)
 
 
-def _read_archive(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+def _read_archive(file: IO[bytes], size: int, most: int | None) -> Iterator[tuple[str, Tensor]]:
     import zipfile
 
     with zipfile.ZipFile(file) as archive:
@@ -230,6 +330,7 @@ def _read_archive(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
             _broken("PyTorch's torch.save wrote it: give load_state_dict(torch.load(path))")
         if sum(entry.compress_size for entry in entries) > size:
             _broken("its parts overlap")
+        _check_total(sum(entry.file_size for entry in entries), most)
         seen: set[str] = set()
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
@@ -324,7 +425,9 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
         file.write(array.reshape(-1).view(np.uint8).data)
 
 
-def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]]:
+def _read_safetensors(
+    file: IO[bytes], size: int, most: int | None
+) -> Iterator[tuple[str, Tensor]]:
     import json
 
     length = int.from_bytes(file.read(8), "little")
@@ -343,6 +446,7 @@ def _read_safetensors(file: IO[bytes], size: int) -> Iterator[tuple[str, Tensor]
         at = end
     if at != room:
         _broken(f"it has {room} bytes of elements, expected {at}")
+    _check_total(room, most)
     for begin, _, name in parts:
         kind, shape = _SAFE_TYPES[header[name]["dtype"]], tuple(header[name]["shape"])
         bits = dt.uint16 if kind is dt.bfloat16 else kind
@@ -357,6 +461,11 @@ def _safe_part(name: str, value: object) -> tuple[int, int, str]:
     """Where the elements of an entry lie, once all that is said of them fits together."""
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         _broken(f"{name!r} is not described by dtype, shape and data_offsets")
+    if value["dtype"] in _SAFE_LACKING:
+        raise _LackingTypeError(
+            f"{name!r} has elements of type {value['dtype']}, which kernelrt has not; it reads "
+            f"{', '.join(_SAFE_TYPES)}: write it in one of these, as BF16"
+        )
     if not isinstance(value["dtype"], str) or value["dtype"] not in _SAFE_TYPES:
         _broken(f"{name!r} has elements of type {value['dtype']!r}")
     shape = _checked_shape(value["shape"], name)

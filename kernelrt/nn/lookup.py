@@ -23,6 +23,8 @@ __all__ = ["Embedding", "EmbeddingBag"]
 class _Table(Module):
     weight: Tensor
     padding_idx: int | None
+    max_norm: float | None
+    norm_type: float
 
     def reset_parameters(self) -> None:
         """Draw the table anew, with zeros in the row of `padding_idx`."""
@@ -52,7 +54,8 @@ class _Table(Module):
     def extra_repr(self) -> str:
         """Give the sizes."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
-        return text if self.padding_idx is None else f"{text}, padding_idx={self.padding_idx}"
+        given = {"padding_idx": self.padding_idx, "max_norm": self.max_norm}
+        return text + "".join(f", {k}={v}" for k, v in given.items() if v is not None)
 
 
 def _check_table(embeddings: Tensor) -> tuple[int, int]:
@@ -75,7 +78,11 @@ class Embedding(_Table):
         Rows of the table, and elements of a row.
     padding_idx : int, optional
         A row that is zeros at first and gets no gradient; counted from the end below 0.
-    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+    max_norm : float, optional
+        Each lookup first scales the rows that it takes to it where their norms are greater.
+    norm_type : float
+        The order of these norms.
+    scale_grad_by_freq, sparse : optional
         PyTorch's; anything but their defaults is refused, with what to write in its place.
     dtype : DType or str
         Floating type of the table.
@@ -88,16 +95,17 @@ class Embedding(_Table):
 
     def __init__(
         self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None,
-        max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False, _weight: Tensor | None = None, *, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
         check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
+        self.max_norm, self.norm_type = max_norm, norm_type
         self._set_table(num_embeddings, embedding_dim, padding_idx, _weight, dtype)
 
     @classmethod
     def from_pretrained(
         cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None,
-        max_norm: None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
+        max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:  # fmt: skip
         """A layer with a table that is there.
@@ -123,7 +131,7 @@ class Embedding(_Table):
 
         An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
         """
-        return embedding(index, self.weight, self.padding_idx)
+        return embedding(index, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
 
 class EmbeddingBag(_Table):
@@ -133,7 +141,9 @@ class EmbeddingBag(_Table):
     ----------
     num_embeddings, embedding_dim : int
         Rows of the table, and elements of a row.
-    max_norm, norm_type, scale_grad_by_freq, sparse : optional
+    max_norm, norm_type : optional
+        As of :class:`Embedding`.
+    scale_grad_by_freq, sparse : optional
         PyTorch's; anything but their defaults is refused, with what to write in its place.
     mode : "mean", "sum" or "max"
         What becomes of a bag.
@@ -151,12 +161,13 @@ class EmbeddingBag(_Table):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, max_norm: None = None,
+        self, num_embeddings: int, embedding_dim: int, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, _weight: Tensor | None = None, include_last_offset: bool = False,
         padding_idx: int | None = None, *, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
         check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
+        self.max_norm, self.norm_type = max_norm, norm_type
         if mode not in ("mean", "sum", "max"):
             raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
         self.mode = mode
@@ -165,7 +176,7 @@ class EmbeddingBag(_Table):
 
     @classmethod
     def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, max_norm: None = None,
+        cls, embeddings: Tensor, freeze: bool = True, max_norm: float | None = None,
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
     ) -> Self:  # fmt: skip
@@ -184,8 +195,9 @@ class EmbeddingBag(_Table):
     ) -> Tensor:  # fmt: skip
         """Map bags of integers to (bags, embedding_dim)."""
         return embedding_bag(
-            index, self.weight, offsets, mode=self.mode, padding_idx=self.padding_idx,
-            per_sample_weights=per_sample_weights, include_last_offset=self.include_last_offset,
+            index, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
+            padding_idx=self.padding_idx, per_sample_weights=per_sample_weights,
+            include_last_offset=self.include_last_offset,
         )  # fmt: skip
 
     def extra_repr(self) -> str:

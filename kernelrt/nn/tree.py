@@ -161,6 +161,11 @@ def defines(value: object, name: str) -> bool:
     return method is not None and method not in _WALKING
 
 
+def _walked(value: object) -> bool:
+    """Whether an object's class, or a base of it, has a ``state_dict`` that walks."""
+    return any(vars(kind).get("state_dict") in _WALKING for kind in type(value).__mro__)
+
+
 def own_state(value: object) -> Mapping[str, object] | None:
     """What an object's ``state_dict`` gives where its class defines that; None where not."""
     if not defines(value, "state_dict") or id(value) in _asked.ids:
@@ -220,7 +225,7 @@ def tensors_by_name(
     inside = tuple(f"{name}." if name else "" for name, _, _ in kept)
     left_out: set[str] = set()
     for name, value in named_objects(root, prefix):
-        if hasattr(type(value), "get_extra_state"):
+        if hasattr(type(value), "get_extra_state") and _walked(value):
             raise StateError(
                 f"{name or 'module'}: {type(value).__name__} defines get_extra_state, which state "
                 "dicts do not call; keep a tensor as an attribute, which is part of the state, or "

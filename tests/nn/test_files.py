@@ -614,3 +614,69 @@ def test_averages_go_on_where_they_were_saved(tmp_path):
         a.update_parameters(m)
     assert twin.module.weight.tolist() == averaged.module.weight.tolist()
     assert int(twin.n_averaged) == 4
+
+
+@pytest.mark.parametrize("form", [None, "npz", "safetensors"])
+def test_states_go_through_files_without_a_name(tmp_path, form):
+    stream = io.BytesIO(b"before")
+    stream.seek(6)
+    nn.save(example(), stream, format=form)
+    with pytest.raises(StateError, match=r"end; call seek\(0\)"):
+        nn.load(stream)
+    stream.seek(6)
+    equal(example(), nn.load(stream))
+    # They are the files that have names.
+    path = tmp_path / ("state.safetensors" if form == "safetensors" else "state.npz")
+    path.write_bytes(stream.getvalue()[6:])
+    equal(example(), nn.load(path))
+    with path.open("rb") as file:
+        equal(example(), nn.load(file))
+    with (tmp_path / "again").open("wb") as file:
+        nn.save({}, file, format=form)
+    with (tmp_path / "again").open("rb") as file:
+        assert nn.load(file) == {}
+
+
+@pytest.mark.parametrize(("kind", "text", "call"), [
+    (krt.DTypeError, "path: expected a str, a path or a file for bytes, not int",
+     lambda: nn.save({}, 3)),
+    (krt.DTypeError, "path: expected a str.*not bytes", lambda: nn.load(b"state.npz")),
+    (krt.DTypeError, "path: expected a file for bytes.*'wb'", lambda: nn.save({}, io.StringIO())),
+    (krt.DTypeError, "path: expected a file for bytes", lambda: nn.load(io.StringIO("a"))),
+    (StateError, "format: expected 'npz' or 'safetensors', not 'pt'",
+     lambda: nn.save({}, io.BytesIO(), format="pt")),
+    (StateError, "format: the name", lambda: nn.save({}, "state.npz", format="npz")),
+    (StateError, "the file is not a state dict", lambda: nn.load(io.BytesIO(b"PK\3\4ab"))),
+    (StateError, "the file is not a state dict", lambda: nn.load(io.BytesIO(b"ab"))),
+    (krt.DTypeError, "max_bytes", lambda: nn.load(io.BytesIO(), max_bytes="1k")),
+    (krt.ShapeError, "max_bytes", lambda: nn.load(io.BytesIO(), max_bytes=-1)),
+])  # fmt: skip
+def test_what_is_no_file_is_refused(kind, text, call):
+    with pytest.raises(kind, match=text):
+        call()
+
+
+@pytest.mark.parametrize("form", ["npz", "safetensors"])
+def test_a_limit_stops_what_would_unpack_to_more(form):
+    stream = io.BytesIO()
+    nn.save({"a": krt.zeros(1000), "b": krt.zeros(1 << 20)}, stream, format=form)
+    size = 4000 + (1 << 22)
+    for limit in (1000, size - 1):
+        stream.seek(0)
+        tracemalloc.start()
+        with pytest.raises(StateError, match=f"^max_bytes: the tensors take .* than {limit}$"):
+            nn.load(stream, max_bytes=limit)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert form == "safetensors" or peak < 1 << 20
+    stream.seek(0)
+    assert sorted(nn.load(stream, max_bytes=size + 1000)) == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["F8_E4M3", "F8_E5M2", "F8_E8M0", "F4", "C64"])
+def test_types_of_safetensors_that_there_are_not_are_named(kind):
+    entry = {"dtype": kind, "shape": [2], "data_offsets": [0, 2]}
+    header = json.dumps({"layer.weight": entry}).encode()
+    data = struct.pack("<Q", len(header)) + header + b"\0\0"
+    with pytest.raises(StateError, match=rf"^the file: 'layer.weight' has .* {kind}, .*BOOL.*BF16"):
+        nn.load(io.BytesIO(data))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+import kernelrt.nn.functional as F  # noqa: N812 - its usual name
 from kernelrt import nn
 from kernelrt.errors import DTypeError, ShapeError
 
@@ -250,6 +251,46 @@ def test_an_axis_may_keep_or_double_its_size(mode, shape, smooth):
         # Where torch copies, its gradient is at times that of what it would do elsewhere.
         if not (mode == "nearest" and len(shape) != 2) and not (smooth and factor == 1.1):
             np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-12)
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("p", [2.0, 1.0, float("inf")])
+@pytest.mark.parametrize("kind", ["Embedding", "EmbeddingBag"])
+def test_tables_are_scaled_where_they_are_looked_up(kind, p, jitted):
+    torch = pytest.importorskip("torch")
+    table = np.random.default_rng(0).standard_normal((6, 3)).astype(np.float32) * 2
+    table[4] = np.nan
+    layers = [
+        getattr(k.nn, kind)(6, 3, max_norm=1.5, norm_type=p, padding_idx=1,
+                            _weight=k.tensor(table.copy())) for k in (krt, torch)
+    ]  # fmt: skip
+    run = krt.jit(layers[0]) if jitted else layers[0]
+    for index in ([[0, 2], [2, 1], [0, 0]], [[3, 4], [3, 0], [0, 4]]):
+        ours, theirs = run(krt.tensor(index)), layers[1](torch.tensor(index))
+        np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6)
+        weights = [layer.weight.detach().numpy() for layer in layers]
+        np.testing.assert_allclose(*weights, rtol=1e-6)
+    if not jitted:
+        (ours * ours).sum().backward()
+        (theirs * theirs).sum().backward()
+        np.testing.assert_allclose(layers[0].weight.grad.numpy(), layers[1].weight.grad.numpy(),
+                                   rtol=1e-5)  # fmt: skip
+    assert "max_norm=1.5" in repr(layers[0])
+
+
+def test_tables_that_are_scaled_are_no_results():
+    weight = krt.ones(3, 2, requires_grad=True)
+    index = krt.tensor([0, 2])
+    for look in (F.embedding, lambda i, *a, **k: F.embedding_bag(i[None], *a, **k)):
+        with pytest.raises(krt.GradientError, match=r"max_norm: .*result of operations.*renorm"):
+            look(index, weight * 2, max_norm=1.0)
+        with pytest.raises(krt.errors.IndexBoundsError, match="index 3"):
+            look(index + 1, weight, max_norm=1.0).numpy()
+        assert weight.tolist() == [[1, 1]] * 3
+    assert F.embedding(index[:0], weight, max_norm=1.0).shape == (0, 2)
+    plain = weight.detach() * 2
+    assert F.embedding(index, plain, max_norm=0.0).tolist() == [[0, 0], [0, 0]]
+    assert plain.tolist() == [[0, 0], [2, 2], [0, 0]]
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])

@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.nn.module import Module
 from kernelrt.nn.optim.hyper import fraction, one_of, whole
@@ -101,6 +102,7 @@ class AveragedModel(Module):
         if device not in (None, "cpu"):
             raise ShapeError(f"device: expected 'cpu', not {device!r}")
         if not isinstance(model, Module):
+            refuse_torch_module(model, "model")
             raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
         if avg_fn is not None and multi_avg_fn is not None:
             raise ShapeError("avg_fn: pass it or multi_avg_fn, not both")
