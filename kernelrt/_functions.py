@@ -38,6 +38,12 @@ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
 #: What PyTorch's functions of these names take before the tensor.
 _SECOND: Final = {"embedding": "weight", "polygamma": "n"}
+#: What PyTorch calls the tensor where it is not ``input``.
+_FIRST: Final = {
+    "cosine_embedding_loss": "input1", "ctc_loss": "log_probs", "gumbel_softmax": "logits",
+    "margin_ranking_loss": "input1", "triplet_margin_loss": "anchor",
+    "triplet_margin_with_distance_loss": "anchor",
+}
 
 
 @functools.cache
@@ -63,6 +69,7 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     method = getattr(kind, name)
     plain = inspect.unwrap(method)
     before = module == "kernelrt" and name in _SECOND  # nn.functional has orders of its own
+    own = _FIRST.get(name, "input")
 
     def call(*args: Any, **options: Any) -> Any:
         if "out" in options:
@@ -72,12 +79,12 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
             )
         if before and len(args) > 1:
             args = (args[1], args[0], *args[2:])
-        if args and not (before and "input" in options):
+        if args and not (before and own in options):
             first, *rest = args
-        elif "input" in options:
-            first, rest = options.pop("input"), list(args)
+        elif own in options:
+            first, rest = options.pop(own), list(args)
         else:
-            raise TypeError(f"{name}() missing 1 required positional argument: 'input'")
+            raise TypeError(f"{name}() missing 1 required positional argument: {own!r}")
         if not isinstance(first, kind) and name.endswith("_"):
             raise DTypeError(f"{name}: input: expected a Tensor, not {type(first).__name__}")
         if not isinstance(first, kind):
@@ -89,17 +96,18 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     # What was called is told by the code: in profiles, as the grad_fn of a result.
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
-    call.__signature__ = signature(plain, before=before)  # type: ignore[attr-defined]
+    call.__signature__ = signature(plain, name, before=before)  # type: ignore[attr-defined]
     return call
 
 
-def signature(method: Callable[..., Any], *, before: bool) -> inspect.Signature:
+def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect.Signature:
     """That of a method as a function; `before` says that an argument precedes the tensor."""
     known = inspect.signature(method)
     _, *rest = known.parameters.values()
     # A name before it would be no name of an argument.
-    first = inspect.Parameter("input", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    others = [p for p in rest if p.name != "input"]
+    own = _FIRST.get(name, "input")
+    first = inspect.Parameter(own, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    others = [p for p in rest if p.name != own]
     others.insert(1 if before else 0, first)
     return known.replace(parameters=others)
 

@@ -30,10 +30,10 @@ class _Function(Module):
     _arguments: ClassVar[tuple[str, ...]] = ()
     inplace = False
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply it."""
         given = [getattr(self, name) for name in self._arguments]
-        result: Tensor = getattr(x, self._method)(*given)
+        result: Tensor = getattr(input, self._method)(*given)
         return result
 
     def extra_repr(self) -> str:
@@ -244,9 +244,9 @@ class RReLU(_Function):
             raise ShapeError(f"lower, upper: expected the lower first, not {lower} and {upper}")
         self.inplace = flag(inplace, "inplace")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply it to each element."""
-        return x.rrelu(self.lower, self.upper, self.training)
+        return input.rrelu(self.lower, self.upper, self.training)
 
 
 class Hardtanh(_Function):
@@ -346,14 +346,14 @@ class LogSoftmax(_AlongAxis):
 class Softmax2d(Module):
     """The softmax over the channels of images, (batch, channels, rows, columns) or one of them."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply it along the third axis from the end."""
-        if x.ndim not in (3, 4):
+        if input.ndim not in (3, 4):
             raise ShapeError(
                 "Softmax2d: expected shape (batch, channels, rows, columns) or (channels, rows, "
-                f"columns), not {format_shape(x.dims)}"
+                f"columns), not {format_shape(input.dims)}"
             )
-        return x.softmax(-3)
+        return input.softmax(-3)
 
 
 class PReLU(Module):
@@ -386,9 +386,9 @@ class PReLU(Module):
         """Set the slopes to their first value."""
         init.constant_(self.weight, self.init)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Apply it to each element."""
-        return x.prelu(self.weight)
+        return input.prelu(self.weight)
 
     def extra_repr(self) -> str:
         """Give how many slopes there are."""

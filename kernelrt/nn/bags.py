@@ -54,7 +54,7 @@ def _limit(weight: Tensor, index: Tensor, max_norm: float | None, norm_type: flo
 
 
 def embedding(
-    input: Tensor, weight: Tensor, padding_idx: int | None = None,  # noqa: A002
+    input: Tensor, weight: Tensor, padding_idx: int | None = None,
     max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
@@ -100,7 +100,7 @@ def embedding(
 
 
 def embedding_bag(
-    input: Tensor, weight: Tensor, offsets: Tensor | None = None,  # noqa: A002
+    input: Tensor, weight: Tensor, offsets: Tensor | None = None,
     max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,

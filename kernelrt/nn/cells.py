@@ -58,7 +58,7 @@ def gru_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -
 
 
 def lstm_cell(
-    input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor,  # noqa: A002
+    input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor,
     b_ih: Tensor | None = None, b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """One step of long short-term memory with these weights; see :class:`LSTMCell`."""
@@ -67,7 +67,7 @@ def lstm_cell(
 
 
 def gru_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """One step of gated units with these weights; see :class:`GRUCell`."""
@@ -75,7 +75,7 @@ def gru_cell(
 
 
 def rnn_tanh_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """One step of a plain network with these weights; see :class:`RNNCell`."""
@@ -83,7 +83,7 @@ def rnn_tanh_cell(
 
 
 def rnn_relu_cell(
-    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,  # noqa: A002
+    input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
     """:func:`rnn_tanh_cell` with ReLU as its activation."""
@@ -202,7 +202,7 @@ class RNNCell(_Cell):
     def _step(self, gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
         return rnn_step(activation(self.nonlinearity))(gates, state, weight, bias)
 
-    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:  # noqa: A002
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
         """Give the next state, of shape (batch, hidden_size) or (hidden_size,)."""
         (hidden,) = self._next(input, hx)
         return hidden
@@ -229,7 +229,7 @@ class LSTMCell(_Cell):
         return lstm_step(gates, state, weight, bias)
 
     def forward(
-        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None  # noqa: A002
+        self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
         """Give the next hidden state and cell state."""
         hidden, cell = self._next(input, hx)

@@ -100,9 +100,9 @@ class Sequential(_Container):
             named = {str(i): layer for i, layer in enumerate(layers)}
         self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
 
-    def forward(self, x: Any) -> Tensor:
+    def forward(self, input: Any) -> Tensor:
         """Apply all layers to `x`."""
-        result = x
+        result = input
         for layer in self._layers.values():
             result = layer(result)
         return cast("Tensor", result)

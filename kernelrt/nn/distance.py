@@ -103,9 +103,9 @@ class Bilinear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """Map (..., in1_features) and (..., in2_features) to (..., out_features)."""
-        return bilinear(x1, x2, self.weight, self.bias)
+        return bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Give the sizes."""

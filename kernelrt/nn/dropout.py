@@ -34,9 +34,9 @@ class _Dropout(Module):
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop parts of `x`; in evaluation mode `x` itself."""
-        return self._function(x, self.p, self.training)
+        return self._function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
         """Give the arguments."""
@@ -46,9 +46,9 @@ class _Dropout(Module):
 class Dropout(_Dropout):
     """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``."""
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Drop elements of `x`; in evaluation mode `x` itself."""
-        return x.dropout(self.p, self.training)
+        return input.dropout(self.p, self.training)
 
 
 class Dropout1d(_Dropout):

@@ -63,7 +63,7 @@ _DEFLATE_RATIO = 1032
 
 
 def save(
-    state: object, path: str | os.PathLike[str] | IO[bytes], *, format: str | None = None,  # noqa: A002
+    state: object, path: str | os.PathLike[str] | IO[bytes], *, format: str | None = None,
 ) -> None:  # fmt: skip
     """Write a state dict, replacing `path` in one step: readers see the old file or the new one.
 

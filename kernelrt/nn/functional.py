@@ -58,7 +58,7 @@ celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 rrelu selu si
 
 
 def dropout(
-    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False  # noqa: A002
+    input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
 ) -> Tensor:
     """Zero each element with probability `p` and scale the others by ``1 / (1 - p)``.
 

@@ -39,9 +39,9 @@ class PixelShuffle(_Function):
     def __init__(self, upscale_factor: int) -> None:
         self.upscale_factor = integer(upscale_factor, "upscale_factor", 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (..., C * r * r, H, W) to (..., C, H * r, W * r)."""
-        return x.pixel_shuffle(self.upscale_factor)
+        return input.pixel_shuffle(self.upscale_factor)
 
 
 class PixelUnshuffle(_Function):
@@ -58,9 +58,9 @@ class PixelUnshuffle(_Function):
     def __init__(self, downscale_factor: int) -> None:
         self.downscale_factor = integer(downscale_factor, "downscale_factor", 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (..., C, H * r, W * r) to (..., C * r * r, H, W)."""
-        return x.pixel_unshuffle(self.downscale_factor)
+        return input.pixel_unshuffle(self.downscale_factor)
 
 
 class ChannelShuffle(_Function):
@@ -77,9 +77,9 @@ class ChannelShuffle(_Function):
     def __init__(self, groups: int) -> None:
         self.groups = integer(groups, "groups", 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (N, C, ...) to the same shape."""
-        return x.channel_shuffle(self.groups)
+        return input.channel_shuffle(self.groups)
 
 
 class Unfold(_Function):
@@ -102,9 +102,9 @@ class Unfold(_Function):
         self.padding = per_axis(padding, 2, "padding")
         self.stride = per_axis(stride, 2, "stride", least=1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (N, C, H, W) to (N, C * kernel, windows)."""
-        return unfold(x, self.kernel_size, self.dilation, self.padding, self.stride)
+        return unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
 
 class Fold(Unfold):
@@ -127,10 +127,10 @@ class Fold(Unfold):
         super().__init__(kernel_size, dilation, padding, stride)
         self.output_size = per_axis(output_size, 2, "output_size", least=1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (N, C * kernel, windows) to (N, C, H, W)."""
         return fold(
-            x, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
+            input, self.output_size, self.kernel_size, self.dilation, self.padding, self.stride
         )
 
 
@@ -158,10 +158,10 @@ class _MaxUnpool(_Function):
         self.padding = per_axis(padding, axes, "padding")
 
     def forward(
-        self, x: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
+        self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
         """Put the elements of `x` to `indices`."""
-        method: Any = getattr(x, self._method)
+        method: Any = getattr(input, self._method)
         result: Tensor = method(
             indices, self.kernel_size, self.stride, self.padding, output_size
         )

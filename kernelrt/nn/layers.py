@@ -79,14 +79,14 @@ class Linear(Module):
             bound = bias_bound(self.in_features)
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (..., in_features) to (..., out_features)."""
-        if not x.ndim or not same(x.dims[-1], self.in_features):
+        if not input.ndim or not same(input.dims[-1], self.in_features):
             raise ShapeError(
                 f"Linear({self.in_features}, {self.out_features}): expected an input of shape "
-                f"(..., {self.in_features}), not {format_shape(x.dims)}"
+                f"(..., {self.in_features}), not {format_shape(input.dims)}"
             )
-        return x.linear(self.weight, self.bias)
+        return input.linear(self.weight, self.bias)
 
     def extra_repr(self) -> str:
         """Give the sizes."""
@@ -138,9 +138,9 @@ class LayerNorm(Module):
             if bias:
                 self.bias = init.zeros_(parameter(self.normalized_shape, dtype))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalize (..., *normalized_shape)."""
-        return x.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
+        return input.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         """Give the shape and eps."""
@@ -160,9 +160,9 @@ class Flatten(Module):
         self.start_dim = start_dim
         self.end_dim = end_dim
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Flatten `x`."""
-        return x.flatten(self.start_dim, self.end_dim)
+        return input.flatten(self.start_dim, self.end_dim)
 
 
 class Unflatten(Module):
@@ -180,9 +180,9 @@ class Unflatten(Module):
         self.dim = dim
         self.unflattened_size = tuple(unflattened_size)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Unflatten `x`."""
-        return x.unflatten(self.dim, self.unflattened_size)
+        return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
         """Give the axis and the sizes."""
@@ -201,6 +201,6 @@ class Identity(Module):
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Give `x` back."""
-        return x
+        return input

@@ -66,19 +66,19 @@ class _Lazy(Module):
     def reset_parameters(self) -> None:
         """Do nothing: there are no parameters yet."""
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Make the parameters for inputs like `x`, and compute the result for it."""
         name = type(self).__name__
-        tensor_of(x, "input")
+        tensor_of(input, "input")
         if is_tracing():
             raise JitError(
                 f"{name} makes its parameters when it is first called, which a traced function "
                 "cannot do; call the module once before"
             )
-        axis = self._axis_of(x)
-        if not -x.ndim <= axis < x.ndim:
+        axis = self._axis_of(input)
+        if not -input.ndim <= axis < input.ndim:
             raise ShapeError(
-                f"input: {name} cannot take its size from shape {format_shape(x.dims)}"
+                f"input: {name} cannot take its size from shape {format_shape(input.dims)}"
             )
         (args, kwargs), kind = self._arguments, type(self)
         plain: Any = self._becomes
@@ -87,12 +87,12 @@ class _Lazy(Module):
             del self._arguments
             later = self.__dict__.pop(tree.UNMADE)
             self.__class__ = plain
-            plain.__init__(self, x.shape[axis], *args, **kwargs)
+            plain.__init__(self, input.shape[axis], *args, **kwargs)
             if "dtype" in later:
                 self.to(later["dtype"])
             if "requires_grad" in later:
                 self.requires_grad_(later["requires_grad"])
-            return self.forward(x)
+            return self.forward(input)
         except BaseException:
             self.__class__ = kind
             self.__dict__.clear()
@@ -141,9 +141,9 @@ class _LazyInstanceNorm(_Lazy):
 
     def __init__(
         self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
-        track_running_stats: bool = True, *, dtype: object = dt.float32,
+        track_running_stats: bool = True, *, bias: bool = True, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
-        super().__init__(eps, momentum, affine, track_running_stats, dtype=dtype)
+        super().__init__(eps, momentum, affine, track_running_stats, bias=bias, dtype=dtype)
 
     def _axis_of(self, x: Tensor) -> int:
         alone: int = cast("Any", self)._ndims[0]  # noqa: SLF001 - of the class it becomes

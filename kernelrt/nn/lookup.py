@@ -126,12 +126,12 @@ class Embedding(_Table):
         made.weight.requires_grad_(not flag(freeze, "freeze"))
         return made
 
-    def forward(self, index: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map integers of shape (...) to (..., embedding_dim).
 
         An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
         """
-        return embedding(index, self.weight, self.padding_idx, self.max_norm, self.norm_type)
+        return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
 
 class EmbeddingBag(_Table):
@@ -190,12 +190,12 @@ class EmbeddingBag(_Table):
         return made
 
     def forward(
-        self, index: Tensor, offsets: Tensor | None = None,
+        self, input: Tensor, offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
         """Map bags of integers to (bags, embedding_dim)."""
         return embedding_bag(
-            index, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
+            input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
             padding_idx=self.padding_idx, per_sample_weights=per_sample_weights,
             include_last_offset=self.include_last_offset,
         )  # fmt: skip

@@ -57,9 +57,9 @@ class _Loss(Module):
 
 
 class _Pair(_Loss):
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Compare `x` with `target`."""
-        return self._loss(x, target)
+        return self._loss(input, target)
 
 
 class _Weighted(_Pair):
@@ -298,9 +298,9 @@ class HingeEmbeddingLoss(_Margin):
     def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
         super().__init__(margin, reduction=reduction)
 
-    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor) -> Tensor:
         """Judge distances `x` by `target`, of 1 and -1."""
-        return self._loss(x, target)
+        return self._loss(input, target)
 
 
 class MarginRankingLoss(_Margin):
@@ -308,9 +308,9 @@ class MarginRankingLoss(_Margin):
 
     _method = "margin_ranking_loss"
 
-    def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """Judge whether `x1` is above `x2`, where `target` is 1, or below, where it is -1."""
-        return self._loss(x1, x2, target)
+        return self._loss(input1, input2, target)
 
 
 class CosineEmbeddingLoss(_Margin):
@@ -318,9 +318,9 @@ class CosineEmbeddingLoss(_Margin):
 
     _method = "cosine_embedding_loss"
 
-    def forward(self, x1: Tensor, x2: Tensor, target: Tensor) -> Tensor:
+    def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
         """Judge the angle of rows of `x1` and `x2` by `target`, of 1 and -1."""
-        return self._loss(x1, x2, target)
+        return self._loss(input1, input2, target)
 
 
 class TripletMarginLoss(_Margin):
@@ -417,6 +417,10 @@ class PoissonNLLLoss(_Pair):
         super().__init__(reduction=reduction)
         self.log_input, self.full, self.eps = log_input, full, real(eps, "eps")
 
+    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
+        """Compare two tensors of one shape."""
+        return super().forward(log_input, target)
+
 
 class GaussianNLLLoss(_Loss):
     """Negative log-probability under normal distributions; see ``Tensor.gaussian_nll_loss``.
@@ -439,9 +443,9 @@ class GaussianNLLLoss(_Loss):
         super().__init__(reduction=reduction)
         self.full, self.eps = full, real(eps, "eps")
 
-    def forward(self, x: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
+    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
         """Judge means `x` and variances `var` by `target`."""
-        return self._loss(x, target, var)
+        return self._loss(input, target, var)
 
 
 class CTCLoss(_Loss):

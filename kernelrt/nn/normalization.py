@@ -24,6 +24,15 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNo
            "InstanceNorm2d", "InstanceNorm3d", "LocalResponseNorm", "RMSNorm"]  # fmt: skip
 
 
+def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
+    """Set scales to 1 and shifts to 0, where there are such."""
+    with no_grad():
+        if weight is not None:
+            weight.fill_(1)
+        if bias is not None:
+            bias.zero_()
+
+
 class _Statistics(Module):
     """What layers with running statistics of channels share."""
 
@@ -33,7 +42,7 @@ class _Statistics(Module):
 
     def __init__(
         self, num_features: int, eps: float = 1e-5, momentum: float | None = 0.1,
-        affine: bool | None = None, track_running_stats: bool | None = None, *,
+        affine: bool | None = None, track_running_stats: bool | None = None, *, bias: bool = True,
         dtype: object = dt.float32,
     ) -> None:  # fmt: skip
         super().__init__()
@@ -47,7 +56,8 @@ class _Statistics(Module):
         self.track_running_stats = flag(tracks, "track_running_stats")
         shape = (num_features,)
         self.weight = parameter(shape, dtype) if self.affine else None
-        self.bias = parameter(shape, dtype) if self.affine else None
+        shifts = flag(bias, "bias") and self.affine
+        self.bias = parameter(shape, dtype) if shifts else None
         kept = self.track_running_stats
         self.running_mean = zeros(*shape, dtype=dtype).realize() if kept else None
         self.running_var = ones(*shape, dtype=dtype).realize() if kept else None
@@ -65,10 +75,7 @@ class _Statistics(Module):
     def reset_parameters(self) -> None:
         """Set scales to 1 and shifts to 0, and forget what was seen."""
         self.reset_running_stats()
-        if self.weight is not None and self.bias is not None:
-            with no_grad():
-                self.weight.fill_(1)
-                self.bias.zero_()
+        _reset(self.weight, self.bias)
 
     def _check(self, x: Tensor, axis: int) -> None:
         if x.ndim not in self._ndims or not same(x.dims[axis], self.num_features):
@@ -96,15 +103,15 @@ class _Statistics(Module):
 
 
 class _BatchNorm(_Statistics):
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalize each channel of (batch, channels, ...) over all other axes."""
-        self._check(x, 1)
+        self._check(input, 1)
         of_batch = self.training or self.running_mean is None
         learns = self.training and self.running_mean is not None
         share = self._share() if learns else 0.0
         mean = self.running_mean if learns or not of_batch else None
         var = self.running_var if learns or not of_batch else None
-        return x.batch_norm(mean, var, self.weight, self.bias, of_batch, share, self.eps)
+        return input.batch_norm(mean, var, self.weight, self.bias, of_batch, share, self.eps)
 
 
 class BatchNorm1d(_BatchNorm):
@@ -125,6 +132,8 @@ class BatchNorm1d(_BatchNorm):
         Whether there are scales and shifts.
     track_running_stats : bool
         Whether there are running statistics; without, those of the batch are always used.
+    bias : bool
+        Whether there are shifts beside the scales.
     dtype : DType or str
         Floating type of the parameters.
 
@@ -157,11 +166,11 @@ class _InstanceNorm(_Statistics):
     _affine = False
     _tracks = False
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalize each channel of each instance over its other axes."""
-        single = x.ndim == self._ndims[0]
-        self._check(x, 0 if single else 1)
-        x = x.unsqueeze(0) if single else x
+        single = input.ndim == self._ndims[0]
+        self._check(input, 0 if single else 1)
+        x = input.unsqueeze(0) if single else input
         # As in PyTorch, batches are not counted and no momentum leaves the statistics as they are.
         of_input = self.training or self.running_mean is None
         out = x.instance_norm(
@@ -204,13 +213,15 @@ class GroupNorm(Module):
         Added to the variance.
     affine : bool
         Whether there are scales and shifts of shape (num_channels,).
+    bias : bool
+        Whether there are shifts beside the scales.
     dtype : DType or str
         Floating type of the parameters.
     """
 
     def __init__(
         self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True, *,
-        dtype: object = dt.float32,
+        bias: bool = True, dtype: object = dt.float32,
     ) -> None:  # fmt: skip
         super().__init__()
         self.num_groups = positive("num_groups", num_groups)
@@ -222,24 +233,22 @@ class GroupNorm(Module):
         self.eps = eps
         self.affine = flag(affine, "affine")
         self.weight = parameter((num_channels,), dtype) if affine else None
-        self.bias = parameter((num_channels,), dtype) if affine else None
+        shifts = flag(bias, "bias") and self.affine
+        self.bias = parameter((num_channels,), dtype) if shifts else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Set scales to 1 and shifts to 0."""
-        if self.weight is not None and self.bias is not None:
-            with no_grad():
-                self.weight.fill_(1)
-                self.bias.zero_()
+        _reset(self.weight, self.bias)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalize (batch, channels, ...)."""
-        if x.ndim < 2 or not same(x.dims[1], self.num_channels):
+        if input.ndim < 2 or not same(input.dims[1], self.num_channels):
             raise ShapeError(
                 f"input: GroupNorm({self.num_groups}, {self.num_channels}) expects "
-                f"{self.num_channels} channels in axis 1, not {format_shape(x.dims)}"
+                f"{self.num_channels} channels in axis 1, not {format_shape(input.dims)}"
             )
-        return x.group_norm(self.num_groups, self.weight, self.bias, self.eps)
+        return input.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
         """Give the sizes."""
@@ -311,9 +320,9 @@ class LocalResponseNorm(Module):
         self.size = positive("size", size)
         self.alpha, self.beta, self.k = alpha, beta, k
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Normalize (batch, channels, ...)."""
-        return x.local_response_norm(self.size, self.alpha, self.beta, self.k)
+        return input.local_response_norm(self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
         """Give the numbers."""

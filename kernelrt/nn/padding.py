@@ -43,9 +43,9 @@ class _Pad(Module):
             )
         self.padding = widths
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Pad `x`."""
-        return x.pad(self.padding, self._mode, self.value)
+        return input.pad(self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:
         """Give the widths."""

@@ -48,9 +48,9 @@ class _MaxPool(_Pool):
         self.padding, self.dilation, self.ceil_mode = w.padding, w.dilation, ceil_mode
         self.return_indices = flag(return_indices, "return_indices")
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
-        return getattr(x, self._function)(
+        return getattr(input, self._function)(
             self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode,
             self.return_indices,
         )  # fmt: skip
@@ -102,13 +102,13 @@ class _AvgPool(_Pool):
             raise DTypeError("divisor_override: AvgPool1d has none")
         self.divisor_override = divisor_override
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
         given = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad
         )  # fmt: skip
         more = (self.divisor_override,) if self._axes > 1 else ()
-        return getattr(x, self._function)(*given, *more)
+        return getattr(input, self._function)(*given, *more)
 
 
 class AvgPool1d(_AvgPool):
@@ -157,9 +157,9 @@ class _PowerPool(_Pool):
         self.norm_type, self.ceil_mode = norm_type, ceil_mode
         self.kernel_size, self.stride = w.kernel, w.stride
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
-        return getattr(x, self._function)(
+        return getattr(input, self._function)(
             self.norm_type, self.kernel_size, self.stride, self.ceil_mode
         )
 
@@ -189,9 +189,9 @@ class _AdaptivePool(_Pool):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
-        return getattr(x, self._function)(self.output_size)
+        return getattr(input, self._function)(self.output_size)
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
@@ -223,9 +223,9 @@ class _AdaptiveMaxPool(_AdaptivePool):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
-        return getattr(x, self._function)(self.output_size, self.return_indices)
+        return getattr(input, self._function)(self.output_size, self.return_indices)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
@@ -264,11 +264,11 @@ class _FractionalMaxPool(_Pool):
         self.return_indices = flag(return_indices, "return_indices")
         self.register_buffer("_random_samples", _random_samples)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, input: Tensor) -> Any:
         """Pool the last axes."""
         pool = fractional_max_pool2d if self._axes == 2 else fractional_max_pool3d
         return pool(
-            x, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
+            input, self.kernel_size, self.output_size, self.output_ratio, self.return_indices,
             self._random_samples,
         )  # fmt: skip
 
@@ -331,9 +331,9 @@ class Upsample(Module):
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, channels, ...) to the same with other sizes behind the channels."""
-        return x.interpolate(
+        return input.interpolate(
             self.size, self.scale_factor, self.mode, self.align_corners,
             self.recompute_scale_factor,
         )  # fmt: skip

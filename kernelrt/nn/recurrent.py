@@ -165,7 +165,7 @@ class _Recurrent(Module):
         return x, tuple(stack(parts) for parts in zip(*ends, strict=True))
 
     def _forward(
-        self, input: Any, hx: Any, lengths: Tensor | None  # noqa: A002 - PyTorch's name
+        self, input: Any, hx: Any, lengths: Tensor | None
     ) -> tuple[Any, State]:
         packed = isinstance(input, PackedSequence)
         if packed:
@@ -289,7 +289,7 @@ class RNN(_Recurrent):
         return rnn_step(activation(self.nonlinearity))(gates, state, weight, bias)
 
     def forward(
-        self, input: Any, hx: Tensor | None = None, *,  # noqa: A002 - PyTorch's name
+        self, input: Any, hx: Tensor | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, Tensor]:  # fmt: skip
         """Run over all steps.
@@ -348,7 +348,7 @@ class LSTM(_Recurrent):
         return lstm_step(gates, state, weight, bias)
 
     def forward(
-        self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,  # noqa: A002
+        self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, tuple[Tensor, Tensor]]:  # fmt: skip
         """Run over all steps; `hx` and the last states are pairs, of hidden and of cell states.

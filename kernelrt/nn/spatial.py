@@ -207,9 +207,9 @@ class Conv2d(_Convolution):
 
     _axes, _names = 2, "rows, columns"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
-        x, padding = self._padded(x)
+        x, padding = self._padded(input)
         return x.conv2d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -218,9 +218,9 @@ class Conv1d(_Convolution):
 
     _axes, _names = 1, "length"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, length) to (batch, out_channels, length')."""
-        x, padding = self._padded(x)
+        x, padding = self._padded(input)
         return x.conv1d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -229,9 +229,9 @@ class Conv3d(_Convolution):
 
     _axes, _names = 3, "depth, rows, columns"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
-        x, padding = self._padded(x)
+        x, padding = self._padded(input)
         return x.conv3d(self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
 
@@ -306,10 +306,10 @@ class ConvTranspose2d(_TransposedConvolution):
 
     _axes, _names = 2, "rows, columns"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, rows, columns) to (batch, out_channels, rows', columns')."""
-        self._check_input(x)
-        return x.conv_transpose2d(
+        self._check_input(input)
+        return input.conv_transpose2d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
             self.dilation,
         )  # fmt: skip
@@ -320,10 +320,10 @@ class ConvTranspose1d(_TransposedConvolution):
 
     _axes, _names = 1, "length"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, length) to (batch, out_channels, length')."""
-        self._check_input(x)
-        return x.conv_transpose1d(
+        self._check_input(input)
+        return input.conv_transpose1d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
             self.dilation,
         )  # fmt: skip
@@ -337,10 +337,10 @@ class ConvTranspose3d(_TransposedConvolution):
 
     _axes, _names = 3, "depth, rows, columns"
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:
         """Map (batch, in_channels, depth, rows, columns) to the same with out_channels."""
-        self._check_input(x)
-        return x.conv_transpose3d(
+        self._check_input(input)
+        return input.conv_transpose3d(
             self.weight, self.bias, self.stride, self.padding, self.output_padding, self.groups,
             self.dilation,
         )  # fmt: skip

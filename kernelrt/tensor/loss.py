@@ -385,25 +385,57 @@ class LossMethods(_Below):
             )
         return x, y
 
-    def mse_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Squared differences; a `target` of another shape is refused, not broadcast."""
+    def mse_loss(
+        self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
+    ) -> Self:
+        """Squared differences; a `target` of another shape is refused, not broadcast.
+
+        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        """
         x, y = self._pair(target, "mse_loss")
-        return (x - y).square()._reduced(reduction)
+        return (x - y).square()._weighted_by(weight, reduction, "mse_loss")
 
-    def l1_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """Absolute differences; a `target` of another shape is refused, not broadcast."""
+    def l1_loss(
+        self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
+    ) -> Self:
+        """Absolute differences; a `target` of another shape is refused, not broadcast.
+
+        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        """
         x, y = self._pair(target, "l1_loss")
-        return (x - y).abs()._reduced(reduction)
+        return (x - y).abs()._weighted_by(weight, reduction, "l1_loss")
 
-    def huber_loss(self, target: Operand, reduction: str = "mean", delta: float = 1.0) -> Self:
+    def _weighted_by(
+        self, weight: TensorBase | None, reduction: str, name: str, *, divides: bool = True
+    ) -> Self:
+        """Losses times their weights, reduced; `divides`: a mean is divided by the weights' sum."""
+        if weight is None:
+            return self._reduced(reduction)
+        factor = self._lift(weight, "weight")
+        if tuple(factor.dims) != tuple(self.dims):
+            raise ShapeError(
+                f"{name}: weight: expected the shape {format_shape(self.dims)} of the input, not "
+                f"{format_shape(factor.dims)}"
+            )
+        losses = self * factor
+        if divides and reduction == "mean":
+            return losses.sum() / factor.sum()
+        return losses._reduced(reduction)
+
+    def huber_loss(
+        self, target: Operand, reduction: str = "mean", delta: float = 1.0,
+        weight: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
         """Half squared differences, growing linearly beyond `delta`, which is above 0.
 
-        A `target` of another shape is refused, not broadcast.
+        A `target` of another shape is refused, not broadcast. A `weight` of the same shape
+        multiplies each; as in PyTorch the mean is that of the products.
         """
         if not delta > 0:
             raise ShapeError(f"delta: expected a number above 0, not {delta}")
         x, y = self._pair(target, "huber_loss")
-        return (x - y)._widely(lambda d: huber(d, delta))._reduced(reduction)
+        losses = (x - y)._widely(lambda d: huber(d, delta))
+        return losses._weighted_by(weight, reduction, "huber_loss", divides=False)
 
     def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
         """The huber loss divided by `beta`; the :meth:`l1_loss` where that is 0."""

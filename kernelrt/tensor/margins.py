@@ -111,12 +111,13 @@ class MarginMethods(_Below):
                 "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
                 f"(), not {', '.join(format_shape(t.dims) for t in (self, other, y))}"
             )
-        a, b = (t.cast(t.dtype.accumulator) for t in (self, other))
+        # Cosines of integers are of the usual floating type.
+        kind = dt.promote(self.dtype, other.dtype)
+        kind = kind if kind.is_float else dt.float32
+        a, b = (t.cast(kind.accumulator) for t in (self, other))
         products = (a * b).sum(y.ndim)
         sizes = [(t * t).sum(y.ndim) + _COSINE_EPS for t in (a, b)]
-        cosine = (products / (sizes[0] * sizes[1]).sqrt()).cast(
-            dt.promote(self.dtype, other.dtype)
-        )
+        cosine = (products / (sizes[0] * sizes[1]).sqrt()).cast(kind)
         near = self._where(y.eq(1), 1 - cosine, 0)
         far = self._where(y.eq(-1), (cosine - real(margin, "margin")).clamp(min=0), 0)
         return (near + far)._reduced(reduction)

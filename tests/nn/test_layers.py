@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
@@ -327,3 +329,67 @@ def test_lengths_of_sequences_are_checked_to_lie_within_the_steps(kind):
         for lengths in ([6, 1], [2, -1]):
             with pytest.raises(krt.IndexBoundsError):
                 run(x, krt.tensor(lengths)).numpy()
+
+
+def test_tensors_are_called_as_in_torch():
+    """Each layer takes its tensors by PyTorch's names of them."""
+    known = set()
+    for name in dir(tnn):
+        theirs = getattr(tnn, name)
+        if not isinstance(theirs, type) or not issubclass(theirs, tnn.Module):
+            continue
+        ours = getattr(nn, name, None) if hasattr(nn, name) else None
+        if not isinstance(ours, type) or name in ("Module", "Container"):
+            continue
+        wanted, found = (list(inspect.signature(k.forward).parameters) for k in (theirs, ours))
+        if not {"args", "kwargs"} & {*wanted, *found}:
+            known.add(name)
+            assert [n for n in wanted if n not in found] in ([], ["output_size"]), name
+    assert len(known) > 120
+
+
+@pytest.mark.parametrize(("name", "given"), [
+    ("BatchNorm1d", (6,)), ("InstanceNorm1d", (6, 1e-5, 0.1, True)), ("GroupNorm", (2, 6)),
+    ("LazyBatchNorm1d", ()), ("LazyInstanceNorm1d", ()),
+])  # fmt: skip
+def test_norms_may_have_scales_alone(name, given):
+    x = np.random.default_rng(0).standard_normal((4, 6, 5)).astype(np.float32)
+    ours, theirs = (getattr(k, name)(*given, bias=False) for k in (nn, tnn))
+    ours(krt.tensor(x))
+    theirs(torch.tensor(x))
+    assert ours.bias is None
+    with torch.no_grad():
+        theirs.weight.fill_(1.5)
+    ours.load_state_dict({**ours.state_dict(), "weight": np.full(6, 1.5)})
+    a, b = krt.tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    found, wanted = ours(input=a), theirs(input=b)
+    np.testing.assert_allclose(found.detach().numpy(), wanted.detach().numpy(), atol=2e-6)
+    (found * krt.tensor(x)).sum().backward()
+    (wanted * torch.tensor(x)).sum().backward()
+    np.testing.assert_allclose(a.grad.numpy(), b.grad.numpy(), atol=1e-5)
+    np.testing.assert_allclose(ours.weight.grad.numpy(), theirs.weight.grad.numpy(), atol=1e-4)
+    ours.reset_parameters()
+    assert ours.weight.tolist() == [1.0] * 6
+    with pytest.raises(DTypeError, match="bias"):
+        getattr(nn, name)(*given, bias="no")(krt.tensor(x))
+
+
+@pytest.mark.parametrize(("name", "options"), [
+    ("cosine_embedding_loss", {"input1": (3, 2), "input2": (3, 2), "target": (3,)}),
+    ("margin_ranking_loss", {"input1": (3,), "input2": (3,), "target": (3,)}),
+    ("triplet_margin_loss", {"anchor": (3, 2), "positive": (3, 2), "negative": (3, 2)}),
+    ("triplet_margin_with_distance_loss",
+     {"anchor": (3, 2), "positive": (3, 2), "negative": (3, 2)}),
+])  # fmt: skip
+def test_functions_call_their_tensors_as_torch_does(name, options):
+    rng = np.random.default_rng(0)
+    given = {k: rng.standard_normal(s).astype(np.float32) for k, s in options.items()}
+    if "target" in given:
+        given["target"] = np.sign(given["target"])
+    ours, theirs = (
+        float(getattr(m, name)(**{k: lib.tensor(v) for k, v in given.items()}))
+        for m, lib in ((F, krt), (tnn.functional, torch))
+    )
+    assert ours == pytest.approx(theirs, rel=1e-5)
+    with pytest.raises(TypeError, match=f"{name}.*missing.*{next(iter(options))}"):
+        getattr(F, name)()

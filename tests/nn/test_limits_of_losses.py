@@ -47,3 +47,20 @@ def test_divergence(given, chance, loss, slope, logarithms):
         np.testing.assert_allclose(of_x.item(), slope, rtol=1e-6)
     if chance == 0 and given == -1:
         assert of_target.item() == 0
+
+
+@pytest.mark.parametrize("name", ["mse_loss", "l1_loss", "huber_loss"])
+def test_weights_have_the_shape_of_the_input(name):
+    loss = getattr(krt.nn.functional, name)
+    with pytest.raises(krt.ShapeError, match=rf"{name}: weight: expected the shape \(2, 3\)"):
+        loss(krt.ones(2, 3), krt.ones(2, 3), weight=krt.ones(3))
+
+
+@pytest.mark.parametrize("shape", [(1, 3), (0, 3), (2, 0)])
+def test_distances_of_no_pairs_have_a_gradient(shape):
+    x = krt.ones(*shape, requires_grad=True)
+    found = krt.nn.functional.pdist(x)
+    assert found.shape == (int(shape[0] == 2),)
+    assert found.tolist() == [0.0] * int(shape[0] == 2)
+    found.sum().backward()
+    assert x.grad.tolist() == krt.zeros(*shape).tolist()

@@ -15,7 +15,7 @@ from typing import Any
 
 import kernelrt
 from kernelrt import Tensor
-from kernelrt._functions import _SECOND, names, signature
+from kernelrt._functions import _FIRST, _SECOND, names, signature
 
 STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
@@ -68,12 +68,12 @@ def written() -> str:
     for name in public:
         method = inspect.unwrap(getattr(Tensor, name))
         known = imports_of(sys.modules[method.__globals__["__name__"]])
-        taken = signature(method, before=name in _SECOND)
+        taken = signature(method, name, before=name in _SECOND)
         text: list[str] = []
         seen_star = False
         for parameter in taken.parameters.values():
-            if parameter.name == "input":
-                text.append("input: Operand")
+            if parameter.name == _FIRST.get(name, "input"):
+                text.append(f"{parameter.name}: Operand")
                 continue
             if parameter.kind is parameter.KEYWORD_ONLY and not seen_star:
                 text.append("*")

@@ -70,7 +70,7 @@ def unpad_sequence(
 
 
 def pack_padded_sequence(
-    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False,  # noqa: A002
+    input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False,
     enforce_sorted: bool = True,
 ) -> PackedSequence:  # fmt: skip
     """Padded sequences with their lengths, for recurrent layers, which look at no step beyond.

@@ -36,6 +36,8 @@ def weighted(name, shapes, label, **options):
 ROWS = [
     row("mse_loss", ("a b", "a b")),
     row("l1_loss", ("a b", "a b")),
+    *(row(name, ("a b", "a b", Pos("a b")), "_weighted", weight="z")
+      for name in ("mse_loss", "l1_loss", "huber_loss")),
     row("smooth_l1_loss", ("a b", "a b"), beta=0.5),
     row("huber_loss", ("a b", "a b"), delta=0.75),
     row("cross_entropy", CLASSES, tol=4),
@@ -71,6 +73,8 @@ ROWS = [
     row("margin_ranking_loss", ("a b", "1 b", Index("a 1", "2")), "_broadcast", sign=True),
     row("cosine_embedding_loss", ("a b", "a b", Index("a", "2")), sign=True, margin=0.1, tol=4),
     row("cosine_embedding_loss", ("b", "b", Index("", "2")), "_one", sign=True, tol=4),
+    row("cosine_embedding_loss", (Index("a b", "9", -9), Index("a b", "9", -9), Index("a", "2")),
+        "_integers", sign=True, margin=0.1, tol=4, grad=False),
     row("triplet_margin_loss", ("a b", "a b", "a b"), tol=4),
     row("triplet_margin_loss", ("a b", "a b", "a b"), "_swap", swap=True, p=1.0, margin=2.0,
         eps=0.01, tol=4),
