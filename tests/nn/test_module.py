@@ -237,12 +237,12 @@ def test_arguments_that_are_no_tensors_are_named(value) -> None:
     kind = type(value).__name__
     image = krt.ones(1, 1, 3, 3)
     for call, name, module in (
-        (lambda: nn.Linear(3, 2)(value), "x", "Linear"),
-        (lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU())(value), "x", "Linear"),
-        (lambda: nn.ReLU()(value), "x", "ReLU"),
-        (lambda: nn.Embedding(3, 2)(value), "index", "Embedding"),
-        (lambda: nn.Embedding(3, 2)(index=value), "index", "Embedding"),
-        (lambda: nn.Conv2d(1, 1, 3)(value), "x", "Conv2d"),
+        (lambda: nn.Linear(3, 2)(value), "input", "Linear"),
+        (lambda: nn.Sequential(nn.Linear(3, 2), nn.ReLU())(value), "input", "Linear"),
+        (lambda: nn.ReLU()(value), "input", "ReLU"),
+        (lambda: nn.Embedding(3, 2)(value), "input", "Embedding"),
+        (lambda: nn.Embedding(3, 2)(input=value), "input", "Embedding"),
+        (lambda: nn.Conv2d(1, 1, 3)(value), "input", "Conv2d"),
         (lambda: Sums()(value, b=image), "a", "Sums"),
         (lambda: Sums()(image, b=value), "b", "Sums"),
     ):
