@@ -5,7 +5,7 @@ from typing import Final, TypeAlias
 
 from kernelrt._core import Bindings, Table
 from kernelrt._memory import Storage
-from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
+from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
 
 KERNEL: Final = 0
 """``fn`` is the address of ``void (*)(void *const *bufs, const int64_t *vals)``."""
@@ -82,7 +82,7 @@ class PlanCore(Table):
 
         Raises
         ------
-        IndexBoundsError
+        IndexBoundsError, DomainError
             An op stored to the status word; `op` on the exception is its index.
         CustomFunctionError
             A custom function raised; the original exception is the cause.
@@ -114,7 +114,7 @@ class PlanCore(Table):
         """What errors call an op; a subclass may know better than its index."""
     def _index_error(
         self, op: int, status_word: int
-    ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
+    ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
         """The error for what a kernel met, such as an index out of range, from what it stored."""
     def set_threads(self, n: int) -> None:
         """Do as `Table.set_threads` does, and to the preparation, too."""

@@ -17,6 +17,7 @@ __all__ = [
     "CustomFunctionError",
     "DTypeError",
     "DeviceError",
+    "DomainError",
     "EagerLoopWarning",
     "ForkError",
     "GradientError",
@@ -83,6 +84,27 @@ class AxisError(ShapeError, IndexError):
 
 class SharingError(KernelrtError, ValueError):
     """Memory was to be shared, not copied, but what is asked for is a copy."""
+
+
+class DomainError(ShapeError):
+    """Data hold a number that an operation does not take, as a probability of 1.5 or NaN.
+
+    Attributes
+    ----------
+    op : int or None
+        The operation of the plan that met it.
+    value : float or None
+        The number, to 12 digits.
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it was met.
+    turn : int or None
+        The turn of the loop that met it, from 0; None outside of loops.
+    """
+
+    op: int | None = None
+    value: float | None = None
+    step: int | None = None
+    turn: int | None = None
 
 
 class DTypeError(KernelrtError, TypeError):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
+from kernelrt.ir.domain import Domain
 from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
@@ -150,8 +151,9 @@ def _bound(u: UOp) -> str | None:
     status = u.src[2]
     if status.op is not Op.PARAM or status.dtype is not dt.int64:
         return "its status word must be an int64 PARAM"
-    if not (isinstance(u.arg, tuple) and list(map(type, u.arg)) == [int, bool]):
-        return f"its arg {u.arg!r} must be its number and whether -1 is the last element"
+    kinds = list(map(type, u.arg)) if isinstance(u.arg, tuple) else []
+    if kinds not in ([int, bool], [int, Domain]):
+        return f"its arg {u.arg!r} must be its number and whether -1 is the last, or a Domain"
     if u.dtype is not (u.src[3] if len(u.src) > 3 else u.src[0]).dtype:
         return f"is {u.dtype.name}; it has the type of the value that is checked"
     return None

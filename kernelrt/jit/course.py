@@ -12,6 +12,7 @@ from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
     CustomFunctionError,
+    DomainError,
     DTypeError,
     IndexBoundsError,
     JitError,
@@ -356,5 +357,5 @@ def _tell(error: KernelrtError, step: int) -> None:
     """Have an error say in which step it came up."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
-    if isinstance(error, CustomFunctionError | IndexBoundsError | LinAlgError):
+    if isinstance(error, CustomFunctionError | DomainError | IndexBoundsError | LinAlgError):
         error.step = step

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt._dispatch import OpTuple, PlanCore
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
-    from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
+    from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import PreparedOp
@@ -469,7 +469,7 @@ class ExecutionPlan(PlanAccessors):
 
     def _index_error(
         self, op: int, status_word: int
-    ) -> IndexBoundsError | LinAlgError | CustomFunctionError:
+    ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)

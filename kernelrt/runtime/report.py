@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from kernelrt.errors import CustomFunctionError, IndexBoundsError, LinAlgError
+from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.domain import Domain, decoded
 from kernelrt.ir.foreign import ForeignFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.device.buffer import Buffer
+    from kernelrt.ir.origin import Origin
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
 
@@ -103,8 +105,8 @@ def index_error(
     status_word: int,
     values: Mapping[str, int],
     buffers: Sequence[Buffer],
-) -> IndexBoundsError | LinAlgError | CustomFunctionError:
-    """The error for an index out of range that `launch` met.
+) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
+    """The error for an index out of range, or a number of no use, that `launch` met.
 
     Parameters
     ----------
@@ -127,6 +129,9 @@ def index_error(
     if not checks:  # a kernel of the user's own
         return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")
     (check,) = checks
+    origin = launch.checks[number] if number < len(launch.checks) else None
+    if isinstance(check.arg[1], Domain):
+        return _domain_error(check.arg[1], decoded(index), launch.label, origin)
     axis = check.src[1]
     while axis.op is Op.WHERE:  # where nothing is looked up, no axis is too short
         axis = axis.src[1]
@@ -135,7 +140,6 @@ def index_error(
     if check.arg[1]:
         least = -size
         index -= size if index < 0 else 0
-    origin = launch.checks[number] if number < len(launch.checks) else None
     who = launch.label if origin is None else str(origin)
     takes = f"{least} to {size - 1}" if size else "none"
     text = f"index {index} is out of range for an axis of {size}: {who} takes {takes}"
@@ -149,6 +153,16 @@ def index_error(
         text += f" by {launch.label}"
     error = IndexBoundsError(text)
     error.index, error.size = index, size
+    return error
+
+
+def _domain_error(
+    domain: Domain, value: float, label: str, origin: Origin | None
+) -> DomainError:
+    who = label if origin is None else str(origin)
+    text = f"{domain.name}: {who} expected {domain.expected}, not {value:.12g}"
+    error = DomainError(text if origin is None else f"{text} ({label})")
+    error.value = value
     return error
 
 

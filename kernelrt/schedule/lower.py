@@ -316,7 +316,8 @@ class _Lowering:
         gate = self._gate(value.gate, place)
         if gate is not None:
             place, size = _zero_unless(gate, place), _long_enough(size, gate)
-        return inherit(UOp(Op.BOUND, node.dtype, (place, size, STATUS), (0, bool(node.arg))), node)
+        arg = (0, node.arg or False)
+        return inherit(UOp(Op.BOUND, node.dtype, (place, size, STATUS), arg), node)
 
     def _reduce(self, node: UOp, _index: Index, value: Value) -> UOp:
         reducer, axes = node.arg

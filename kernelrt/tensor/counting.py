@@ -45,6 +45,8 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
 
     The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
     """
+    from kernelrt.tensor.domains import if_each
+
     mean = rate.detach().double().expand(shape)
     gaps = exponentials((*shape, _GAPS), dt.float64, generator).cumsum(-1)
     few = (gaps < mean.unsqueeze(-1)).sum(-1).double()
@@ -58,8 +60,7 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
     sure = (us >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
     accepted = (k >= 0) & (sure | (((us >= 0.013) | (v <= us)) & exact))
     many = first(accepted, k, mu.squeeze(-1).floor())
-    found = where(mean < _FEW, few, many)
-    return where(mean == mean, found, math.nan)  # NaN stays
+    return if_each(where(mean < _FEW, few, many), mean, 0, math.inf, "rate")
 
 
 def _hats(
@@ -123,7 +124,7 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
     Parameters
     ----------
     input : Tensor
-        Means; of a number below 0 and of NaN comes NaN.
+        Means, at least 0.
     generator : Generator, optional
         What to draw from.
 
@@ -131,10 +132,11 @@ def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: 
     ------
     DTypeError
         `input` holds no floats.
+    DomainError
+        At run time, where a mean is below 0 or NaN.
     """
     rate = tensor_of(input, "input", floats=True).detach()
-    drawn = draw_poisson(rate, rate.dims, generator)
-    return where(rate >= 0, drawn, math.nan).cast(rate.dtype)
+    return draw_poisson(rate, rate.dims, generator).cast(rate.dtype)
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:

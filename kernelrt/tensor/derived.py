@@ -83,6 +83,11 @@ class DerivedMethods(_Below):
         -------
         Histogram of (hist, bin_edges)
             Both of this type. What lies outside counts nowhere.
+
+        Raises
+        ------
+        DomainError
+            At run time, where the ends are those of the elements, and one is NaN or infinite.
         """
         check_floats(self.dtype, "histogram")
         x = self._of(detach(self.uop)).reshape(-1)
@@ -123,7 +128,9 @@ class DerivedMethods(_Below):
         if span is None:
             span = (0.0, 1.0) if build.has_zero(self.dims) else None
         if span is None:
-            first, last = self.amin(), self.amax()
+            from kernelrt.tensor.domains import finite
+
+            first, last = (finite(v, "input") for v in (self.amin(), self.amax()))
         else:
             low, high = (real(v, "range") for v in span)
             if not low <= high:

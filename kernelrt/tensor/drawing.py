@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
@@ -11,7 +11,6 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, random
 from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
-from kernelrt.tensor.positions import checked
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
@@ -23,6 +22,9 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
     _Below = object
 
 __all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
+
+#: What errors call the numbers of a tensor that is drawn by.
+_CHANCES: Final = "probabilities"
 
 
 def positive_rand(
@@ -73,13 +75,18 @@ class DrawingMethods(_Below):
         ------
         DTypeError
             This tensor holds no floats, and no `p` is given.
+        DomainError
+            At run time, where a probability lies outside of [0, 1] or is NaN.
         """
         if p is not None:
             return self._hits(_probability(p), generator)
+        from kernelrt.tensor.domains import if_each
+
         check_floats(self.dtype, "bernoulli")
         chances = self.detach()
         drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
-        return cast("Self", (drawn < chances).cast(self.dtype))
+        hits = cast("Self", (drawn < chances).cast(self.dtype))
+        return if_each(hits, chances, 0, 1, _CHANCES)
 
     def multinomial(
         self, num_samples: int, replacement: bool = False, *,
@@ -100,7 +107,7 @@ class DrawingMethods(_Below):
         ------
         ShapeError
             This tensor is neither a vector nor a matrix, or has less positions than are wanted.
-        IndexBoundsError
+        DomainError
             At run time, where a row has a number below 0, NaN or infinity, only zeros, or too few
             positive numbers to draw from without replacement.
 
@@ -116,6 +123,9 @@ class DrawingMethods(_Below):
         >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
         tensor([1, 1, 1, 1])
         """  # noqa: E501
+        from kernelrt.ir.domain import Domain
+        from kernelrt.tensor.domains import fine_place
+
         check_floats(self.dtype, "multinomial")
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
@@ -126,24 +136,34 @@ class DrawingMethods(_Below):
             raise ShapeError("multinomial: there is nothing to draw from")
         chances = self.detach().cast(dt.float64)
         size = self.dims[-1]
-        fine = ((chances >= 0) & (chances < math.inf)).all(-1, keepdim=True)
+        least, most = chances.amin(-1, keepdim=True), chances.amax(-1, keepdim=True)
+        fine = (least >= 0) & (most < math.inf)
         if replacement:
             sums = chances.cumsum(-1)
-            most = sums[..., -1:]
-            fine = fine & (most > 0) & (most < math.inf)
+            found = sums[..., -1:]
+            enough = (found > 0) & (found < math.inf)
+            wanted = "a finite sum above 0 in each row"
             marks = random.rand(*self.dims[:-1], count, dtype=dt.float64, generator=generator)
             # From (0, 1]: what is not reached before has a part in the sum.
-            drawn = cast("Any", sums).searchsorted((1 - marks) * most)
+            drawn = cast("Any", sums).searchsorted((1 - marks) * found)
         else:
             if isinstance(size, int) and count > size:
                 raise ShapeError(
                     f"num_samples: expected at most {size} without replacement, not {count}"
                 )
-            fine = fine & ((chances > 0).sum(-1, keepdim=True) >= count)
+            found = (chances > 0).sum(-1, keepdim=True)
+            enough = found >= count
+            wanted = f"at least {count} above 0 in each row"
             keys = chances / exponentials(self.dims, dt.float64, generator)
             drawn = cast("Any", keys).topk(count, -1)[1]
-        found = drawn.where(fine, -1)
-        return self._of(checked(found.uop, size))
+        place = drawn.uop
+        for holds, told, expected in (
+            (fine, least.where(~(least >= 0), most), "finite numbers of at least 0"),
+            (enough | ~fine, found, wanted),
+        ):
+            nodes = [build.broadcast_to(t.uop, place.shape) for t in (holds, told)]
+            place = fine_place(place, size, nodes[0], nodes[1], Domain(_CHANCES, expected))
+        return self._of(place)
 
     def gumbel_softmax(
         self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
@@ -249,10 +269,14 @@ class DrawingMethods(_Below):
         """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
         if isinstance(p, int | float):
             return self._put(self._hits(_probability(p), generator))
+        from kernelrt.tensor.domains import if_each
+
         chances = self._lift(p, "p")
         check_floats(chances.dtype, "p")
         drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
-        return self._put((drawn < chances.detach()).cast(self.dtype))
+        chances = chances.detach().expand(self.dims)
+        hits = (drawn < chances).cast(self.dtype)
+        return self._put(if_each(hits, chances, 0, 1, "p"))
 
     def random_(
         self, from_: int | None = None, to: int | None = None, *,

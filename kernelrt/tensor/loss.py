@@ -452,11 +452,20 @@ class LossMethods(_Below):
         """Binary cross entropy of probabilities; `target` holds others in the same shape.
 
         A logarithm counts as at least -100, so that a certain probability costs no more than
-        that. One beyond 0 or 1 costs NaN. Scores keep more digits than probabilities: see
+        that. Scores keep more digits than probabilities: see
         :meth:`binary_cross_entropy_with_logits`.
+
+        Raises
+        ------
+        DomainError
+            At run time, where one of both lies outside of [0, 1] or is NaN.
         """
+        from kernelrt.tensor.domains import if_all, if_each
+
         x, y = self._pair(target, "binary_cross_entropy")
-        return self._weighted_pair(binary_loss, [x, y], weight, reduction)
+        out = self._weighted_pair(binary_loss, [x, y], weight, reduction)
+        demand = if_each if reduction == "none" else if_all
+        return demand(demand(out, x, 0, 1, "input"), y, 0, 1, "target")
 
     def _weighted_pair(
         self, rule: Callable[..., UOp], parts: Sequence[Self], weight: TensorBase | None,

@@ -423,13 +423,18 @@ class MarginMethods(_Below):
             What was observed where this tensor, the mean, was expected.
         var : Tensor or number
             Variances: of the shape of this tensor, or without its last axis, or with size 1 there.
-            They count as at least `eps`, in the gradient as they are.
+            At least 0. They count as at least `eps`, in the gradient as they are.
         full : bool
             Whether to add ``log(2 * pi) / 2``.
         eps : float
             Above 0.
         reduction : "mean", "sum" or "none"
             What becomes of the losses.
+
+        Raises
+        ------
+        DomainError
+            At run time, where a variance is below 0.
         """
         if not real(eps, "eps") > 0:
             raise ShapeError(f"eps: expected a number above 0, not {eps}")
@@ -439,7 +444,14 @@ class MarginMethods(_Below):
         losses = (held.log() + (x - y).square() / held) * 0.5
         if full:
             losses = losses + 0.5 * math.log(2 * math.pi)
-        return losses._reduced(reduction)
+        from kernelrt.tensor.domains import if_all, if_each
+
+        out = losses._reduced(reduction)
+        # NaN is let through, as by PyTorch.
+        below = self._of(build.where((spread < 0).uop, spread.detach().uop, 0))
+        if reduction == "none":
+            return if_each(out, below.expand(out.dims), 0, math.inf, "var")
+        return if_all(out, below, 0, math.inf, "var")
 
     def _variances(self, var: Operand, x: Self) -> Self:
         spread = self._lift(var, "var", like=True).cast(x.dtype)

@@ -285,8 +285,7 @@ class OrderingMethods(_Below):
         Parameters
         ----------
         q : float, sequence of float, or Tensor of one axis at most
-            From 0 to 1. Several give a first axis of the result. Those of a tensor are data:
-            where one lies outside, the result is NaN.
+            From 0 to 1. Several give a first axis of the result.
         dim : int, optional
             The axis; all elements in one unless given.
         keepdim : bool
@@ -300,6 +299,8 @@ class OrderingMethods(_Below):
             The elements are not float32 or float64.
         ShapeError
             `q` lies outside of 0 to 1, or there are no elements.
+        DomainError
+            At run time, where `q` is a tensor and lies outside of 0 to 1, or is NaN.
         """
         return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
 
@@ -339,7 +340,9 @@ class OrderingMethods(_Below):
                     f"q: expected floats along one axis at most, not {shares.dtype.name} of shape "
                     f"{format_shape(shares.dims)}"
                 )
-            return shares.cast(self.dtype)
+            from kernelrt.tensor.domains import if_each
+
+            return if_each(shares, shares, 0, 1, "q").cast(self.dtype)
         numbers = [real(n, "q") for n in (q if isinstance(q, list | tuple) else (q,))]
         if not all(0 <= number <= 1 for number in numbers):
             raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
@@ -371,11 +374,9 @@ class OrderingMethods(_Below):
             first, second = (self._of(end) for end in ends)
             # Where nothing is taken of it, an infinite neighbour does not count.
             found = build.where(part.eq(zero), found, first.lerp(second, self._of(part)).uop)
-        outside = share.alu(Op.LT, zero).alu(Op.OR, build.full(1, x.dtype, shape).alu(Op.LT, share))
-        outside = outside.alu(Op.OR, share.ne(share))
         if not ignore:
-            outside = outside.alu(Op.OR, nans.ne(build.zeros_like(nans)))
-        return self._of(build.where(outside, math.nan, found))
+            found = build.where(nans.ne(build.zeros_like(nans)), math.nan, found)
+        return self._of(found)
 
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
         """The most frequent element along `dim`, the least of several, and where it is last."""

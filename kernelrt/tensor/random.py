@@ -205,6 +205,10 @@ def _normal_around(
     noise = _draw(size, _normal, kind.accumulator, generator=generator)
     with state.no_grad():
         out: Tensor = (noise * std + mean).cast(kind)
+        if isinstance(std, TensorBase):
+            from kernelrt.tensor.domains import if_each
+
+            out = if_each(out, cast("Any", std).expand(size), 0, math.inf, "std")
     return out.requires_grad_() if requires_grad else out
 
 

@@ -29,7 +29,7 @@ from kernelrt._written import (
     reads,
 )
 from kernelrt.device import registry
-from kernelrt.errors import DTypeError, IndexBoundsError, PlanBusyError, VariableError
+from kernelrt.errors import DomainError, DTypeError, IndexBoundsError, PlanBusyError, VariableError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines, origins
 from kernelrt.ir.shape import format_shape, is_static
@@ -559,7 +559,7 @@ def _carried_out(
             state.changing = before or written or memory_of(commits)
         try:
             outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
-        except IndexBoundsError:
+        except (IndexBoundsError, DomainError):
             order = toposort([*nodes, *(n for _, n in writes)])
             if lines(found.entry.origins) == lines(origins(order)):
                 raise
@@ -615,7 +615,7 @@ def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     fresh = [tensor._settlement(node, result, stale=False)]
     try:
         return entry.prepared.run(buffers, [result], fresh, [], state.pending) == DONE
-    except IndexBoundsError:
+    except (IndexBoundsError, DomainError):
         return False  # told by a plan that knows the lines of this graph
 
 

@@ -308,7 +308,7 @@ class SelectionMethods(_Below):
         if size is None:
             check_known("bincount", "pass size=")
             data = self._as_array()
-            count = max(least, int(data.max()) + 1 if data.size else 0)
+            count = max(least, int(data.max()) + 1, 1) if data.size else least
         else:
             count = max(least, integer(size, "size", 0))
         if weights is None:
@@ -336,6 +336,11 @@ class SelectionMethods(_Below):
         min, max : number
             Where the first begins and the last ends, which holds `max`, too. Equal ones stand for
             the least and the greatest element. What lies outside, or is NaN, counts nowhere.
+
+        Raises
+        ------
+        DomainError
+            At run time, where the ends are those of the elements, and one is NaN or infinite.
         """
         check_floats(self.dtype, "histc")
         count = integer(bins, "bins", 1)
@@ -348,7 +353,9 @@ class SelectionMethods(_Below):
             return self._of(build.full(0, x.dtype, (count,)))
         wide = x.cast(x.dtype.accumulator)
         if low == high:
-            first, last = wide.amin(), wide.amax()
+            from kernelrt.tensor.domains import finite
+
+            first, last = (finite(v, "input") for v in (wide.amin(), wide.amax()))
             same = first.eq(last)
             first, last = first - same.cast(first.dtype), last + same.cast(first.dtype)
         else:

@@ -226,7 +226,7 @@ class _Tuning:
         return TuningReport(tuple(rows), before, after, seconds, len(self._targets))
 
     def _tune(self, target: _Target, deadline: float, show: Callable[[float, str], None]) -> Any:
-        from kernelrt.errors import IndexBoundsError
+        from kernelrt.errors import DomainError, IndexBoundsError
         from kernelrt.tune.search import Limits, Outcome, Search
 
         plan = target.plan
@@ -240,7 +240,7 @@ class _Tuning:
             return Outcome([], {}, 0.0, 0.0)
         try:
             found = Search(plan, limits, self._measure, show, target.inputs()).run()
-        except IndexBoundsError as error:
+        except (IndexBoundsError, DomainError) as error:
             if target.unknown:
                 error.add_note("pass arguments to autotune: it ran on integers that are all 0")
             raise

@@ -373,7 +373,6 @@ def test_counts():
     p = krt.tensor([0.0, 0.1, 0.9, 1.0]).reshape(4, 1).expand(4, 20000)
     drawn = krt.binomial(krt.tensor(40.0), p).numpy()
     np.testing.assert_allclose(drawn.mean(1), 40 * p[:, 0].numpy(), rtol=0.03)
-    assert np.isnan(krt.poisson(krt.tensor([-1.0, math.nan])).numpy()).all()
     bad = krt.binomial(krt.tensor([-1.0, 3.0, 3.0]), krt.tensor([0.5, 1.5, -0.5])).numpy()
     assert np.isnan(bad).all()
     with pytest.raises(DTypeError, match="input: expected a floating type, not int64"):
