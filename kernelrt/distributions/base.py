@@ -65,10 +65,11 @@ class Distribution:
                     self._demand(name, self.__dict__[name], constraint)
 
     def _demand(self, name: str, value: Tensor, constraint: Constraint) -> None:
-        # Small arrays are looked at faster than a plan runs.
-        values = (value.float() if value.dtype.name == "bfloat16" else value).numpy()
+        # Small arrays are looked at faster than a plan runs; NumPy has no bfloat16.
+        brief = value.dtype is dt.bfloat16
+        values = (value.float() if brief else value).numpy()
         with np.errstate(invalid="ignore"):
-            holds = np.asarray(constraint.check(values))
+            holds = np.asarray(constraint.check(value.detach() if brief else values))
         if not holds.all():
             place = np.argwhere(~holds)[0]
             whole = np.broadcast_to(values, (*holds.shape, *values.shape[holds.ndim :]))
@@ -186,9 +187,8 @@ class Distribution:
         )
 
     def __repr__(self) -> str:
-        parts = [
-            f"{n}: {_text(self.__dict__[n])}" for n in self._params if n in self.__dict__
-        ]
+        named = ((n.removeprefix("_"), self.__dict__.get(n)) for n in self._params)
+        parts = [f"{n}: {_text(value)}" for n, value in named if value is not None]
         return f"{type(self).__name__}({', '.join(parts)})"
 
     # ---- values

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kernelrt import linalg
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 __all__ = ["Constraint", "between", "boolean", "integer_between", "lower_cholesky",
-           "nonnegative", "nonnegative_integer", "one_hot", "positive", "real", "real_vector",
-           "simplex", "unit_interval"]  # fmt: skip
+           "nonnegative", "nonnegative_integer", "one_hot", "positive", "positive_definite",
+           "real", "real_vector", "simplex", "unit_interval"]  # fmt: skip
 
 
 class Constraint:
@@ -57,7 +58,9 @@ def _is_whole(x: Any) -> Any:
 
 
 def _is_simplex(x: Any) -> Any:
-    return (x >= 0).all(-1) & (abs(x.sum(-1) - 1) < 1e-6)
+    # What was rounded to 16 bits sums to no more than about 1.
+    near = 1e-6 if x.dtype.itemsize > 2 else 0.02
+    return (x >= 0).all(-1) & (abs(x.sum(-1, dtype="float64") - 1) < near)
 
 
 def _is_one_hot(x: Any) -> Any:
@@ -68,6 +71,16 @@ def _is_lower_cholesky(x: Any) -> Any:
     lower = x.tril() if isinstance(x, Tensor) else np.tril(x)
     rest = (x == lower).all(-1).all(-1)
     return rest & (x.diagonal(0, -2, -1) > 0).all(-1)
+
+
+def _is_positive_definite(x: Any) -> Any:
+    is_tensor = isinstance(x, Tensor)
+    turned = x.mT if is_tensor else np.swapaxes(x, -1, -2)
+    even = (abs(x - turned) <= 1e-5 * abs(x) + 1e-6).all(-1).all(-1)
+    # No routine finds eigenvalues of NaN.
+    fine = x.double().nan_to_num(0, 0, 0) if is_tensor else np.nan_to_num(
+        x.astype(np.float64), nan=0, posinf=0, neginf=0)  # fmt: skip
+    return even & ((linalg if is_tensor else np.linalg).eigvalsh(fine)[..., 0] > 0)
 
 
 real = Constraint("a number, not NaN", _is_real)
@@ -84,6 +97,8 @@ one_hot = Constraint("a single 1 among zeros", _is_one_hot, 1, is_discrete=True)
 lower_cholesky = Constraint(
     "a lower triangular matrix with a positive diagonal", _is_lower_cholesky, 2
 )
+
+positive_definite = Constraint("a symmetric positive definite matrix", _is_positive_definite, 2)
 
 
 def between(low: Tensor | float, high: Tensor | float) -> Constraint:

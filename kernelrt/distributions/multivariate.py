@@ -9,9 +9,9 @@ from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast
-from kernelrt.tensor import random
+from kernelrt.linalg import cholesky, solve_triangular
+from kernelrt.tensor import is_tracing, random
 from kernelrt.tensor.creation import eye
-from kernelrt.tensor.joining import cat
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["MultivariateNormal", "solve_lower"]
+__all__ = ["MultivariateNormal", "factor", "solve_lower"]
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """The x of ``lower @ x = right`` by substitution, for shapes (..., n, n) and (..., n, m)."""
-    size = int(lower.shape[-1])
-    rows: list[Tensor] = []
-    for i in range(size):
-        row = right[..., i : i + 1, :]
-        if i:
-            row = row - lower[..., i : i + 1, :i] @ cat(rows, -2)
-        rows.append(row / lower[..., i : i + 1, i : i + 1])
-    return cat(rows, -2)
+    """The x of ``lower @ x = right``, for shapes (..., n, n) and (..., n, m)."""
+    wide = right.dtype.accumulator
+    return solve_triangular(lower.cast(wide), right.cast(wide), upper=False).cast(right.dtype)
+
+
+def factor(matrix: Tensor) -> Tensor:
+    """The lower Cholesky factor."""
+    return cholesky(matrix.cast(matrix.dtype.accumulator)).cast(matrix.dtype)
 
 
 class MultivariateNormal(Distribution):
@@ -43,18 +42,23 @@ class MultivariateNormal(Distribution):
     loc : Tensor
         The mean, shape (..., n).
     covariance_matrix, precision_matrix : Tensor, optional
-        Positive definite, shape (..., n, n).
+        Symmetric and positive definite, shape (..., n, n).
     scale_tril : Tensor, optional
         In their place: the Cholesky factor of the covariance, lower triangular.
     validate_args : bool, optional
         Whether values are checked.
+
+    Raises
+    ------
+    LinAlgError
+        At run time, where a matrix is not positive definite and its values were not checked.
     """
 
     arg_constraints: ClassVar = {
         "loc": constraints.real_vector, "scale_tril": constraints.lower_cholesky,
     }  # fmt: skip
     has_rsample = True
-    _params = ("loc", "scale_tril")
+    _params = ("loc", "scale_tril", "_covariance_matrix", "_precision_matrix")
 
     def __init__(
         self, loc: Tensor, covariance_matrix: Tensor | None = None,
@@ -76,9 +80,13 @@ class MultivariateNormal(Distribution):
                 f"{name}: expected shape (..., {size}, {size}) for a loc of {size} numbers, not "
                 f"{matrix.shape}"
             )
+        if name != "scale_tril" and validate_args is not False and not is_tracing():
+            self._demand(name, matrix, constraints.positive_definite)
         batch = broadcast(matrix.dims[:-2], center.dims[:-1])
         self.loc = center.expand((*batch, size))
-        self.scale_tril = _factor(name, matrix).expand((*batch, size, size))
+        self.scale_tril = _lower_of(name, matrix).expand((*batch, size, size))
+        if name != "scale_tril":
+            self.__dict__["_" + name] = matrix.expand((*batch, size, size))
         super().__init__(batch, (size,), validate_args)
 
     @property
@@ -99,7 +107,18 @@ class MultivariateNormal(Distribution):
     @property
     def covariance_matrix(self) -> Tensor:
         """The covariance."""
-        return self.scale_tril @ self.scale_tril.mT
+        given: Tensor | None = self.__dict__.get("_covariance_matrix")
+        return self.scale_tril @ self.scale_tril.mT if given is None else given
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance."""
+        given: Tensor | None = self.__dict__.get("_precision_matrix")
+        if given is not None:
+            return given
+        one = eye(self._rank, dtype=self.loc.dtype).expand(self.scale_tril.dims)
+        whitening = solve_lower(self.scale_tril, one)
+        return whitening.mT @ whitening
 
     @property
     def variance(self) -> Tensor:
@@ -122,37 +141,31 @@ class MultivariateNormal(Distribution):
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""
         away = self._value(value) - self.loc
-        lower = self.scale_tril.expand((*away.dims, away.dims[-1]))
-        square = solve_lower(lower, away.unsqueeze(-1)).square().sum((-2, -1))
+        square = self._lengths(away)
         return (square + self._rank * math.log(2 * math.pi)) * -0.5 - self._log_size()
+
+    def _lengths(self, away: Tensor) -> Tensor:
+        """Squares of lengths where the covariance is the unit matrix: one factor for all draws."""
+        before = away.ndim - self.loc.ndim
+        columns = away.reshape((-1, *self.loc.dims)).movedim(0, -1) if before else (
+            away.unsqueeze(-1))  # fmt: skip
+        found = solve_lower(self.scale_tril, columns).square().sum(-2)
+        if not before:
+            return found.squeeze(-1)
+        return found.movedim(-1, 0).reshape(away.dims[:-1])
 
     def entropy(self) -> Tensor:
         """The entropy, in nats."""
         return self._log_size() + 0.5 * self._rank * (1 + math.log(2 * math.pi))
 
 
-def _factor(name: str, matrix: Tensor) -> Tensor:
+def _lower_of(name: str, matrix: Tensor) -> Tensor:
     """The Cholesky factor of the covariance."""
     if name == "scale_tril":
         return matrix
     if name == "covariance_matrix":
-        return _cholesky(matrix)
+        return factor(matrix)
     # The precision is L L^T, so the covariance is (J L' J)^-1 of the flipped factor.
-    flipped = _cholesky(matrix.flip((-2, -1))).flip((-2, -1)).mT
+    flipped = factor(matrix.flip((-2, -1))).flip((-2, -1)).mT
     size = int(matrix.shape[-1])
-    one = eye(size, dtype=matrix.dtype).expand(matrix.dims)
-    return solve_lower(flipped, one)
-
-
-def _cholesky(matrix: Tensor) -> Tensor:
-    """The lower factor, column by column."""
-    size = int(matrix.shape[-1])
-    columns: list[Tensor] = []
-    for j in range(size):
-        column = matrix[..., :, j : j + 1]
-        if columns:
-            done = cat(columns, -1)
-            column = column - done @ done[..., j : j + 1, :].mT
-        column = column / column[..., j : j + 1, :].sqrt()
-        columns.append(column)
-    return cat(columns, -1).tril()
+    return solve_lower(flipped, eye(size, dtype=matrix.dtype).expand(matrix.dims))

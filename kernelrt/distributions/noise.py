@@ -24,11 +24,24 @@ if TYPE_CHECKING:
     from kernelrt.distributions.base import Shape
     from kernelrt.ir import UOp
 
-__all__ = ["log_gamma", "log_gamma_slope"]
+__all__ = ["inside", "log_gamma", "log_gamma_slope"]
 
 #: Of the gamma distribution a candidate is refused with a chance of less than 0.05 (Marsaglia and
 #: Tsang, table 1), so that one of 2.6e10 draws is the fallback.
 _GAMMA_ROUNDS: Final = 8
+
+
+def inside(drawn: Tensor, most: float | None = None) -> Tensor:
+    """`drawn`, held to numbers of its type from the least normal one on; gradients pass.
+
+    With `most` of 1 they also stay below that, so that no logarithm of a share, or of what it
+    leaves of 1, is infinite.
+    """
+    kind = drawn.dtype
+    least = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(kind.name, 2.0**-126)
+    end = None if most is None else most - 2.0**-kind.digits
+    plain = drawn.detach()
+    return drawn + (plain.clamp(min=least, max=end) - plain)
 
 
 def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
@@ -55,7 +68,9 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
         bound = 0.5 * x * x + middle * (1 - cube + 3 * safe.log())
         accepted = (root > 0) & (u.log() < bound)
         logs = first(accepted, 3 * safe.log(), wide * 0) + d.log()
-        boost = positive_rand(shape, kind).log() / wide
+        # Numbers near 0 of `alpha` must not make two logarithms -inf, which have no difference.
+        least = -1e307 if kind is dt.float64 else -1e37
+        boost = (positive_rand(shape, kind).log() / wide).clamp(min=least)
         found = where(small, logs + boost, logs)
     return _reparameterized(found, alpha.cast(kind)).cast(alpha.dtype)
 
@@ -70,7 +85,7 @@ def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (alpha,) = node.arg.inputs
     # In float32 differences of nearly equal numbers would be left of large alphas.
     y, a, slope = (Tensor._of(u) for u in (node, alpha, g))  # noqa: SLF001 - a rule of nodes
-    return (slope * log_gamma_slope(y.double(), a.double()).cast(g.dtype)).uop
+    return (slope.double() * log_gamma_slope(y.double(), a.double())).cast(g.dtype).uop
 
 
 def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:

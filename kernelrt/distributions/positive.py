@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params, static
-from kernelrt.distributions.noise import log_gamma
+from kernelrt.distributions.noise import inside, log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.creation import zeros_like
@@ -17,16 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.distributions.constraints import Constraint
-    from kernelrt.dtype import DType
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
 __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma"]
-
-
-def _tiny(dtype: DType) -> float:
-    """The least normal number."""
-    return {"float64": 2.0**-1022, "float16": 2.0**-14}.get(dtype.name, 2.0**-126)
 
 
 class Gamma(Distribution):
@@ -78,8 +72,7 @@ class Gamma(Distribution):
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values that gradients pass, to the parameters."""
-        drawn = log_gamma(self.concentration, self._extended(sample_shape)).exp() / self.rate
-        return drawn + (drawn.detach().clamp(min=_tiny(drawn.dtype)) - drawn.detach())
+        return inside(log_gamma(self.concentration, self._extended(sample_shape)).exp() / self.rate)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""
@@ -234,7 +227,10 @@ class Dirichlet(Distribution):
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values that gradients pass, to the parameters."""
-        return log_gamma(self.concentration, self._extended(sample_shape)).softmax(-1)
+        kind = self.concentration.dtype
+        wide = self.concentration.cast(kind.accumulator)
+        shares = log_gamma(wide, self._extended(sample_shape)).softmax(-1)
+        return inside(shares.cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""
@@ -302,9 +298,12 @@ class Beta(Distribution):
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values that gradients pass, to the parameters."""
-        shape = self._extended(sample_shape)
-        first, second = (log_gamma(c, shape) for c in (self.concentration1, self.concentration0))
-        return (first - second).sigmoid()
+        shape, kind = self._extended(sample_shape), self.concentration1.dtype
+        first, second = (
+            log_gamma(c.cast(kind.accumulator), shape)
+            for c in (self.concentration1, self.concentration0)
+        )
+        return inside((first - second).sigmoid().cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""

@@ -300,7 +300,9 @@ class DrawingMethods(_Below):
             raise DTypeError(
                 f"from_, to: {kind.name} does not have all integers from {first} to {limit - 1}"
             )
-        return self._put(_integers(self.dims, first, limit, generator).cast(kind))
+        word = "int64" if limit <= 1 << 63 else "uint64"
+        drawn = random.randint(first, limit, self.dims, dtype=word, generator=generator)
+        return self._put(drawn.cast(kind))
 
     # ---- parts
 
@@ -323,24 +325,6 @@ def _probability(p: float) -> float:
 def _resolving(dtype: DType) -> DType:
     """In which type to draw what is compared with probabilities, in small steps."""
     return dt.float64 if dtype is dt.float64 else dt.float32
-
-
-def _integers(
-    shape: tuple[Dim, ...], first: int, limit: int, generator: Generator | None
-) -> Tensor:
-    """Integers of [first, limit); of wide intervals by 63 bits and a remainder."""
-
-    def below(most: int) -> Tensor:
-        return random.randint(0, most, shape, dtype="uint64", generator=generator)
-
-    if limit - first <= 1 << 32:
-        if limit <= 1 << 63:
-            return random.randint(first, limit, shape, generator=generator)
-        return below(limit - first) + first
-    word = below(1 << 32) * (1 << 32) + below(1 << 32)
-    width = limit - first
-    rest = word if width == 1 << 64 else word % width
-    return rest.cast(dt.int64) + first if first < 0 or limit <= 1 << 63 else rest + first
 
 
 def randperm(

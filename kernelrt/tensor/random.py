@@ -281,9 +281,14 @@ def randint(
     Raises
     ------
     ShapeError
-        The interval is empty or wider than 2**32.
+        The interval is empty.
     DTypeError
         `dtype` does not have all of its numbers.
+
+    Notes
+    -----
+    Of an interval of n numbers each has the probability 1 / n up to a relative n / 2**32, and of
+    wider ones up to 2**-32.
     """
     check_device(device)
     if size is None and isinstance(high, tuple | list):
@@ -296,8 +301,8 @@ def randint(
     if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
     low, high, width = first, limit, limit - first
-    if not 0 < width <= 1 << 32:
-        raise ShapeError(f"low, high: expected low < high <= low + 2**32, not {low} and {high}")
+    if width <= 0:
+        raise ShapeError(f"low, high: expected low < high, not {low} and {high}")
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     least, most = wanted.min, wanted.max
     if wanted.is_float:  # up to here it has every integer
@@ -314,7 +319,27 @@ def randint(
         out = randint(low, high, shape, generator=generator).cast(wanted)
         return out.requires_grad_() if requires_grad else out
     start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
+    if width > 1 << 32:
+        return (_wide_integer(shape, width, generator) + low % (1 << 64)).cast(wanted)
     return _draw(shape, _integer, wanted, width, start, generator)
+
+
+def _wide_integer(size: tuple[Dim, ...], width: int, generator: Generator | None) -> Tensor:
+    """Evenly in [0, width), of up to 2**64, in uint64: `width` times a fraction of 96 bits."""
+
+    def word() -> Tensor:
+        return _draw(size, _integer, dt.uint64, 1 << 32, 0, generator)
+
+    if width == 1 << 64:
+        return word() * (1 << 32) + word()
+    high, low = divmod(width, 1 << 32)
+    found: Any = 0
+    for _ in range(3):
+        digit = word()
+        # (width * digit + found) / 2**32, whose parts fit into 64 bits.
+        rest = (digit * low + (found & 0xFFFFFFFF)) >> 32
+        found = digit * high + (found >> 32) + rest
+    return cast("Tensor", found)
 
 
 def check_asked(dtype: DType, *, requires_grad: bool) -> None:

@@ -54,11 +54,12 @@ def _over(x: UOp, divisors: UOp) -> UOp:
 
 
 def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Giles, Collected matrix derivative results, 2008, section 3.1.
+    # Giles, Collected matrix derivative results, 2008, section 3.1, of which the symmetric part.
     n = node.arg.arg
     values, vectors = part(node, n * n, n), transposed(part(node, 0, n, n))
     of_values, of_vectors = part(g, n * n, n), transposed(part(g, 0, n, n))
-    inner = _over(product(transposed(vectors), of_vectors), _differences(values))
+    turns = build.mul(_skew(product(transposed(vectors), of_vectors)), 0.5)
+    inner = _over(turns, _differences(values))
     on = eye_like(inner)
     inner = build.where(on.ne(build.zeros_like(on)), in_diagonal(of_values), inner)
     return product(vectors, inner, transposed(vectors))

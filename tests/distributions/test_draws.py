@@ -130,6 +130,28 @@ def test_vectors():
     np.testing.assert_allclose(np.cov(y.T), lower @ lower.T, atol=0.04)
 
 
+@pytest.mark.parametrize("a", [1e-38, 1e-7, 0.01, 0.5, 3.0])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_shares_lie_between_zero_and_one(dtype, a):
+    krt.manual_seed(3)
+    a = a if dtype != "float16" else max(a, 2.0**-24)
+    first, second, several = (krt.full((n,), a, dtype=dtype, requires_grad=True) for n in (1, 1, 3))
+    made = D.Beta(first, second)
+    x = made.rsample((3000,))
+    shares = D.Dirichlet(several)
+    y = shares.rsample((1000,))
+    # That of a tiny number is 1 or nearly so with half the chance.
+    assert x.double().mean().item() == pytest.approx(0.5, abs=0.04)
+    for drawn, density in ((x, made.log_prob(x)), (y, shares.log_prob(y))):
+        assert bool(((drawn > 0) & (drawn < 1)).all())
+        assert np.isfinite(density.double().detach().numpy()).all()
+    densities = made.log_prob(x.detach()).double().mean() + shares.log_prob(y.detach()).mean()
+    (x.double().mean() + (y.double() * krt.arange(3)).mean() + densities).backward()
+    if a > 1e-3:  # of the least numbers the digamma function is beyond the type
+        for p in (first, second, several):
+            assert np.isfinite(p.grad.double().numpy()).all()
+
+
 def test_mixtures():
     krt.manual_seed(3)
     parts = D.Normal(krt.tensor([-2.0, 3.0]), krt.tensor([0.5, 1.0]))

@@ -24,6 +24,7 @@ ROWS = RNG.uniform(0.5, 3.0, (2, 4))
 ROWS2 = RNG.uniform(0.5, 3.0, (4,))
 LOWER = np.tril(RNG.standard_normal((2, 3, 3))) * 0.3 + np.eye(3)
 LOWER2 = np.tril(RNG.standard_normal((3, 3))) * 0.3 + np.eye(3)
+DEFINITE = LOWER @ LOWER.swapaxes(-1, -2)
 HOT = np.eye(4)[[1, 3]]
 
 #: How each is made of parameters, parameters of two of them, and a value.
@@ -69,6 +70,11 @@ CASES = {
     "MultivariateNormal precision": (
         lambda d, a, s: d.MultivariateNormal(a, precision_matrix=s @ s.mT),
         (REAL, LOWER), (REAL2, LOWER2), REAL + 0.2),
+    # The gradient of the matrix itself, not of what makes it symmetric.
+    **{f"MultivariateNormal of {name}": (
+        lambda d, a, s, name=name: d.MultivariateNormal(a, **{name: s}), (REAL2, DEFINITE),
+        (REAL2 + 1, DEFINITE * 2), REAL + 0.2)
+       for name in ("covariance_matrix", "precision_matrix")},
     "Independent": (lambda d, a, b: d.Independent(d.Normal(a, b), 1), (REAL, POS), (REAL + 1, POS),
                     REAL + 0.3),
     "Transformed": (lambda d, a, b: d.TransformedDistribution(
@@ -319,6 +325,13 @@ def test_rules_of_ones_own():
      lambda: ours.MultivariateNormal(krt.zeros(2), scale_tril=krt.eye(3))),
     (krt.ShapeError, "lower triangular",
      lambda: ours.MultivariateNormal(krt.zeros(2), scale_tril=krt.ones(2, 2))),
+    (krt.ShapeError, "covariance_matrix: MultivariateNormal expected a symmetric positive definite",
+     lambda: ours.MultivariateNormal(krt.zeros(2), krt.tensor([[1.0, 2.0], [2.0, 1.0]]))),
+    (krt.ShapeError, "precision_matrix: MultivariateNormal expected a symmetric positive definite",
+     lambda: ours.MultivariateNormal(
+         krt.zeros(2), precision_matrix=krt.tensor([[2.0, 1], [0, 2]]))),
+    (krt.ShapeError, "covariance_matrix: MultivariateNormal expected a symmetric",
+     lambda: ours.MultivariateNormal(krt.zeros(2), krt.full((2, 2), math.nan))),
     (krt.ShapeError, "value: Gamma expected", lambda: ours.Gamma(1.0, 1.0).log_prob(-1.0)),
     (krt.ShapeError, "value: Bernoulli expected 0 or 1", lambda: ours.Bernoulli(0.5).log_prob(0.5)),
     (krt.ShapeError, "value: Categorical expected a whole number from 0 to 1",

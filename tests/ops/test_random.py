@@ -364,6 +364,32 @@ def test_bad_generators():
             krt.jit(lambda x, wrong=wrong: (wrong(), x)[1])(krt.ones(2))
 
 
+@pytest.mark.parametrize(("low", "high", "dtype"), [
+    (0, 2**32 + 1, "int64"), (-5, 2**40, "int64"), (-(2**63), 2**63, "int64"),
+    (2**63 - 2**33, 2**63, "int64"), (0, 2**64, "uint64"), (2**63, 2**64 - 3, "uint64"),
+    (-(2**53), 2**53 + 1, "float64"),
+])  # fmt: skip
+def test_integers_of_wide_intervals(low, high, dtype):
+    """By the digits that the generator gives, in exact arithmetic."""
+    width, g = high - low, krt.Generator().manual_seed(5)
+    found = krt.randint(low, high, (2000,), dtype=dtype, generator=g)
+    assert found.dtype.name == dtype
+    g.manual_seed(5)
+    words = [krt.randint(0, 2**32, (2000,), dtype="uint64", generator=g).tolist()
+             for _ in range(2 if width == 2**64 else 3)]  # fmt: skip
+    if width == 2**64:
+        wanted = [low + (a << 32) + b for a, b in zip(*words, strict=True)]
+    else:
+        wanted = [low + (width * (a + (b << 32) + (c << 64)) >> 96)
+                  for a, b, c in zip(*words, strict=True)]  # fmt: skip
+    assert found.tolist() == wanted
+    assert low <= min(wanted) < max(wanted) < high
+    shares = np.histogram([(w - low) / width for w in wanted], 8, (0, 1))[0] / 2000
+    np.testing.assert_allclose(shares, 1 / 8, atol=0.04)
+    again = krt.jit(lambda x: krt.randint(low, high, (4,), dtype=dtype))
+    assert again(krt.ones(2)).tolist() != again(krt.ones(2)).tolist()
+
+
 def test_counts():
     krt.manual_seed(4)
     rate = krt.tensor([0.0, 0.5, 3.0, 30.0, 400.0]).reshape(5, 1).expand(5, 20000)

@@ -91,3 +91,22 @@ def test_a_limit_goes_by_one_of_its_names(name, options):
 def test_a_driver_that_nobody_has_is_refused():
     with pytest.raises(krt.errors.ShapeError, match=r"driver: expected one of gels, .* not 'gelz'"):
         krt.linalg.lstsq(krt.eye(2), krt.eye(2), driver="gelz")
+
+
+@pytest.mark.parametrize("call", [
+    lambda k, x: k.linalg.cholesky(x), lambda k, x: k.linalg.cholesky(x, upper=True),
+    lambda k, x: k.linalg.eigvalsh(x), lambda k, x: k.linalg.eigh(x)[1].square(),
+    lambda k, x: k.linalg.eigh(x, UPLO="U")[1].square(), lambda k, x: k.logdet(x),
+])  # fmt: skip
+def test_the_gradient_of_a_symmetric_matrix_is_symmetric(call):
+    """Of the matrix itself, not of what made it symmetric."""
+    rng = np.random.default_rng(2)
+    half = rng.standard_normal((2, 4, 4))
+    a = half @ half.swapaxes(1, 2) + np.diag([4.0, 5, 6, 7])
+    x, y = krt.tensor(a, requires_grad=True), torch.tensor(a, requires_grad=True)
+    found, wanted = call(krt, x), call(torch, y)
+    weights = rng.uniform(0.5, 2, wanted.shape)
+    (found * krt.tensor(weights)).sum().backward()
+    (wanted * torch.tensor(weights)).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(x.grad.numpy(), x.grad.mT.numpy(), rtol=1e-9, atol=1e-12)
