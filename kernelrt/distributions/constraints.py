@@ -12,9 +12,10 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Constraint", "between", "boolean", "integer_between", "lower_cholesky",
-           "nonnegative", "nonnegative_integer", "one_hot", "positive", "positive_definite",
-           "real", "real_vector", "simplex", "unit_interval"]  # fmt: skip
+__all__ = ["Constraint", "at_least", "between", "boolean", "corr_cholesky", "counts_of",
+           "integer_between", "lower_cholesky", "nonnegative", "nonnegative_integer", "one_hot",
+           "positive", "positive_definite", "real", "real_vector", "simplex",
+           "unit_interval"]  # fmt: skip
 
 
 class Constraint:
@@ -98,6 +99,10 @@ lower_cholesky = Constraint(
     "a lower triangular matrix with a positive diagonal", _is_lower_cholesky, 2
 )
 
+corr_cholesky = Constraint(
+    "a lower triangular matrix with a positive diagonal and rows of length 1",
+    lambda x: _is_lower_cholesky(x) & (abs((x * x).sum(-1) - 1) < 1e-5).all(-1), 2,
+)  # fmt: skip
 positive_definite = Constraint("a symmetric positive definite matrix", _is_positive_definite, 2)
 
 
@@ -107,11 +112,24 @@ def between(low: Tensor | float, high: Tensor | float) -> Constraint:
                       lambda x: (x >= _like(low, x)) & (x <= _like(high, x)))  # fmt: skip
 
 
+def at_least(low: Tensor | float) -> Constraint:
+    """A number of at least `low`."""
+    return Constraint(f"a number of at least {_told(low)}", lambda x: x >= _like(low, x))
+
+
 def integer_between(low: Tensor | float, high: Tensor | float) -> Constraint:
     """A whole number of an interval, the ends among them."""
     return Constraint(
         f"a whole number from {_told(low)} to {_told(high)}",
         lambda x: _is_whole(x) & (x >= _like(low, x)) & (x <= _like(high, x)), is_discrete=True,
+    )  # fmt: skip
+
+
+def counts_of(total: int) -> Constraint:
+    """Whole numbers of at least 0 with this sum."""
+    return Constraint(
+        f"whole numbers of at least 0 that sum to {total}",
+        lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == total), 1, is_discrete=True,
     )  # fmt: skip
 
 

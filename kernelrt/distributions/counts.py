@@ -1,18 +1,21 @@
-"""Distributions of counts: Poisson, Geometric, Binomial."""
+"""Distributions of counts: Poisson, Geometric, Binomial, NegativeBinomial, Multinomial."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params
-from kernelrt.distributions.discrete import Chances
+from kernelrt.distributions.discrete import Categorical, Chances
+from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing
+from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.counting import draw_binomial, draw_poisson
-from kernelrt.tensor.creation import arange, zeros_like
+from kernelrt.tensor.creation import arange, zeros, zeros_like
 from kernelrt.tensor.drawing import exponentials
 from kernelrt.tensor.state import no_grad
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Binomial", "Geometric", "Poisson"]
+__all__ = ["Binomial", "Geometric", "Multinomial", "NegativeBinomial", "Poisson"]
 
 
 class Poisson(Distribution):
@@ -222,3 +225,152 @@ class Binomial(Chances):
         rank = len(self.batch_shape)
         line = arange(most + 1, dtype=self.probs.dtype).reshape(-1, *([1] * rank))
         return line.expand((most + 1, *self.batch_shape)) if expand else line
+
+
+class NegativeBinomial(Chances):
+    """How many trials succeed before some fail.
+
+    Draws are Poisson variates around gamma variates.
+
+    Parameters
+    ----------
+    total_count : float or Tensor
+        How many trials fail, above 0 or, without draws, 0; not only whole numbers.
+    probs : float or Tensor, optional
+        The chance of success, from 0 up to but not including 1.
+    logits : float or Tensor, optional
+        In its place: the logarithm of its odds.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import NegativeBinomial
+    >>> NegativeBinomial(3.0, 0.5).mean
+    tensor(3.)
+    """
+
+    arg_constraints: ClassVar = {
+        "total_count": constraints.nonnegative,
+        "_probs": constraints.Constraint("of at least 0 and below 1", lambda x: (x >= 0) & (x < 1)),
+        "_logits": constraints.real,
+    }
+    _params: ClassVar[tuple[str, ...]] = ("total_count", "_probs", "_logits")
+
+    def __init__(
+        self, total_count: float | Tensor, probs: float | Tensor | None = None,
+        logits: float | Tensor | None = None, validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        held, self.total_count = self._hold(probs, logits, total_count=total_count)
+        super().__init__(held.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.nonnegative_integer
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.total_count * self.logits.exp()
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.mean / (-self.logits).sigmoid()
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            shape = self._extended(sample_shape)
+            log_rate = log_gamma(self.total_count.double(), shape) + self.logits.double()
+            return draw_poisson(log_rate.exp(), shape).cast(self.total_count.dtype)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, n = self._value(value).cast(self.total_count.dtype), self.total_count
+        ways = (n + found).lgamma() - (found + 1).lgamma() - n.lgamma()
+        ways = where(n + found == 0, 0.0, ways)
+        return ways - n * self.logits.softplus() - found * (-self.logits).softplus()
+
+
+class Multinomial(Distribution):
+    """How often each category comes up in some draws.
+
+    Parameters
+    ----------
+    total_count : int
+        How many draws, at least 0.
+    probs : Tensor, optional
+        Of at least 0, shape (..., n); they are divided by their sum.
+    logits : Tensor, optional
+        In their place: logarithms, up to a number that all share.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    _parts = ("_categorical",)
+
+    def __init__(
+        self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.total_count = integer(total_count, "total_count", least=0)
+        self._categorical = Categorical(probs, logits, validate_args)
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args
+        )
+
+    @property
+    def probs(self) -> Tensor:
+        """The probabilities."""
+        return self._categorical.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._categorical.logits
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.counts_of(self.total_count)
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.total_count * self.probs
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.total_count * self.probs * (1 - self.probs)
+
+    def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values, of which gradients know nothing."""
+        with no_grad():
+            shape, kind = self._extended(sample_shape), self.probs.dtype
+            drawn = self._categorical.sample((self.total_count, *sample_shape)).movedim(0, -1)
+            none = zeros(shape, dtype=kind)
+            return none.scatter_add(-1, drawn, (drawn * 0 + 1).cast(kind))
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found = self._value(value).cast(self.probs.dtype)
+        shares = where((found == 0) & (self.logits == -math.inf), 0.0, found * self.logits)
+        ways = math.lgamma(self.total_count + 1) - (found + 1).lgamma().sum(-1)
+        return ways + shares.sum(-1)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        n = self.total_count
+        found = n * self._categorical.entropy() - math.lgamma(n + 1)
+        # The mean of log(x!) for each count x, which is binomial.
+        counts = arange(n + 1, dtype=self.probs.dtype).reshape(-1, *([1] * self.probs.ndim))
+        chances = Binomial(n, self.probs, validate_args=False).log_prob(counts).exp()
+        return found + (chances * (counts + 1).lgamma()).sum((0, -1))

@@ -10,11 +10,14 @@ from kernelrt.distributions.composed import Independent
 from kernelrt.distributions.continuous import Cauchy, Gumbel, Laplace, Normal, Uniform
 from kernelrt.distributions.counts import Binomial, Geometric, Poisson
 from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
+from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.multivariate import MultivariateNormal, solve_lower
-from kernelrt.distributions.positive import Beta, Dirichlet, Exponential, Gamma
+from kernelrt.distributions.positive import Beta, Dirichlet, Exponential, Gamma, InverseGamma
+from kernelrt.distributions.powers import Pareto
 from kernelrt.distributions.transformed import TransformedDistribution
 from kernelrt.errors import DTypeError
 from kernelrt.tensor.comparison import where
+from kernelrt.tensor.creation import full_like
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -144,6 +147,175 @@ def _laplace_normal(p: Laplace, q: Normal) -> Tensor:
     away = 2 * p.scale.square() + (p.loc - q.loc).square()
     norm = q.scale.log() + 0.5 * math.log(2 * math.pi)
     return -p.entropy() + norm + 0.5 * away / q.scale.square()
+
+
+@register_kl(HalfNormal, HalfNormal)
+def _half_normal(p: HalfNormal, q: HalfNormal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    return 0.5 * (ratio - 1 - ratio.log())
+
+
+@register_kl(HalfCauchy, HalfCauchy)
+def _half_cauchy(p: HalfCauchy, q: HalfCauchy) -> Tensor:
+    return (p.scale + q.scale).square().log() - (4 * p.scale * q.scale).log()
+
+
+@register_kl(Pareto, Pareto)
+def _pareto(p: Pareto, q: Pareto) -> Tensor:
+    ratio = q.alpha / p.alpha
+    found = q.alpha * (p.scale / q.scale).log() - ratio.log() + ratio - 1
+    return where(p.scale < q.scale, math.inf, found)
+
+
+@register_kl(InverseGamma, InverseGamma)
+def _inverse_gamma(p: InverseGamma, q: InverseGamma) -> Tensor:
+    return _gamma(Gamma(p.concentration, p.rate, False), Gamma(q.concentration, q.rate, False))
+
+
+# The entropy of p, and the mean of -log(q) over p, of what p tells of itself.
+
+
+def _of_normal(q: Normal, mean: Tensor, variance: Tensor) -> Tensor:
+    away = variance + (mean - q.loc).square()
+    return q.scale.log() + 0.5 * math.log(2 * math.pi) + 0.5 * away / q.scale.square()
+
+
+def _of_gamma(q: Gamma, mean: Tensor, mean_log: Tensor) -> Tensor:
+    k = q.concentration
+    return k.lgamma() - k * q.rate.log() - (k - 1) * mean_log + q.rate * mean
+
+
+def _of_exponential(q: Exponential, mean: Tensor) -> Tensor:
+    return q.rate * mean - q.rate.log()
+
+
+def _of_gumbel(q: Gumbel, mean: Tensor, mean_exp: Tensor) -> Tensor:
+    """With the mean of ``exp(-x / q.scale)``."""
+    return q.scale.log() + (mean - q.loc) / q.scale + (q.loc / q.scale).exp() * mean_exp
+
+
+@register_kl(Bernoulli, Poisson)
+def _bernoulli_poisson(p: Bernoulli, q: Poisson) -> Tensor:
+    return -p.entropy() - (p.probs * q.rate.log() - q.rate)
+
+
+@register_kl(Beta, Exponential)
+def _beta_exponential(p: Beta, q: Exponential) -> Tensor:
+    return _of_exponential(q, p.mean) - p.entropy()
+
+
+@register_kl(Beta, Gamma)
+def _beta_gamma(p: Beta, q: Gamma) -> Tensor:
+    mean_log = p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
+    return _of_gamma(q, p.mean, mean_log) - p.entropy()
+
+
+@register_kl(Beta, Normal)
+def _beta_normal(p: Beta, q: Normal) -> Tensor:
+    return _of_normal(q, p.mean, p.variance) - p.entropy()
+
+
+@register_kl(Beta, Uniform)
+def _beta_uniform(p: Beta, q: Uniform) -> Tensor:
+    found = (q.high - q.low).log() - p.entropy()
+    return where((q.low > 0) | (q.high < 1), math.inf, found)
+
+
+@register_kl(Exponential, Gumbel)
+def _exponential_gumbel(p: Exponential, q: Gumbel) -> Tensor:
+    mean_exp = p.rate * q.scale / (p.rate * q.scale + 1)
+    return _of_gumbel(q, p.mean, mean_exp) - p.entropy()
+
+
+@register_kl(Gamma, Gumbel)
+def _gamma_gumbel(p: Gamma, q: Gumbel) -> Tensor:
+    mean_exp = (-p.concentration * (1 / (p.rate * q.scale)).log1p()).exp()
+    return _of_gumbel(q, p.mean, mean_exp) - p.entropy()
+
+
+@register_kl(Normal, Gumbel)
+def _normal_gumbel(p: Normal, q: Gumbel) -> Tensor:
+    mean_exp = (0.5 * (p.scale / q.scale).square() - p.loc / q.scale).exp()
+    return _of_gumbel(q, p.mean, mean_exp) - p.entropy()
+
+
+@register_kl(Gumbel, Normal)
+def _gumbel_normal(p: Gumbel, q: Normal) -> Tensor:
+    return _of_normal(q, p.mean, p.variance) - p.entropy()
+
+
+@register_kl(Pareto, Exponential)
+def _pareto_exponential(p: Pareto, q: Exponential) -> Tensor:
+    return _of_exponential(q, p.mean) - p.entropy()
+
+
+@register_kl(Pareto, Gamma)
+def _pareto_gamma(p: Pareto, q: Gamma) -> Tensor:
+    return _of_gamma(q, p.mean, p.scale.log() + 1 / p.alpha) - p.entropy()
+
+
+@register_kl(Pareto, Normal)
+def _pareto_normal(p: Pareto, q: Normal) -> Tensor:
+    return _of_normal(q, p.mean, p.variance) - p.entropy()
+
+
+def _mean_log(low: Tensor, high: Tensor) -> Tensor:
+    """The mean of ``log(x)`` over an interval."""
+    return (high.xlogy(high) - low.xlogy(low)) / (high - low) - 1
+
+
+@register_kl(Uniform, Beta)
+def _uniform_beta(p: Uniform, q: Beta) -> Tensor:
+    a, b = q.concentration1, q.concentration0
+    norm = a.lgamma() + b.lgamma() - (a + b).lgamma()
+    first = (a - 1) * _mean_log(p.low, p.high)
+    second = (b - 1) * _mean_log(1 - p.high, 1 - p.low)
+    found = norm - first - second - p.entropy()
+    return where((p.high > 1) | (p.low < 0), math.inf, found)
+
+
+@register_kl(Uniform, Exponential)
+def _uniform_exponential(p: Uniform, q: Exponential) -> Tensor:
+    return where(p.low < 0, math.inf, _of_exponential(q, p.mean) - p.entropy())
+
+
+@register_kl(Uniform, Gamma)
+def _uniform_gamma(p: Uniform, q: Gamma) -> Tensor:
+    found = _of_gamma(q, p.mean, _mean_log(p.low, p.high)) - p.entropy()
+    return where(p.low < 0, math.inf, found)
+
+
+@register_kl(Uniform, Gumbel)
+def _uniform_gumbel(p: Uniform, q: Gumbel) -> Tensor:
+    width = (p.high - p.low) / q.scale
+    mean_exp = (-p.low / q.scale).exp() * -(-width).expm1() / width
+    return _of_gumbel(q, p.mean, mean_exp) - p.entropy()
+
+
+@register_kl(Uniform, Pareto)
+def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
+    a = q.alpha
+    found = (a + 1) * _mean_log(p.low, p.high) - a.log() - a * q.scale.log() - p.entropy()
+    return where(p.low < q.scale, math.inf, found)
+
+
+def _infinite(p: Distribution, _q: Distribution) -> Tensor:
+    """Some of what p draws has no density under q, whatever their parameters."""
+    return full_like(p.mean, math.inf)
+
+
+for _kind, _others in (
+    (Beta, (Pareto,)),
+    (Exponential, (Beta, Pareto, Uniform)),
+    (Gamma, (Beta, Pareto, Uniform)),
+    (Gumbel, (Beta, Exponential, Gamma, Pareto, Uniform)),
+    (Laplace, (Beta, Exponential, Gamma, Pareto, Uniform)),
+    (Normal, (Beta, Exponential, Gamma, Pareto, Uniform)),
+    (Pareto, (Beta, Uniform)),
+    (Poisson, (Bernoulli, Binomial)),
+):
+    for _other in _others:
+        register_kl(_kind, _other)(_infinite)
 
 
 @register_kl(Exponential, Exponential)

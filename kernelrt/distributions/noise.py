@@ -6,12 +6,13 @@ candidates of an element are drawn at once, and the first that is accepted is ta
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.tensor import Tensor, random
+from kernelrt.tensor import Tensor, build, random
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.counting import first
 from kernelrt.tensor.creation import tensor
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.distributions.base import Shape
     from kernelrt.ir import UOp
 
-__all__ = ["inside", "log_gamma", "log_gamma_slope"]
+__all__ = ["inside", "log_gamma", "log_gamma_slope", "share_below"]
 
 #: Of the gamma distribution a candidate is refused with a chance of less than 0.05 (Marsaglia and
 #: Tsang, table 1), so that one of 2.6e10 draws is the fallback.
@@ -99,25 +100,84 @@ def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 _WHERE, _WEIGHTS = _nodes()
+#: What is left out of the series for x below 1 is below 1e-17.
+_TERMS: Final = 19
 
 
 def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
     """The derivative by alpha of the logarithm `y` of a gamma variate, its probability kept.
 
-    With P the distribution and p the density of x = exp(y), that is -(dP/dalpha) / (x p). The
-    integral of dp/dalpha = p (log t - digamma(alpha)) over t = x exp(-w), w > 0, or over t = x
-    exp(w) where x is above alpha, is taken by quadrature; its relative error is below 1e-7.
+    With P the distribution and p the density of x = exp(y), that is -(dP/dalpha) / (x p). Below an
+    x of 1 it comes from a series. From there on the integral of dp/dalpha = p (log t -
+    digamma(alpha)) over t = x exp(-w), w > 0, or over t = x exp(w) where x is above alpha, is taken
+    by quadrature; its relative error is below 1e-7.
+    """
+    x = y.exp()
+    score = y.unsqueeze(-1) - alpha.unsqueeze(-1).digamma()
+    total, sign = _beside(x, alpha, score)
+    series, by_alpha = _series(x, alpha)
+    near = -((y - (alpha + 1).digamma()) * series + by_alpha) / alpha
+    return where(x < 1, near, total * sign)
+
+
+def _series(x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum over n of ``x**n / ((alpha + 1) ... (alpha + n))``, and its derivative by alpha.
+
+    Times ``x**alpha exp(-x) / Gamma(alpha + 1)`` it is the probability below x. For x below 1.
+    """
+    below = alpha.unsqueeze(-1) + tensor(np.arange(1.0, _TERMS), dtype=alpha.dtype)
+    terms = (x.clamp(max=1).unsqueeze(-1) / below).cumprod(-1)
+    return 1 + terms.sum(-1), -(terms * (1 / below).cumsum(-1)).sum(-1)
+
+
+def _beside(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The integral over ``t = x exp(v)`` from x to the end on the nearer side, over x times p(x).
+
+    With `score`, of the density times it plus v. And 1 where that end is infinity, -1 for 0.
     """
     kind = alpha.dtype
-    x = y.exp()
-    above = x > alpha
-    sign = where(above, 1.0, -1.0).cast(kind)
+    sign = where(x > alpha, 1.0, -1.0).cast(kind)
     # The integrand falls by e over about this length.
     length = (1 / ((alpha - x).abs() + x.sqrt() + 0.1 * alpha)).detach()
     w = length.unsqueeze(-1) * tensor(_WHERE, dtype=kind)
     weights = length.unsqueeze(-1) * tensor(_WEIGHTS, dtype=kind)
-    side, base, shape = sign.unsqueeze(-1), x.unsqueeze(-1), alpha.unsqueeze(-1)
-    moved = side * w
-    power = shape * moved - base * moved.expm1()
-    score = y.unsqueeze(-1) + moved - shape.digamma()
-    return (power.exp() * score * weights).sum(-1) * sign
+    moved = sign.unsqueeze(-1) * w
+    power = alpha.unsqueeze(-1) * moved - x.unsqueeze(-1) * moved.expm1()
+    inner = power.exp() if score is None else power.exp() * (score + moved)
+    return (inner * weights).sum(-1), sign
+
+
+@operation
+def share_below(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
+    """The probability of gamma variates up to `x`, or `above` it: the incomplete gamma function.
+
+    By the same quadrature, on the side where the probability is small.
+    """
+    y, a = x.detach().double(), alpha.detach().double()
+    safe = y.clamp(min=1e-300, max=1e300)
+    part, sign = _beside(safe, a, None)
+    tail = part * (a * safe.log() - safe - a.lgamma()).exp()
+    far = (sign > 0) if not above else (sign < 0)
+    found = where(far, 1 - tail, tail)
+    share = _series(safe, a)[0] * (a * safe.log() - safe - (a + 1).lgamma()).exp()
+    found = where(safe < 1, 1 - share if above else share, found)
+    found = where(y <= 0, float(above), where(y == math.inf, 1 - float(above), found))
+    found = where(y == y, found, math.nan).cast(x.dtype)
+    rule = _share_rule_above if above else _share_rule
+    return found._of(custom(found.uop, rule, x.uop, alpha.uop))  # noqa: SLF001 - an operation
+
+
+def _share_rule(node: UOp, g: UOp, i: int) -> UOp:
+    x, alpha, slope = (Tensor._of(u) for u in (*node.arg.inputs, g))  # noqa: SLF001 - of nodes
+    y, a = x.double(), alpha.double()
+    if i == 0:
+        found = ((a - 1).xlogy(y) - y - a.lgamma()).exp()
+    else:
+        log = y.clamp(min=1e-300).log()
+        found = -log_gamma_slope(log, a) * (a * log - y - a.lgamma()).exp()
+    found = where((y <= 0) | (y == math.inf), 0.0, found)
+    return (slope.double() * found).cast(slope.dtype).uop
+
+
+def _share_rule_above(node: UOp, g: UOp, i: int) -> UOp:
+    return build.neg(_share_rule(node, g, i))

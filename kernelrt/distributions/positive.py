@@ -1,13 +1,15 @@
-"""Distributions of the gamma family: Gamma, Chi2, Exponential, Beta, Dirichlet."""
+"""Distributions of the gamma family: Gamma, InverseGamma, Chi2, Exponential, Beta, Dirichlet."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params, static
-from kernelrt.distributions.noise import inside, log_gamma
+from kernelrt.distributions.noise import inside, log_gamma, share_below
 from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import broadcast
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.creation import zeros_like
 from kernelrt.tensor.drawing import exponentials
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma"]
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma"]
 
 
 class Gamma(Distribution):
@@ -79,6 +81,12 @@ class Gamma(Distribution):
         found, a = self._value(value), self.concentration
         return a.xlogy(self.rate) + (a - 1).xlogy(found) - self.rate * found - a.lgamma()
 
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`, to a relative 1e-7 on either side."""
+        x, a = self.rate * self._value(value), self.concentration
+        shape = broadcast(x.dims, a.dims)
+        return share_below(x.expand(shape), a.expand(shape))
+
     def entropy(self) -> Tensor:
         """The entropy, in nats."""
         a = self.concentration
@@ -102,6 +110,75 @@ class Chi2(Gamma):
     def __init__(self, df: float | Tensor, validate_args: bool | None = None) -> None:
         (self.df,) = as_params(df=df)
         super().__init__(0.5 * self.df, 0.5, validate_args)
+
+
+class InverseGamma(Distribution):
+    """The distribution of one over a gamma variate.
+
+    Parameters
+    ----------
+    concentration, rate : float or Tensor
+        Those of the gamma variate, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {
+        "concentration": constraints.positive, "rate": constraints.positive,
+    }  # fmt: skip
+    has_rsample = True
+    _params = ("concentration", "rate")
+
+    def __init__(
+        self, concentration: float | Tensor, rate: float | Tensor,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.concentration, self.rate = as_params(concentration=concentration, rate=rate)
+        super().__init__(self.concentration.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.positive
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        a = where(self.concentration > 1, self.concentration, 2.0)
+        return where(self.concentration > 1, self.rate / (a - 1), math.inf)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.rate / (self.concentration + 1)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        a = where(self.concentration > 2, self.concentration, 3.0)
+        finite = (self.rate / (a - 1)).square() / (a - 2)
+        return where(self.concentration > 2, finite, math.inf)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        drawn = log_gamma(self.concentration, self._extended(sample_shape))
+        return inside(self.rate * (-drawn).exp())
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        found, a = self._value(value), self.concentration
+        return a.xlogy(self.rate) - (a + 1) * found.log() - self.rate / found - a.lgamma()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`, to a relative 1e-7 on either side."""
+        x, a = self.rate / self._value(value), self.concentration
+        shape = broadcast(x.dims, a.dims)
+        return share_below(x.expand(shape), a.expand(shape), above=True)
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        a = self.concentration
+        return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
 
 class Exponential(Distribution):

@@ -320,7 +320,8 @@ def randint(
         return out.requires_grad_() if requires_grad else out
     start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
     if width > 1 << 32:
-        return (_wide_integer(shape, width, generator) + low % (1 << 64)).cast(wanted)
+        drawn = _wide_integer(shape, width, generator) + low % (1 << 64)
+        return cast("Tensor", drawn.cast(wanted))
     return _draw(shape, _integer, wanted, width, start, generator)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import distributions as D  # noqa: N812 - as it is written everywhere
-from kernelrt.distributions.noise import log_gamma, log_gamma_slope
+from kernelrt.distributions.noise import log_gamma, log_gamma_slope, share_below
 
 stats = pytest.importorskip("scipy.stats")
 special = pytest.importorskip("scipy.special")
@@ -17,6 +17,17 @@ special = pytest.importorskip("scipy.special")
 N = 40_000
 #: Of a sample that follows its distribution one of a thousand is further away.
 KS = 1.95
+
+
+class Cdf:
+    """A distribution of SciPy that it has not."""
+
+    def __init__(self, cdf):
+        self.cdf = cdf
+
+    def support(self):
+        return 0, 1
+
 
 CONTINUOUS = [
     (lambda: D.Normal(1.0, 2.0), stats.norm(1, 2)),
@@ -33,6 +44,15 @@ CONTINUOUS = [
       for a in (0.05, 0.3, 0.9, 1.0, 1.5, 5.0, 70.0, 1e4)),
     *((lambda a=a, b=b: D.Beta(a, b), stats.beta(a, b))
       for a, b in ((0.2, 0.3), (1.0, 1.0), (2.0, 5.0), (40.0, 3.0))),
+    (lambda: D.HalfNormal(2.0), stats.halfnorm(scale=2)),
+    (lambda: D.HalfCauchy(2.0), stats.halfcauchy(scale=2)),
+    (lambda: D.Weibull(2.0, 0.7), stats.weibull_min(0.7, scale=2)),
+    (lambda: D.Pareto(2.0, 1.5), stats.pareto(1.5, scale=2)),
+    (lambda: D.InverseGamma(3.0, 2.0), stats.invgamma(3, scale=2)),
+    (lambda: D.Kumaraswamy(2.0, 3.0), Cdf(lambda x: 1 - (1 - x**2) ** 3)),
+    (lambda: D.VonMises(0.0, 1.5), stats.vonmises(1.5)),
+    (lambda: D.VonMises(0.0, 200.0), stats.vonmises(200)),
+    (lambda: D.VonMises(0.0, 1e-9), stats.uniform(-math.pi, 2 * math.pi)),
     (lambda: D.TanhNormal(0.3, 0.8), None),
 ]  # fmt: skip
 
@@ -70,6 +90,8 @@ COUNTS = [
     (lambda: D.Geometric(0.3), stats.geom(0.3, loc=-1)),
     (lambda: D.Geometric(1.0), stats.geom(1.0, loc=-1)),
     (lambda: D.Bernoulli(0.3), stats.bernoulli(0.3)),
+    (lambda: D.NegativeBinomial(5.0, 0.3), stats.nbinom(5, 0.7)),
+    (lambda: D.NegativeBinomial(0.5, 0.9), stats.nbinom(0.5, 0.1)),
     *((lambda n=n, p=p: D.Binomial(n, p), stats.binom(n, p))
       for n, p in ((1, 0.3), (10, 0.5), (10, 1.0), (10, 0.0), (40, 0.25), (50, 0.2), (30, 0.9),
                    (1000, 0.3), (1000, 0.005), (100_000, 0.7))),
@@ -170,13 +192,33 @@ def test_mixtures():
 @pytest.mark.parametrize("a", [1e-3, 0.01, 0.1, 0.3, 0.9, 1.0, 1.5, 3.0, 10.0, 50.0, 300.0, 1e4])
 def test_the_slope_of_a_gamma_draw(a):
     """By differences of the inverse of the distribution, its probability kept."""
-    u = np.array([1e-6, 0.01, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.999, 1 - 1e-7])
+    u = np.array([1e-6, 0.01, 0.1, 0.3, 0.5, 0.6, 0.8, 0.95, 0.993, 0.999, 1 - 1e-7])
     u = u[special.gammaincinv(a * 0.99, u) > 0]
     h = a * 1e-4
     logs = [np.log(special.gammaincinv(a + k * h, u)) for k in (-2, -1, 0, 1, 2)]
     wanted = (8 * (logs[3] - logs[1]) - (logs[4] - logs[0])) / (12 * h)
     found = log_gamma_slope(krt.tensor(logs[2]), krt.tensor(np.full(u.shape, a)))
     np.testing.assert_allclose(found.numpy(), wanted, rtol=2e-7)
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.1, 0.9, 1.0, 3.0, 50.0, 1e4])
+def test_the_share_below_a_gamma_variate(a):
+    """Values against SciPy's, also far out; derivatives against differences of these."""
+    x = a * np.array([0, 1e-8, 0.01, 0.5, 0.9, 1, 1.2, 2, 5, 1, 1])
+    x[-4:] += [1, 40, 0.3, 0.99]
+    p, q = (krt.tensor(v, requires_grad=True) for v in (x, np.full(x.shape, a)))
+    below, above = share_below(p, q), share_below(p, q, above=True)
+    np.testing.assert_allclose(below.detach().numpy(), special.gammainc(a, x), rtol=2e-7)
+    np.testing.assert_allclose(above.detach().numpy(), special.gammaincc(a, x), rtol=2e-7)
+    g, h = krt.grad(below.sum(), [p, q])
+    step = 1e-5 * a
+    with np.errstate(divide="ignore"):
+        slope = np.exp((a - 1) * np.log(x) - x - special.gammaln(a))
+    np.testing.assert_allclose(g.numpy()[1:], slope[1:], rtol=1e-6)
+    wanted = (special.gammainc(a + step, x) - special.gammainc(a - step, x)) / (2 * step)
+    np.testing.assert_allclose(h.numpy(), wanted, rtol=1e-5, atol=1e-9)
+    ends = krt.tensor([0.0, math.inf, math.nan])
+    np.testing.assert_array_equal(share_below(ends, krt.full((3,), a)).numpy(), [0, 1, math.nan])
 
 
 @pytest.mark.parametrize("a", [0.01, 0.5, 2.0, 100.0, 1e4])
@@ -194,6 +236,15 @@ MEANS = {
     "Gamma": (lambda a: D.Gamma(a, 2.0), lambda x: x * x, lambda a: a * (a + 1) / 4, 1.3),
     "Gamma small": (lambda a: D.Gamma(a, 2.0), lambda x: x * x, lambda a: a * (a + 1) / 4, 0.2),
     "Gamma rate": (lambda r: D.Gamma(2.0, r), lambda x: x * x, lambda r: 6 / r**2, 1.3),
+    "HalfNormal": (D.HalfNormal, lambda x: x, lambda s: s * math.sqrt(2 / math.pi), 0.7),
+    "Weibull": (lambda k: D.Weibull(2.0, k), lambda x: x, lambda k: 2 * math.gamma(1 + 1 / k), 1.7),
+    "Pareto": (lambda a: D.Pareto(2.0, a), lambda x: 1 / x, lambda a: a / (2 * a + 2), 1.3),
+    "Kumaraswamy": (lambda a: D.Kumaraswamy(a, 2.0), lambda x: x,
+                    lambda a: 2 * special.beta(1 + 1 / a, 2), 1.3),
+    "InverseGamma": (lambda a: D.InverseGamma(a, 2.0), lambda x: 1 / x, lambda a: a / 2, 1.3),
+    "RelaxedBernoulli": (lambda p: D.RelaxedBernoulli(1.0, p), lambda x: x,
+                         lambda p: stats.uniform().expect(
+                             lambda u: 1 / (1 + (1 - p) / p * (1 - u) / u)), 0.3),
     "Beta": (lambda a: D.Beta(a, 2.0), lambda x: x, lambda a: a / (a + 2), 0.7),
     "Beta second": (lambda b: D.Beta(1.5, b), lambda x: x, lambda b: 1.5 / (1.5 + b), 0.7),
     "Chi2": (D.Chi2, lambda x: x, lambda a: a, 3.0),
@@ -247,7 +298,11 @@ def test_the_second_derivative_of_a_draw():
 
 @pytest.mark.parametrize("make", [
     lambda p: D.Normal(p, 1.0), lambda p: D.Gamma(p, 1.0), lambda p: D.Beta(p, p),
-    D.Poisson, lambda p: D.Binomial(20, p / 10), lambda p: D.Geometric(p / 10),
+    D.Poisson, D.HalfNormal, lambda p: D.Weibull(p, 2.0), lambda p: D.Pareto(1.0, p),
+    lambda p: D.Kumaraswamy(p, 2.0), lambda p: D.InverseGamma(p, 2.0), lambda p: D.VonMises(p, 2.0),
+    lambda p: D.NegativeBinomial(p, 0.3), lambda p: D.Multinomial(5, p),
+    lambda p: D.RelaxedBernoulli(0.5, p / 10), lambda p: D.RelaxedOneHotCategorical(0.5, p),
+    lambda p: D.Binomial(20, p / 10), lambda p: D.Geometric(p / 10),
     D.Categorical, D.OneHotCategorical, D.Dirichlet,
     lambda p: D.Bernoulli(p / 10), D.StudentT, lambda p: D.TanhNormal(p, 1.0),
     lambda p: D.MultivariateNormal(p, scale_tril=krt.eye(4)), lambda p: D.Gumbel(p, 1.0),

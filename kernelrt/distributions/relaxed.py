@@ -1,0 +1,199 @@
+"""Continuous distributions that come near to those of categories, with gradients of draws.
+
+Maddison, Mnih, Teh, The Concrete Distribution, arXiv:1611.00712; Jang, Gu, Poole, arXiv:1611.01144.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.distributions.discrete import Categorical, Chances
+from kernelrt.distributions.transformed import TransformedDistribution
+from kernelrt.distributions.transforms import ExpTransform, SigmoidTransform
+from kernelrt.tensor import random
+from kernelrt.tensor.drawing import gumbels
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.distributions.constraints import Constraint
+    from kernelrt.ir import Dim
+    from kernelrt.tensor import Tensor
+
+__all__ = ["RelaxedBernoulli", "RelaxedOneHotCategorical"]
+
+
+class _LogitRelaxedBernoulli(Chances):
+    """The distribution of the logits of :class:`RelaxedBernoulli`."""
+
+    arg_constraints: ClassVar = {
+        "temperature": constraints.positive, "_probs": constraints.unit_interval,
+        "_logits": constraints.real,
+    }  # fmt: skip
+    has_rsample = True
+    _params: ClassVar[tuple[str, ...]] = ("temperature", "_probs", "_logits")
+
+    def __init__(
+        self, temperature: float | Tensor, probs: float | Tensor | None,
+        logits: float | Tensor | None, validate_args: bool | None,
+    ) -> None:  # fmt: skip
+        held, self.temperature = self._hold(probs, logits, temperature=temperature)
+        super().__init__(held.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        kind = self.logits.dtype
+        u = random.rand(self._extended(sample_shape), dtype=kind.accumulator)
+        u = u.clamp(2.0**-kind.accumulator.digits, 1 - 2.0**-kind.accumulator.digits)
+        noise = (u.log() - (-u).log1p()).cast(kind)
+        return (self.logits + noise) / self.temperature
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        away = self.logits - self._value(value) * self.temperature
+        return self.temperature.log() + away - 2 * away.softplus()
+
+
+class _ExpRelaxedCategorical(Distribution):
+    """The distribution of the logarithms of :class:`RelaxedOneHotCategorical`."""
+
+    has_rsample = True
+    arg_constraints: ClassVar = {"temperature": constraints.positive}
+    _parts = ("_categorical",)
+
+    def __init__(
+        self, temperature: float | Tensor, probs: Tensor | None, logits: Tensor | None,
+        validate_args: bool | None,
+    ) -> None:  # fmt: skip
+        self._categorical = Categorical(probs, logits, validate_args)
+        (self.temperature,) = as_params(temperature=temperature)
+        super().__init__(
+            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args
+        )
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real_vector
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        logits = self._categorical.logits
+        noise = gumbels(self._extended(sample_shape), logits.dtype.accumulator).cast(logits.dtype)
+        return ((logits + noise) / self.temperature).log_softmax(-1)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        size = static(self.event_shape[0], "probs")
+        score = self._categorical.logits - self.temperature * self._value(value)
+        norm = math.lgamma(size) + (size - 1) * self.temperature.log()
+        return score.sum(-1) - size * score.logsumexp(-1) + norm
+
+
+class RelaxedBernoulli(TransformedDistribution):
+    """Numbers between 0 and 1, near to one of both, whose draws have gradients.
+
+    Parameters
+    ----------
+    temperature : float or Tensor
+        Above 0: the lower, the nearer to 0 or 1.
+    probs : float or Tensor, optional
+        Probabilities of numbers above one half.
+    logits : float or Tensor, optional
+        In their place: the logarithms of their odds.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> from kernelrt.distributions import RelaxedBernoulli
+    >>> p = krt.tensor([0.2, 0.7], requires_grad=True)
+    >>> RelaxedBernoulli(0.5, p).rsample((3,)).shape
+    (3, 2)
+    """
+
+    arg_constraints: ClassVar = {}
+
+    def __init__(
+        self, temperature: float | Tensor, probs: float | Tensor | None = None,
+        logits: float | Tensor | None = None, validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        base = _LogitRelaxedBernoulli(temperature, probs, logits, validate_args)
+        super().__init__(base, SigmoidTransform(), validate_args)
+
+    @property
+    def _base(self) -> _LogitRelaxedBernoulli:
+        assert isinstance(self.base_dist, _LogitRelaxedBernoulli)
+        return self.base_dist
+
+    @property
+    def temperature(self) -> Tensor:
+        """How far from 0 and 1."""
+        return self._base.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of numbers above one half."""
+        return self._base.probs
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithms of their odds."""
+        return self._base.logits
+
+
+class RelaxedOneHotCategorical(TransformedDistribution):
+    """Shares near to a single one, whose draws have gradients.
+
+    Parameters
+    ----------
+    temperature : float or Tensor
+        Above 0: the lower, the nearer to a single one.
+    probs, logits : Tensor, optional
+        As in :class:`Categorical`.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    arg_constraints: ClassVar = {}
+
+    def __init__(
+        self, temperature: float | Tensor, probs: Tensor | None = None,
+        logits: Tensor | None = None, validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        base = _ExpRelaxedCategorical(temperature, probs, logits, validate_args)
+        super().__init__(base, ExpTransform(), validate_args)
+
+    @property
+    def _base(self) -> _ExpRelaxedCategorical:
+        assert isinstance(self.base_dist, _ExpRelaxedCategorical)
+        return self.base_dist
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.simplex
+
+    @property
+    def temperature(self) -> Tensor:
+        """How far from a single one."""
+        return self._base.temperature
+
+    @property
+    def probs(self) -> Tensor:
+        """Probabilities of the greatest share."""
+        return self._base._categorical.probs  # noqa: SLF001 - what it is made of
+
+    @property
+    def logits(self) -> Tensor:
+        """Their logarithms."""
+        return self._base._categorical.logits  # noqa: SLF001 - as above
