@@ -6,6 +6,13 @@ are checked where their values are known, which is outside of traces.
 
 from kernelrt.distributions import constraints, transforms
 from kernelrt.distributions.base import Distribution, UnsupportedError
+from kernelrt.distributions.bundles import (
+    CorrCholeskyTransform,
+    LowerCholeskyTransform,
+    PositiveDefiniteTransform,
+    SoftmaxTransform,
+    StickBreakingTransform,
+)
 from kernelrt.distributions.circular import VonMises
 from kernelrt.distributions.composed import Independent, MixtureSameFamily
 from kernelrt.distributions.continuous import (
@@ -26,6 +33,7 @@ from kernelrt.distributions.counts import (
 from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
 from kernelrt.distributions.divergence import kl_divergence, register_kl
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
+from kernelrt.distributions.matrices import LKJCholesky, Wishart
 from kernelrt.distributions.multivariate import MultivariateNormal
 from kernelrt.distributions.positive import (
     Beta,
@@ -39,15 +47,23 @@ from kernelrt.distributions.powers import Kumaraswamy, Pareto, Weibull
 from kernelrt.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
 from kernelrt.distributions.transformed import LogNormal, TanhNormal, TransformedDistribution
 from kernelrt.distributions.transforms import (
+    AbsTransform,
     AffineTransform,
     ComposeTransform,
+    CumulativeDistributionTransform,
     ExpTransform,
+    IndependentTransform,
+    PowerTransform,
+    ReshapeTransform,
     SigmoidTransform,
+    SoftplusTransform,
     TanhTransform,
     Transform,
+    identity_transform,
 )
 
 __all__ = [
+    "AbsTransform",
     "AffineTransform",
     "Bernoulli",
     "Beta",
@@ -56,6 +72,8 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "CorrCholeskyTransform",
+    "CumulativeDistributionTransform",
     "Dirichlet",
     "Distribution",
     "ExpTransform",
@@ -66,10 +84,13 @@ __all__ = [
     "HalfCauchy",
     "HalfNormal",
     "Independent",
+    "IndependentTransform",
     "InverseGamma",
     "Kumaraswamy",
+    "LKJCholesky",
     "Laplace",
     "LogNormal",
+    "LowerCholeskyTransform",
     "MixtureSameFamily",
     "Multinomial",
     "MultivariateNormal",
@@ -78,9 +99,15 @@ __all__ = [
     "OneHotCategorical",
     "Pareto",
     "Poisson",
+    "PositiveDefiniteTransform",
+    "PowerTransform",
     "RelaxedBernoulli",
     "RelaxedOneHotCategorical",
+    "ReshapeTransform",
     "SigmoidTransform",
+    "SoftmaxTransform",
+    "SoftplusTransform",
+    "StickBreakingTransform",
     "StudentT",
     "TanhNormal",
     "TanhTransform",
@@ -90,7 +117,9 @@ __all__ = [
     "UnsupportedError",
     "VonMises",
     "Weibull",
+    "Wishart",
     "constraints",
+    "identity_transform",
     "kl_divergence",
     "register_kl",
     "transforms",

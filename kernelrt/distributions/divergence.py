@@ -11,6 +11,7 @@ from kernelrt.distributions.continuous import Cauchy, Gumbel, Laplace, Normal, U
 from kernelrt.distributions.counts import Binomial, Geometric, Poisson
 from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
+from kernelrt.distributions.matrices import Wishart
 from kernelrt.distributions.multivariate import MultivariateNormal, solve_lower
 from kernelrt.distributions.positive import Beta, Dirichlet, Exponential, Gamma, InverseGamma
 from kernelrt.distributions.powers import Pareto
@@ -418,11 +419,16 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
 
 @register_kl(MultivariateNormal, MultivariateNormal)
 def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    size = p._rank  # noqa: SLF001 - of one kind
+    size = p._side  # noqa: SLF001 - of one kind
     away = solve_lower(q.scale_tril, (q.loc - p.loc).unsqueeze(-1)).square().sum((-2, -1))
     spread = solve_lower(q.scale_tril, p.scale_tril).square().sum((-2, -1))
     sizes = q._log_size() - p._log_size()  # noqa: SLF001 - of one kind
     return sizes + 0.5 * (spread + away - size)
+
+
+@register_kl(Wishart, Wishart)
+def _wishart(p: Wishart, q: Wishart) -> Tensor:
+    return p._divergence(q)  # noqa: SLF001 - of one kind
 
 
 @register_kl(Independent, Independent)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import copy
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, UnsupportedError
@@ -14,7 +15,9 @@ from kernelrt.distributions.transforms import (
     TanhTransform,
     Transform,
 )
-from kernelrt.errors import DTypeError
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import broadcast
+from kernelrt.tensor.arguments import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +42,6 @@ class TransformedDistribution(Distribution):
         Whether values are checked.
     """
 
-    _parts = ("base_dist",)
-
     def __init__(
         self, base_distribution: Distribution, transforms: Transform | Sequence[Transform],
         validate_args: bool | None = None,
@@ -53,12 +54,29 @@ class TransformedDistribution(Distribution):
         single = isinstance(transforms, Transform)
         self.transforms: list[Transform] = [transforms] if single else list(transforms)  # type: ignore[list-item, arg-type]
         self._transform = ComposeTransform(self.transforms)
-        self.base_dist = base_distribution
-        whole = (*base_distribution.batch_shape, *base_distribution.event_shape)
-        tail = max(len(base_distribution.event_shape), self._transform.event_dim)
-        self._tail = tail
-        cut = len(whole) - tail
+        inner = len(base_distribution.event_shape)
+        given = (*base_distribution.batch_shape, *base_distribution.event_shape)
+        whole = self._transform.forward_shape(given)
+        before = self._transform.inverse_shape(whole)
+        self.base_dist = base_distribution if before == given else base_distribution.expand(
+            before[: len(before) - inner])  # fmt: skip
+        #: How many axes of the base make one value.
+        self._tail = max(inner, self._transform.event_dim)
+        cut = len(whole) - (self._tail + self._transform.out_dim - self._transform.event_dim)
         super().__init__(whole[:cut], whole[cut:], validate_args)
+
+    def expand(self, batch_shape: Sequence[Dim]) -> Self:
+        """This distribution repeated to another batch shape."""
+        made = copy.copy(self)
+        wanted = shape_of((tuple(batch_shape),))
+        if broadcast(self.batch_shape, wanted) != wanted:
+            raise ShapeError(f"batch_shape: {self.batch_shape} does not broadcast to {wanted}")
+        before = self._transform.inverse_shape((*wanted, *self.event_shape))
+        made.base_dist = self.base_dist.expand(
+            before[: len(before) - len(self.base_dist.event_shape)]
+        )
+        made.__dict__["_batch_shape"] = wanted
+        return made
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
@@ -88,19 +106,25 @@ class TransformedDistribution(Distribution):
             total = total.sum(-1)
         if size is None:
             return total
-        for _ in range(self._tail - self._transform.event_dim):
+        for _ in range(self._tail - self._transform.event_dim):  # axes beside those of a value
             size = size.sum(-1)
         return total - size
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of values up to `value`."""
+        self._check_numbers("cdf")
         below = self.base_dist.cdf(self._transform.inv(self._value(value)))
         turned: Tensor = self._turned(below)
         return turned
 
     def icdf(self, value: Any) -> Tensor:
         """The value up to which others have the probability `value`."""
+        self._check_numbers("icdf")
         return self._transform(self.base_dist.icdf(self._turned(value)))
+
+    def _check_numbers(self, what: str) -> None:
+        if self._transform.event_dim:
+            raise UnsupportedError(f"{what}: vectors and matrices have no order")
 
     def _turned(self, share: Any) -> Any:
         """Where transforms go down, what was below is above."""

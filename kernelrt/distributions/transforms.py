@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt.distributions import constraints
 from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.creation import tensor, zeros_like
+from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.creation import tensor, zeros, zeros_like
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.distributions.base import Distribution, Shape
     from kernelrt.distributions.constraints import Constraint
 
-__all__ = ["AffineTransform", "ComposeTransform", "ExpTransform", "SigmoidTransform",
-           "TanhTransform", "Transform"]  # fmt: skip
+__all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
+           "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform",
+           "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftplusTransform",
+           "TanhTransform", "Transform", "identity_transform"]  # fmt: skip
 
 
 class Transform:
-    """Base class of changes of variables, each of which goes up or down all along.
+    """Base class of changes of variables; those of numbers go up or down all along.
 
     What a value came from is remembered while the value lives, so that the way back of a sample
     is exact also where the transform is flat, as tanh is far from 0.
@@ -36,6 +41,8 @@ class Transform:
     codomain: Constraint = constraints.real
     #: How many axes make one value.
     event_dim = 0
+    #: Whether each value comes from one alone.
+    bijective = True
 
     def __init__(self, cache_size: int = 0) -> None:
         if cache_size not in (0, 1):
@@ -45,6 +52,19 @@ class Transform:
     def sign(self) -> Any:
         """1 where it goes up, -1 where it goes down."""
         return 1
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes make what becomes of one value."""
+        return self.event_dim
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        return shape
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        return shape
 
     def __call__(self, x: Tensor) -> Tensor:
         """The value that `x` becomes."""
@@ -181,6 +201,13 @@ class AffineTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return (y - self.loc) / self.scale
 
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        given = (v for v in (self.loc, self.scale) if isinstance(v, Tensor))
+        return broadcast(shape, *(v.dims for v in given))
+
+    inverse_shape = forward_shape
+
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
         """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         if isinstance(self.scale, Tensor):
@@ -209,7 +236,10 @@ class ComposeTransform(Transform):
             if not isinstance(part, Transform):
                 raise DTypeError(f"parts[{i}]: expected a Transform, not {type(part).__name__}")
         self.parts = list(parts)
-        self.event_dim = max((p.event_dim for p in self.parts), default=0)
+        self.event_dim = 0
+        for part in reversed(self.parts):
+            self.event_dim = max(self.event_dim - part.out_dim, 0) + part.event_dim
+        self.bijective = all(part.bijective for part in self.parts)
         if self.parts:
             self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
 
@@ -220,6 +250,26 @@ class ComposeTransform(Transform):
         for part in self.parts:
             found = found * part.sign
         return found
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes make what becomes of one value."""
+        found = self.event_dim
+        for part in self.parts:
+            found += part.out_dim - part.event_dim
+        return found
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        for part in self.parts:
+            shape = part.forward_shape(shape)
+        return shape
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        for part in reversed(self.parts):
+            shape = part.inverse_shape(shape)
+        return shape
 
     def _call(self, x: Tensor) -> Tensor:
         for part in self.parts:
@@ -234,11 +284,228 @@ class ComposeTransform(Transform):
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
         """The logarithm of the size of the derivative at `x`, which becomes `y`."""
         total: Tensor | None = None
+        axes = self.event_dim
         for part in self.parts:
             after = part(x)
             size = part.log_abs_det_jacobian(x, after)
-            for _ in range(self.event_dim - part.event_dim):
+            for _ in range(axes - part.event_dim):
                 size = size.sum(-1)
             total = size if total is None else total + size
-            x = after
-        return tensor(0.0) if total is None else total
+            x, axes = after, axes + part.out_dim - part.event_dim
+        return zeros_like(x) if total is None else total
+
+
+#: Changes nothing.
+identity_transform = ComposeTransform([])
+
+
+class AbsTransform(Transform):
+    """``abs(x)``; of the two values that become one, the way back gives that above 0."""
+
+    codomain = constraints.nonnegative
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.abs()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y
+
+
+class PowerTransform(Transform):
+    """``x ** exponent``, of numbers above 0.
+
+    Parameters
+    ----------
+    exponent : float or Tensor
+        Not 0.
+    cache_size : int
+        Changes nothing.
+    """
+
+    domain = constraints.positive
+    codomain = constraints.positive
+
+    def __init__(self, exponent: float | Tensor, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.exponent = tensor(exponent) if isinstance(exponent, int | float) else exponent
+
+    @property
+    def sign(self) -> Any:
+        """1 where it goes up, -1 where it goes down."""
+        return self.exponent.sign()
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x**self.exponent
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y ** (1 / self.exponent)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        return broadcast(shape, self.exponent.dims)
+
+    inverse_shape = forward_shape
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        return (self.exponent * y / x).abs().log()
+
+
+class SoftplusTransform(Transform):
+    """``log(1 + exp(x))``."""
+
+    codomain = constraints.positive
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.softplus()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return (-(-y).expm1()).log() + y
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        return -(-x).softplus()
+
+
+class CumulativeDistributionTransform(Transform):
+    """The probability of values up to `x`: what a distribution draws becomes even on (0, 1).
+
+    Parameters
+    ----------
+    distribution : Distribution
+        Of numbers; it has a cdf, and an icdf for the way back.
+    cache_size : int
+        Changes nothing.
+    """
+
+    codomain = constraints.unit_interval
+
+    def __init__(self, distribution: Distribution, cache_size: int = 0) -> None:
+        super().__init__(cache_size)
+        self.distribution = distribution
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.distribution.cdf(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.distribution.icdf(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        return self.distribution.log_prob(x)
+
+
+class IndependentTransform(Transform):
+    """A transform whose last axes are taken for one value.
+
+    Parameters
+    ----------
+    base_transform : Transform
+        The transform.
+    reinterpreted_batch_ndims : int
+        How many axes more.
+    cache_size : int
+        Changes nothing.
+    """
+
+    def __init__(
+        self, base_transform: Transform, reinterpreted_batch_ndims: int, cache_size: int = 0
+    ) -> None:
+        super().__init__(cache_size)
+        if not isinstance(base_transform, Transform):
+            raise DTypeError(
+                f"base_transform: expected a Transform, not {type(base_transform).__name__}"
+            )
+        self.base_transform = base_transform
+        self.reinterpreted_batch_ndims = integer(
+            reinterpreted_batch_ndims, "reinterpreted_batch_ndims", least=0
+        )
+        self.event_dim = base_transform.event_dim + self.reinterpreted_batch_ndims
+        self.domain, self.codomain = base_transform.domain, base_transform.codomain
+        self.bijective = base_transform.bijective
+
+    @property
+    def sign(self) -> Any:
+        """1 where it goes up, -1 where it goes down."""
+        return self.base_transform.sign
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes make what becomes of one value."""
+        return self.base_transform.out_dim + self.reinterpreted_batch_ndims
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        return self.base_transform.forward_shape(shape)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        return self.base_transform.inverse_shape(shape)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return self.base_transform(x)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return self.base_transform.inv(y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        size = self.base_transform.log_abs_det_jacobian(x, y)
+        for _ in range(self.reinterpreted_batch_ndims):
+            size = size.sum(-1)
+        return size
+
+
+class ReshapeTransform(Transform):
+    """The same numbers in another shape.
+
+    Parameters
+    ----------
+    in_shape, out_shape : sequence of int
+        Shapes of one value and of what becomes of it.
+    cache_size : int
+        Changes nothing.
+    """
+
+    def __init__(
+        self, in_shape: Sequence[int], out_shape: Sequence[int], cache_size: int = 0
+    ) -> None:
+        super().__init__(cache_size)
+        self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
+        if math.prod(self.in_shape) != math.prod(self.out_shape):
+            raise ShapeError(
+                f"in_shape, out_shape: expected as many elements, not {self.in_shape} and "
+                f"{self.out_shape}"
+            )
+        self.event_dim = len(self.in_shape)
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes make what becomes of one value."""
+        return len(self.out_shape)
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        return _exchanged(shape, self.in_shape, self.out_shape)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        return _exchanged(shape, self.out_shape, self.in_shape)
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.reshape(self.forward_shape(x.dims))
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.reshape(self.inverse_shape(y.dims))
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        return zeros(x.dims[: x.ndim - self.event_dim], dtype=x.dtype)
+
+
+def _exchanged(shape: Shape, tail: Shape, other: Shape) -> Shape:
+    cut = len(shape) - len(tail)
+    if cut < 0 or shape[cut:] != tail:
+        raise ShapeError(f"shape: expected one that ends in {tail}, not {shape}")
+    return (*shape[:cut], *other)

@@ -174,6 +174,41 @@ def test_shares_lie_between_zero_and_one(dtype, a):
             assert np.isfinite(p.grad.double().numpy()).all()
 
 
+def test_matrices():
+    krt.manual_seed(5)
+    scale = np.array([[2.0, 0.5], [0.5, 1.0]])
+    made = D.Wishart(krt.tensor(4.5, dtype="float64"), krt.tensor(scale))
+    x = made.sample((N,)).numpy()
+    np.testing.assert_allclose(x.mean(0), 4.5 * scale, rtol=0.02)
+    np.testing.assert_allclose(x.var(0), made.variance.numpy(), rtol=0.05)
+    for c in (0.4, 1.0, 5.0):
+        y = D.LKJCholesky(3, krt.tensor(c, dtype="float64")).sample((N,))
+        assert bool(D.constraints.corr_cholesky.check(y).all())
+        whole = (y @ y.mT).numpy()
+        # Each correlation is a beta variate on (-1, 1), of c - 1 + n / 2 twice.
+        peer = stats.beta(c + 0.5, c + 0.5)
+        for i, j in ((1, 0), (2, 0), (2, 1)):
+            found = stats.kstest((whole[:, i, j] + 1) / 2, peer.cdf).statistic
+            assert found * math.sqrt(N) < KS
+    batch = D.LKJCholesky(4, krt.ones(2, 3)).sample((5,))
+    assert batch.shape == (5, 2, 3, 4, 4)
+
+
+def test_counts_of_categories():
+    krt.manual_seed(6)
+    x = D.Multinomial(7, krt.tensor([[0.2, 0.0, 0.8], [1.0, 1.0, 2.0]])).sample((4000,)).numpy()
+    assert (x.sum(-1) == 7).all()
+    wanted = 7 * np.array([[0.2, 0, 0.8], [0.25, 0.25, 0.5]])
+    np.testing.assert_allclose(x.mean(0), wanted, atol=0.1)
+    np.testing.assert_allclose(x.var(0)[1], 7 * np.array([3, 3, 4]) / 16, rtol=0.1)
+    assert D.Multinomial(0, krt.ones(3)).sample().tolist() == [0, 0, 0]
+    for made in (D.RelaxedBernoulli(0.1, krt.tensor([0.3])),
+                 D.RelaxedOneHotCategorical(0.1, krt.tensor([0.3, 0.7]))):  # fmt: skip
+        y = made.rsample((4000,))
+        assert (y > 0.5).double().mean(0)[0].item() == pytest.approx(0.3, abs=0.03)
+        assert np.isfinite(made.log_prob(y).numpy()).all()
+
+
 def test_mixtures():
     krt.manual_seed(3)
     parts = D.Normal(krt.tensor([-2.0, 3.0]), krt.tensor([0.5, 1.0]))

@@ -26,6 +26,8 @@ LOWER = np.tril(RNG.standard_normal((2, 3, 3))) * 0.3 + np.eye(3)
 LOWER2 = np.tril(RNG.standard_normal((3, 3))) * 0.3 + np.eye(3)
 DEFINITE = LOWER @ LOWER.swapaxes(-1, -2)
 HOT = np.eye(4)[[1, 3]]
+CORRELATIONS = LOWER / np.sqrt((LOWER * LOWER).sum(-1, keepdims=True))
+CORRELATIONS *= np.sign(CORRELATIONS.diagonal(0, -2, -1))[..., None]
 
 #: How each is made of parameters, parameters of two of them, and a value.
 CASES = {
@@ -103,6 +105,20 @@ CASES = {
     "Transformed": (lambda d, a, b: d.TransformedDistribution(
         d.Normal(a, b), [d.SigmoidTransform(), d.AffineTransform(-1.0, 3.0)]), (REAL, POS),
         (REAL2, POS2), UNIT),
+    # One at a time: of a batch torch's divergence is wrong.
+    "Wishart": (lambda d, n, s: d.Wishart(n, scale_tril=s.tril()), (np.array(5.5), LOWER2),
+                (np.array(4.5), LOWER[0]), DEFINITE),
+    "Wishart covariance": (lambda d, n, s: d.Wishart(n, s), (np.array(5.5), DEFINITE[1]),
+                           (np.array(2.5), DEFINITE[0]), DEFINITE + np.eye(3)),
+    "Wishart precision": (lambda d, n, s: d.Wishart(n, precision_matrix=s),
+                          (np.array(2.5), DEFINITE[1]), (np.array(4.5), DEFINITE[0]), DEFINITE),
+    "LKJCholesky": (lambda d, c: d.LKJCholesky(3, c), (POS[:, 0],), (POS2[:2],), CORRELATIONS),
+    "Transformed to shares": (lambda d, a, b: d.TransformedDistribution(
+        d.Normal(a, b), d.StickBreakingTransform()), (REAL, POS), (REAL2, POS2),
+        ROWS / ROWS.sum(-1, keepdims=True)),
+    "Transformed to correlations": (lambda d, a: d.TransformedDistribution(
+        d.Independent(d.Normal(a, 1.0), 1),
+        [d.AffineTransform(0.0, 0.5), d.CorrCholeskyTransform()]), (REAL,), (REAL2,), CORRELATIONS),
     "Mixture": (lambda d, w, a, b: d.MixtureSameFamily(d.Categorical(w), d.Normal(a, b)),
                 (POS, REAL, POS), (POS, REAL, POS), np.array([0.3, -1.0])),
     "Mixture of vectors": (lambda d, w, a, b: d.MixtureSameFamily(
@@ -213,6 +229,8 @@ def test_divergences_are_those_of_torch(name):
     try:
         wanted = theirs.kl_divergence(make(theirs, *b), make(theirs, *d))
     except NotImplementedError:
+        if name == "Transformed to correlations":  # torch compares transforms by identity
+            return
         with pytest.raises(ours.UnsupportedError, match="register_kl"):
             ours.kl_divergence(make(ours, *a), make(ours, *c))
         return
@@ -239,6 +257,13 @@ def test_divergences_of_two_kinds(first, second):
     c, d = leaves(more)
     wanted = theirs.kl_divergence(make(theirs, *b), other(theirs, *d))
     compare(ours.kl_divergence(make(ours, *a), other(ours, *c)), wanted, a + c, b + d)
+
+
+def test_divergences_of_a_batch_of_matrices():
+    p, q = (ours.Wishart(krt.tensor([4.5, n]), krt.tensor(DEFINITE * n)) for n in (5.0, 7.0))
+    for k, found in enumerate(ours.kl_divergence(p, q).tolist()):
+        one, other = (ours.Wishart(d.df[k], d.covariance_matrix[k]) for d in (p, q))
+        assert found == pytest.approx(ours.kl_divergence(one, other).item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -282,26 +307,60 @@ def test_tanh_normal(scale):
         ours.TanhNormal(0.0, 1.0).log_prob(0.0).item() - math.log(3))  # fmt: skip
 
 
-def test_transforms():
-    x, y = leaves([REAL])
-    pairs = [
-        (ours.ExpTransform(), theirs.ExpTransform()),
-        (ours.SigmoidTransform(), theirs.SigmoidTransform()),
-        (ours.TanhTransform(), theirs.TanhTransform()),
-        (ours.AffineTransform(1.0, -2.0), theirs.AffineTransform(1.0, -2.0)),
-        (ours.AffineTransform(1.0, 3.0, event_dim=1),
-         theirs.AffineTransform(1.0, 3.0, event_dim=1)),
-        (ours.ComposeTransform([ours.TanhTransform(), ours.AffineTransform(0.0, 2.0, 1)]),
-         theirs.ComposeTransform([theirs.TanhTransform(), theirs.AffineTransform(0.0, 2.0, 1)])),
-    ]  # fmt: skip
-    for mine, other in pairs:
-        compare(mine(x[0]), other(y[0]), x, y)
-        compare(mine.log_abs_det_jacobian(x[0], mine(x[0])),
-                other.log_abs_det_jacobian(y[0], other(y[0])), x, y)  # fmt: skip
-        fresh = mine(x[0]).detach()
-        np.testing.assert_allclose(mine.inv(fresh).numpy(), REAL, rtol=1e-6)
-        kept = mine(x[0])
-        assert mine.inv(kept) is x[0]
+VECTORS = RNG.standard_normal((2, 6)) * 0.7
+TRANSFORMS = {
+    "exp": (lambda d: d.ExpTransform(), REAL), "sigmoid": (lambda d: d.SigmoidTransform(), REAL),
+    "tanh": (lambda d: d.TanhTransform(), REAL),
+    "affine": (lambda d: d.AffineTransform(1.0, -2.0), REAL),
+    "affine of vectors": (lambda d: d.AffineTransform(1.0, 3.0, event_dim=1), REAL),
+    "composed": (lambda d: d.ComposeTransform(
+        [d.TanhTransform(), d.AffineTransform(0.0, 2.0, 1)]), REAL),
+    "abs": (lambda d: d.AbsTransform(), POS), "softplus": (lambda d: d.SoftplusTransform(), REAL),
+    "power": (lambda d: d.PowerTransform(d.Normal(-1.5, 1.0).mean), POS),
+    "cdf": (lambda d: d.CumulativeDistributionTransform(d.Normal(0.2, 2.0)), REAL),
+    "independent": (lambda d: d.IndependentTransform(d.ExpTransform(), 1), REAL),
+    "reshaped": (lambda d: d.ReshapeTransform((6,), (2, 3)), VECTORS),
+    "softmax": (lambda d: d.SoftmaxTransform(), np.log(ROWS / ROWS.sum(-1, keepdims=True))),
+    "sticks": (lambda d: d.StickBreakingTransform(), REAL),
+    "correlations": (lambda d: d.CorrCholeskyTransform(), VECTORS),
+    "lower": (lambda d: d.LowerCholeskyTransform(), LOWER),
+    "definite": (lambda d: d.PositiveDefiniteTransform(), LOWER),
+    "composed of sticks": (lambda d: d.ComposeTransform(
+        [d.AffineTransform(0.5, 2.0), d.StickBreakingTransform(), d.ExpTransform()]), REAL),
+    "composed of correlations": (lambda d: d.ComposeTransform(
+        [d.ReshapeTransform((2, 3), (6,)), d.CorrCholeskyTransform()]), VECTORS.reshape(2, 2, 3)),
+    "identity": (lambda d: d.identity_transform, REAL),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms(name):
+    make, values = TRANSFORMS[name]
+    own = lambda d: d if hasattr(d, "identity_transform") else d.transforms  # noqa: E731
+    mine, other = make(ours), make(theirs if name != "identity" else own(theirs))
+    x, y = leaves([values])
+    compare(mine(x[0]), other(y[0]), x, y)
+    assert mine.forward_shape(values.shape) == tuple(other.forward_shape(values.shape))
+    assert mine.inverse_shape(mine(x[0]).dims) == values.shape
+    assert mine.out_dim == other.codomain.event_dim
+    assert mine.event_dim == other.domain.event_dim
+    assert mine.bijective == other.bijective
+    fresh = mine(x[0]).detach()
+    np.testing.assert_allclose(mine.inv(fresh).numpy(), values, rtol=1e-6, atol=1e-9)
+    if (values.ndim == 2 and not mine.event_dim) or name == "sticks":
+        assert bool(mine.codomain.check(fresh).all())
+    kept = mine(x[0])
+    assert mine.inv(kept) is x[0]
+    try:
+        wanted = other.log_abs_det_jacobian(y[0], other(y[0]))
+    except NotImplementedError:
+        with pytest.raises(NotImplementedError):
+            mine.log_abs_det_jacobian(x[0], mine(x[0]))
+        return
+    found = mine.log_abs_det_jacobian(x[0], mine(x[0]))
+    if name == "identity":
+        wanted = torch.zeros_like(y[0])
+    compare(found, wanted, x, y)
 
 
 def test_values_next_to_the_ends():
@@ -385,6 +444,26 @@ def test_rules_of_ones_own():
     (krt.GradientError, "rsample", lambda: ours.Categorical(krt.ones(2)).rsample()),
     (krt.DTypeError, "p: expected", lambda: ours.kl_divergence(3, ours.Normal(0.0, 1.0))),
     (krt.DTypeError, "type_p", lambda: ours.register_kl(int, int)),
+    (krt.ShapeError, "df: Wishart expected a number above 1, not 0.5",
+     lambda: ours.Wishart(0.5, krt.eye(2))),
+    (krt.ShapeError, "takes one of them", lambda: ours.Wishart(3.0)),
+    (krt.ShapeError, r"expected shape \(\.\.\., n, n\)",
+     lambda: ours.Wishart(3.0, krt.ones(2, 3))),
+    (krt.ShapeError, "value: LKJCholesky expected a lower triangular matrix .* rows of length 1",
+     lambda: ours.LKJCholesky(2).log_prob(2 * krt.eye(2))),
+    (krt.ShapeError, "dim", lambda: ours.LKJCholesky(1)),
+    (krt.ShapeError, "value: Multinomial expected whole numbers .* sum to 3",
+     lambda: ours.Multinomial(3, krt.ones(2)).log_prob(krt.ones(2))),
+    (krt.ShapeError, "of at least 0 and below 1", lambda: ours.NegativeBinomial(1.0, 1.0)),
+    (krt.ShapeError, "value: Pareto expected a number of at least 2",
+     lambda: ours.Pareto(2.0, 1.0).log_prob(1.0)),
+    (krt.ShapeError, "temperature", lambda: ours.RelaxedBernoulli(0.0, 0.5)),
+    (krt.GradientError, "rsample", lambda: ours.VonMises(0.0, 1.0).rsample()),
+    (krt.ShapeError, "in_shape, out_shape: expected as many",
+     lambda: ours.ReshapeTransform((2, 3), (5,))),
+    (krt.DTypeError, "base_transform", lambda: ours.IndependentTransform(3, 1)),
+    (krt.ShapeError, r"x: expected n \(n - 1\) / 2 numbers",
+     lambda: ours.CorrCholeskyTransform()(krt.ones(4))),
     (krt.DTypeError, r"parts\[0\]", lambda: ours.ComposeTransform([3])),
     (krt.ShapeError, "cache_size", lambda: ours.ExpTransform(cache_size=2)),
     (NotImplementedError, "TanhNormal has no entropy", lambda: ours.TanhNormal(0.0, 1.0).entropy()),

@@ -1,0 +1,166 @@
+"""Changes of variables to vectors and matrices with a condition: shares, factors of matrices."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kernelrt.distributions import constraints
+from kernelrt.distributions.base import static
+from kernelrt.distributions.multivariate import factor
+from kernelrt.distributions.transforms import Transform
+from kernelrt.errors import ShapeError
+from kernelrt.tensor.creation import arange, eye, ones_like, tensor
+from kernelrt.tensor.joining import cat
+
+if TYPE_CHECKING:
+    from kernelrt.distributions.base import Shape
+    from kernelrt.tensor import Tensor
+
+__all__ = ["CorrCholeskyTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform",
+           "SoftmaxTransform", "StickBreakingTransform"]  # fmt: skip
+
+
+class SoftmaxTransform(Transform):
+    """``softmax(x)`` of vectors, of which many become the same shares; the way back is ``log``."""
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+    event_dim = 1
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.log()
+
+
+class StickBreakingTransform(Transform):
+    """n numbers to n + 1 shares that sum to 1: each takes a part of what is left.
+
+    Of zeros come equal shares.
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.simplex
+    event_dim = 1
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        return (*shape[:-1], static(shape[-1], "x") + 1)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        return (*shape[:-1], static(shape[-1], "y") - 1)
+
+    def _even(self, size: int, like: Tensor) -> Tensor:
+        """Logarithms of how many shares are left behind each but the last."""
+        return arange(size, 0, -1, dtype=like.dtype).log()
+
+    def _call(self, x: Tensor) -> Tensor:
+        part = x - self._even(static(x.dims[-1], "x"), x)
+        left = (-part).sigmoid().cumprod(-1)
+        one = ones_like(x[..., :1])
+        return cat([part.sigmoid(), one], -1) * cat([one, left], -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        first = y[..., :-1]
+        left = (1 - first.cumsum(-1)).clamp(min=2.0**-126 if y.dtype.bits > 16 else 2.0**-14)
+        return first.log() - left.log() + self._even(static(y.dims[-1], "y") - 1, y)
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        part = x - self._even(static(x.dims[-1], "x"), x)
+        return (y[..., :-1].log() - part.softplus()).sum(-1)
+
+
+class LowerCholeskyTransform(Transform):
+    """Any matrix to a lower triangular one with a positive diagonal, its exponential."""
+
+    codomain = constraints.lower_cholesky
+    event_dim = 2
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        return x.tril(-1) + x.diagonal(0, -2, -1).exp().diag_embed()
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return y.tril(-1) + y.diagonal(0, -2, -1).log().diag_embed()
+
+
+class PositiveDefiniteTransform(Transform):
+    """Any matrix to a positive definite one, by its Cholesky factor."""
+
+    codomain = constraints.positive_definite
+    event_dim = 2
+    bijective = False
+
+    def _call(self, x: Tensor) -> Tensor:
+        lower = LowerCholeskyTransform()(x)
+        return lower @ lower.mT
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        return LowerCholeskyTransform().inv(factor(y))
+
+
+class CorrCholeskyTransform(Transform):
+    """n (n - 1) / 2 numbers to the Cholesky factor of a matrix of n correlations.
+
+    The tangens hyperbolicus of each is the part that it takes of the length that is left of its row
+    (Stan Reference Manual, Cholesky factors of correlation matrices).
+    """
+
+    domain = constraints.real_vector
+    codomain = constraints.corr_cholesky
+    event_dim = 1
+
+    @property
+    def out_dim(self) -> int:
+        """How many axes make what becomes of one value."""
+        return 2
+
+    def forward_shape(self, shape: Shape) -> Shape:
+        """The shape of what becomes of values of this shape."""
+        count = static(shape[-1], "x")
+        side = (1 + math.isqrt(1 + 8 * count)) // 2
+        if side * (side - 1) // 2 != count:
+            raise ShapeError(f"x: expected n (n - 1) / 2 numbers along the last axis, not {count}")
+        return (*shape[:-1], side, side)
+
+    def inverse_shape(self, shape: Shape) -> Shape:
+        """The shape of the values that become ones of this shape."""
+        side = static(shape[-1], "y")
+        return (*shape[:-2], side * (side - 1) // 2)
+
+    def _call(self, x: Tensor) -> Tensor:
+        side = static(self.forward_shape(x.dims)[-1], "x")
+        rows, columns = np.tril_indices(side, -1)
+        places = np.zeros((side, side), np.int64)
+        places[rows, columns] = np.arange(rows.size)
+        if rows.size == 0:
+            return eye(side, dtype=x.dtype).expand((*x.dims[:-1], side, side))
+        parts = x.tanh()[..., tensor(places)].tril(-1)
+        left = (1 - parts.square()).sqrt().cumprod(-1)
+        whole = parts + eye(side, dtype=x.dtype)
+        return whole * cat([ones_like(left[..., :1]), left[..., :-1]], -1)
+
+    def _inverse(self, y: Tensor) -> Tensor:
+        left = 1 - y.square().cumsum(-1)
+        before = cat([ones_like(left[..., :1]), left[..., :-1]], -1)
+        return (_below(y, -1) / _below(before, -1).sqrt()).atanh()
+
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
+        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        left = _below(1 - y.square().cumsum(-1), -2).log().sum(-1)
+        return 0.5 * left + 2 * (math.log(2) - x - (-2 * x).softplus()).sum(-1)
+
+
+def _below(matrix: Tensor, diagonal: int) -> Tensor:
+    """What lies on and below a diagonal, row by row."""
+    side = static(matrix.dims[-1], "y")
+    rows, columns = np.tril_indices(side, diagonal)
+    flat = matrix.reshape((*matrix.dims[:-2], side * side))
+    return flat[..., tensor(rows * side + columns)]
