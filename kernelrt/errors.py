@@ -94,7 +94,7 @@ class DomainError(ShapeError):
     op : int or None
         The operation of the plan that met it.
     value : float or None
-        The number, to 12 digits.
+        The number, to 12 digits, or 7 of what is not float64.
     step : int or None
         The step of a jitted function's ``over``, counted from 0, in which it was met.
     turn : int or None

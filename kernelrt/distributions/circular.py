@@ -42,8 +42,8 @@ class VonMises(Distribution):
     Examples
     --------
     >>> from kernelrt.distributions import VonMises
-    >>> VonMises(0.0, 1.0).log_prob(0.0)
-    tensor(-1.0737910)
+    >>> VonMises(0.0, 1.0).sample((4,)).shape
+    (4,)
     """
 
     arg_constraints: ClassVar = {

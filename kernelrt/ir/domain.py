@@ -14,8 +14,9 @@ from kernelrt.ir.status import NUMBER_BITS
 
 __all__ = ["CUT", "Domain", "decoded"]
 
-#: A code is -1 minus the bits of a float64 without so many of the lowest, all 0 in a float32: then
-#: a status word has room for it.
+#: The code of a float32 is -1 minus its bits, that of a float64 so much less, and without so many
+#: of its lowest bits: then a status word has room for it.
+WIDE: Final = 1 << 32
 CUT: Final = NUMBER_BITS + 2
 
 
@@ -37,7 +38,11 @@ class Domain:
 
 def decoded(code: int) -> float:
     """The number that a code stands for."""
-    bits = ((-1 - code) << CUT) & ((1 << 64) - 1)
-    value: float = struct.unpack("<d", struct.pack("<Q", bits))[0]
+    bits = -1 - code
+    value: float
+    if bits < WIDE:
+        (value,) = struct.unpack("<f", struct.pack("<I", bits))
+        return float(f"{value:.7g}")
+    (value,) = struct.unpack("<d", struct.pack("<Q", ((bits - WIDE) << CUT) & ((1 << 64) - 1)))
     # Digits that were cut off would be made up.
     return float(f"{value:.12g}")

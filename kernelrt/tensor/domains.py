@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.domain import CUT, Domain
+from kernelrt.ir.domain import CUT, WIDE, Domain
 from kernelrt.ir.shape import as_uop
 from kernelrt.tensor import build
 from kernelrt.tensor.base import TensorBase
@@ -37,9 +37,13 @@ def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> U
     domain : Domain
         What was expected.
     """
-    bits = UOp(Op.BITCAST, dt.uint64, (told.cast(dt.float64),))
-    upper = bits.alu(Op.SHR, build.full(CUT, dt.uint64, bits.shape)).cast(dt.int64)
-    code = build.full(-1, dt.int64, upper.shape).alu(Op.SUB, upper)
+    if told.dtype.is_float and told.dtype is not dt.float64:
+        first, bits = -1, UOp(Op.BITCAST, dt.uint32, (told.cast(dt.float32),))
+    else:
+        first, bits = -1 - WIDE, UOp(Op.BITCAST, dt.uint64, (told.cast(dt.float64),))
+        bits = bits.alu(Op.SHR, build.full(CUT, dt.uint64, bits.shape))
+    number = bits.cast(dt.int64)
+    code = build.full(first, dt.int64, number.shape).alu(Op.SUB, number)
     return UOp(Op.BOUND, dt.int64, (build.where(fine, place, code), as_uop(size)), domain)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.ir.domain import decoded
+from kernelrt.ir.domain import WIDE, decoded
 from kernelrt.nn import functional as F  # noqa: N812 - as it is written everywhere
 
 torch = pytest.importorskip("torch")
@@ -95,7 +95,10 @@ def test_what_torch_refuses_is_refused(name, dtype):
 @pytest.mark.parametrize("number", [0.1, -1e300, 5e-324, math.inf, -math.inf, 1 / 3, -0.0])
 def test_numbers_of_errors_have_twelve_digits(number):
     bits = int(np.float64(number).view(np.uint64)) >> 10
-    assert decoded(-1 - bits) == pytest.approx(number, rel=1e-11, abs=1e-320)
+    assert decoded(-1 - WIDE - bits) == pytest.approx(number, rel=1e-11, abs=1e-320)
+    if abs(number) < 1e38:
+        bits = int(np.float32(number).view(np.uint32))
+        assert decoded(-1 - bits) == pytest.approx(number, rel=1e-6, abs=1e-40)
 
 
 def test_a_check_lets_gradients_through_and_keeps_state():
