@@ -13,6 +13,8 @@ cdef class Node:
     cdef public object cached_bounds
     cdef public object cached_shape
     cdef public object cached_history
+    cdef public object cached_flow
+    cdef public object cached_ports
     cdef public long cached_steady
     cdef public object cached_label
     cdef public object cached_simple

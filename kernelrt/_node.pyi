@@ -64,7 +64,9 @@ class Node:
     cached_label: str | None
     cached_simple: UOp | bool | None
     cached_shape: tuple[int | UOp, ...] | None
+    cached_flow: tuple[UOp, ...] | None
     cached_history: Any
+    cached_ports: list[int | None] | None
     cached_steady: int
     origin: Raw | None
     """Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`."""

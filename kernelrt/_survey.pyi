@@ -1,6 +1,6 @@
 """Types of the walk that writes down the structure of graphs."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, overload
 
 from kernelrt.dtype import DType
@@ -64,7 +64,8 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
     """What a gradient that flows into `node` flows on to.
 
     For a value with a rule of its own these are the rule's inputs, which need not be what its
-    value is computed from: a window of one element is the element itself.
+    value is computed from: a window of one element is the element itself. For a value of a loop or
+    of a choice they are the operands that it depends on (:mod:`kernelrt.tensor.dependence`).
     """
 
 def lineage(node: UOp) -> bool | Severed:
@@ -86,6 +87,7 @@ def _name_ops(
     unwindow: Op,
 ) -> None: ...
 def _name_programs(routine: type, outcome: type, loop: type) -> None: ...
+def _name_flows(region: Op, flows: Callable[[UOp], tuple[UOp, ...]]) -> None: ...
 def _name_marks(
     kept: type, leaf: type, stale: type, custom: type, hooked: type, severed: type, given: type
 ) -> None: ...

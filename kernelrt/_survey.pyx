@@ -34,6 +34,8 @@ cdef object UNWINDOW = None
 cdef object ROUTINE = None
 cdef object OUTCOME = None
 cdef object LOOP = None
+cdef object REGION = None
+cdef object FLOWS = None
 
 
 def _name_ops(buffer, number, detach, int64, tuple floats, sized, shrink, pad, window, unwindow):
@@ -54,6 +56,12 @@ def _name_marks(kept, leaf, stale, custom, hooked, severed, given):
     global KEPT, LEAF, STALE, CUSTOM, HOOKED, SEVERED, GIVEN
     KEPT, LEAF, STALE, CUSTOM, HOOKED = kept, leaf, stale, custom, hooked
     SEVERED, GIVEN = severed, given
+
+
+def _name_flows(region, flows):
+    """Tell the op of values of loops and choices, and what finds where gradients of one flow."""
+    global REGION, FLOWS
+    REGION, FLOWS = region, flows
 
 
 cdef Node unmarked(Node node):
@@ -475,7 +483,11 @@ cdef tuple flows_to(Node node):
     if not is_float(node.dtype):
         return NOTHING
     if node.op is not DETACH:
-        return node.src
+        if node.op is not REGION:
+            return node.src
+        if node.cached_flow is None:
+            node.cached_flow = <tuple?> FLOWS(node)
+        return <tuple> node.cached_flow
     kind = type_of(node.arg)
     if kind is CUSTOM:
         return <tuple?> node.arg.inputs

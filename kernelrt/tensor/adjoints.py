@@ -18,14 +18,15 @@ from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
 from kernelrt.ir.shape import dim_max
 from kernelrt.tensor import build, regions
+from kernelrt.tensor.dependence import carries_of_run, flow_of_run, value_of_run
 from kernelrt.tensor.hooking import Answers
-from kernelrt.tensor.marks import Leaf, below, mark, reads_of, rewritten
+from kernelrt.tensor.marks import Leaf, below, gradient_operands, mark, reads_of, rewritten
 from kernelrt.tensor.regions import MOVED, Slot, bare, slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-__all__ = ["UNBOUNDED", "Cotangents", "Runs", "pull_run"]
+__all__ = ["UNBOUNDED", "Cotangents", "Runs", "pull_run", "together"]
 
 #: The values of a run that a gradient flows into, with that.
 Cotangents = list[tuple[UOp, UOp]]
@@ -37,6 +38,20 @@ _CHEAP: Final = (
 )  # fmt: skip
 #: Turns of a loop that nobody has bounded.
 UNBOUNDED: Final = 1 << 62
+
+
+def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
+    """For each value of a run of which others are there, what gradients of any of these flow to.
+
+    A run goes backwards once, for all its values: none of these operands may have its turn before.
+    """
+    runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
+    for node in nodes:
+        runs.setdefault((node.arg.program, node.src), []).append(node)
+    return {
+        node: tuple(dict.fromkeys(s for n in values for s in gradient_operands(n)))
+        for values in runs.values() if len(values) > 1 for node in values
+    }  # fmt: skip
 
 
 class Runs:
@@ -78,7 +93,7 @@ class Runs:
         for _, share in shares:
             if share.origin is None and node.origin is not None:
                 share.origin = adjoint(node.origin)
-        return [(s, share) for s, share in shares if s in live]
+        return shares
 
 
 def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[UOp, UOp]]:
@@ -94,9 +109,11 @@ def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[
         What the user called.
     """
     node = given[0][0]
+    flow = flow_of_run([n.arg for n, _ in given])
+    wanted = [k for k in sorted(flow) if node.src[k] in live]
     if isinstance(node.arg.program, Loop):
-        return _Back(node.arg.program, node.src, given, live, name).shares()
-    return _chosen(node.arg.program, node.src, given, live, name)
+        return _Back(node.arg.program, node.src, given, wanted, name).shares()
+    return _chosen(node.arg.program, node.src, given, wanted, name)
 
 
 def _flows(
@@ -121,13 +138,12 @@ def _zeros(x: UOp) -> UOp:
 
 
 def _chosen(
-    program: Choice, src: Sequence[UOp], given: Cotangents, live: Collection[UOp], name: str
+    program: Choice, src: Sequence[UOp], given: Cotangents, wanted: Sequence[int], name: str
 ) -> list[tuple[UOp, UOp]]:
     """The branch that ran is computed again, and its derivative with it."""
     which, operands = src[0], src[1:]
     since = regions.newest()
-    wanted = [k for k, s in enumerate(operands) if s in live and s.dtype.is_float]
-    ports = [program.ports[k] for k in wanted]
+    ports = [program.ports[k - 1] for k in wanted]
     slopes = [slot(g.shape, g.dtype) for _, g in given]
     branches = []
     for branch in range(program.branches):
@@ -142,7 +158,7 @@ def _chosen(
     pairs = [(s, g) for s, (_, g) in zip(slopes, given, strict=True)]
     found = regions.choice(which, pairs, branches, since=since)
     return [
-        (operands[k], build.reshape(share, operands[k].shape))
+        (src[k], build.reshape(share, src[k].shape))
         for k, share in zip(wanted, found, strict=True)
     ]
 
@@ -172,8 +188,10 @@ class _Back:
         The one that went forwards.
     src : sequence of UOp
         Its operands.
-    given, live, name
+    given, name
         As of :func:`pull_run`.
+    wanted : sequence of int
+        The operands that a gradient is wanted of.
     """
 
     def __init__(
@@ -181,7 +199,7 @@ class _Back:
         program: Loop,
         src: Sequence[UOp],
         given: Cotangents,
-        live: Collection[UOp],
+        wanted: Sequence[int],
         name: str,
     ) -> None:
         if dim_max(program.turns) >= UNBOUNDED:
@@ -192,12 +210,11 @@ class _Back:
             )
         self._loop, self._src, self._given, self._name = program, src, given, name
         carried, behind = len(program.carries), len(program.carries) + program.stacked
-        # Gradients flow along all that is carried, whether it begins with a leaf or is made so.
-        self._carries = [k for k, c in enumerate(program.carries) if c.dtype.is_float]
-        known = range(len(program.ports) - program.numbered)
-        floats = [k for k in known if src[k].dtype.is_float and src[k] in live]
-        self._slices = [k for k in floats if carried <= k < behind]
-        self._fixed = [k for k in floats if k >= behind]
+        # Gradients flow along what is carried, whether it begins with a leaf or is made so.
+        self._carries = sorted(carries_of_run([n.arg for n, _ in given]))
+        self._begins = {k for k in wanted if k < carried}
+        self._slices = [k for k in wanted if carried <= k < behind]
+        self._fixed = [k for k in wanted if k >= behind]
 
     def shares(self) -> list[tuple[UOp, UOp]]:
         """What each operand that leads to a leaf gets."""
@@ -234,7 +251,7 @@ class _Back:
             out, loop.turns, since=since, number=self._number, count=self._count(),
             reverse=not loop.reverse,
         )  # fmt: skip
-        found = [*zip(self._carries, finals, strict=False)]
+        found = [f for f in zip(self._carries, finals, strict=False) if f[0] in self._begins]
         found += zip(sums, finals[len(self._carries) :], strict=True)
         found += zip(self._slices, stacks, strict=False)
         whole = dict(zip(back, stacks[len(self._slices) :], strict=True))
@@ -278,7 +295,7 @@ class _Back:
         if node in loop.ports[carried : carried + loop.stacked]:
             whole = self._src[loop.ports.index(node)]
             return build.reshape(whole, (loop.turns, *node.shape))
-        return UOp(Op.REGION, node.dtype, tuple(self._src), Outcome(loop, -1, (node,)))
+        return value_of_run(Outcome(loop, -1, (node,)), self._src)
 
     def _summed(
         self, value: UOp, parts: tuple[UOp, ...], whole: dict[UOp, UOp]
@@ -311,9 +328,7 @@ class _Back:
         if loop.counted:
             return self._src[-1]
         if loop.conditional:  # the second thing that it carries counts its turns
-            return build.reshape(
-                UOp(Op.REGION, dt.int64, tuple(self._src), Outcome(loop, 1)), ()
-            )
+            return build.reshape(value_of_run(Outcome(loop, 1), self._src), ())
         return None
 
     def _with_kept(

@@ -6,6 +6,7 @@ its first value has, or where a turn gives it one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
@@ -13,7 +14,8 @@ from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop
 from kernelrt.tensor import build, regions
-from kernelrt.tensor.marks import below, detach, reads_of, rewritten
+from kernelrt.tensor.dependence import varying
+from kernelrt.tensor.marks import detach, rewritten
 from kernelrt.tensor.regions import Slot, slot
 
 if TYPE_CHECKING:
@@ -21,41 +23,58 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
 
-__all__ = ["batched_run"]
+__all__ = ["Along", "batched_run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Along:
+    """What became of a node.
+
+    Attributes
+    ----------
+    value : UOp
+        Its values along the new first axis, or the one that is the same for all.
+    apart : bool
+        Whether it has that axis.
+    """
+
+    value: UOp
+    apart: bool
+
+    def lifted(self, count: Dim) -> UOp:
+        """The values along the axis in either case."""
+        if self.apart:
+            return self.value
+        return build.broadcast_to(self.value, (count, *self.value.shape))
 
 
 def batched_run(
-    nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: Dim, alike: dict[UOp, UOp]
-) -> dict[UOp, UOp | None]:
-    """The values of a run along the new axis.
+    nodes: Sequence[UOp], operands: Sequence[Along], count: Dim
+) -> dict[UOp, Along]:
+    """The values of a run of which an operand has the new axis.
 
     Parameters
     ----------
     nodes : sequence of UOp
         REGION nodes of one program over the same operands.
-    done : mapping
-        For each operand its values along the axis; None where it has none.
+    operands : sequence of Along
+        What became of the operands.
     count : Dim
         The size of the axis.
-    alike : dict
-        Here come the values of nodes that are the same along the axis.
 
     Raises
     ------
     VariableError
         `count` is not fixed.
     """
-    program, src = nodes[0].arg.program, nodes[0].src
-    if all(done[s] is None for s in src):
-        return dict.fromkeys(nodes)
+    program = nodes[0].arg.program
     if not isinstance(count, int):
         raise VariableError(f"the number of values of a loop must be fixed, not {count}")
-    if isinstance(program, Choice):
-        return _chosen(program, nodes, done, count)
-    mapped = _Mapped(program, nodes, done, count)
-    values = mapped.values()
-    alike.update(mapped.alike)
-    return values
+    if isinstance(program, Loop):
+        return _Mapped(program, nodes, operands, count).values()
+    if operands[0].apart:
+        return _all_chosen(program, nodes, operands, count)
+    return _chosen(program, nodes, operands, count)
 
 
 def _along(
@@ -64,19 +83,18 @@ def _along(
     given: Mapping[UOp, UOp],
     put: Mapping[UOp, UOp],
     count: Dim,
-) -> list[UOp]:
+) -> list[Along]:
     """Graphs of a program along the new axis, with `given` and `put` in the place of its ports.
 
     Ports are told by their numbers, so one of this program may equal one of a program around it,
     which what is given is made of: stand-ins keep them apart.
     """
-    from kernelrt.tensor.batching import batched
+    from kernelrt.tensor.batching import along
 
     own = {p: slot(p.shape, p.dtype).place for p in ports}
-    made = batched(
-        rewritten(graphs, own), {own[p]: value for p, value in given.items()}, count
-    )
-    return rewritten(made, {own[p]: value for p, value in put.items()})
+    made = along(rewritten(graphs, own), {own[p]: value for p, value in given.items()}, count)
+    values = rewritten([m.value for m in made], {own[p]: value for p, value in put.items()})
+    return [Along(value, m.apart) for value, m in zip(values, made, strict=True)]
 
 
 def _flat(node: UOp, count: int) -> UOp:
@@ -85,59 +103,65 @@ def _flat(node: UOp, count: int) -> UOp:
 
 
 def _chosen(
-    program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
-) -> dict[UOp, UOp | None]:
-    which, operands = nodes[0].src[0], nodes[0].src[1:]
-    each = done[which]
-    if each is not None:
-        return _all_chosen(program, nodes, done, build.reshape(each, (count,)))
+    program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
+) -> dict[UOp, Along]:
     since = regions.newest()
     slots: list[tuple[Slot, UOp]] = []
     put: dict[UOp, UOp] = {}
     given = {}
-    for p, s in zip(program.ports, operands, strict=True):
-        found = done[s]
-        if found is None:
-            put[p] = build.reshape(s, p.shape)
-        else:
+    for p, s in zip(program.ports, operands[1:], strict=True):
+        if s.apart:
             stands = slot((count, *p.shape), p.dtype)
-            slots.append((stands, _flat(found, count)))
+            slots.append((stands, _flat(s.value, count)))
             given[p] = stands.node
+        else:
+            put[p] = build.reshape(s.value, p.shape)
     branches = [
         _along([n.arg.values[b] for n in nodes], program.ports, given, put, count)
         for b in range(program.branches)
     ]
-    return dict(zip(nodes, regions.choice(which, slots, branches, since=since), strict=True))
+    apart = [any(v.apart for v in values) for values in zip(*branches, strict=True)]
+    graphs = [
+        [v.lifted(count) if a else v.value for v, a in zip(values, apart, strict=True)]
+        for values in branches
+    ]
+    found = regions.choice(operands[0].value, slots, graphs, since=since)
+    return dict(zip(nodes, map(Along, found, apart), strict=True))
 
 
 def _all_chosen(
-    program: Choice, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], each: UOp
-) -> dict[UOp, UOp | None]:
-    """Where members take different branches: each is computed for all, and they keep their own."""
-    operands = nodes[0].src[1:]
-    (count,) = each.shape
+    program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
+) -> dict[UOp, Along]:
+    """Where members take different branches: each is computed for all, and they keep their own.
+
+    What all branches make alike is no matter of the branch.
+    """
+    each = build.reshape(operands[0].value, (count,))
     mapped: dict[UOp, UOp] = {}
     put: dict[UOp, UOp] = {}
-    for p, s in zip(program.ports, operands, strict=True):
-        found = done[s]
-        if found is None:
-            put[p] = build.reshape(s, p.shape)
+    for p, s in zip(program.ports, operands[1:], strict=True):
+        if s.apart:
+            mapped[p] = build.reshape(s.value, (count, *p.shape))
         else:
-            mapped[p] = build.reshape(found, (count, *p.shape))
+            put[p] = build.reshape(s.value, p.shape)
+    common = [n for n in nodes if all(v is n.arg.values[0] for v in n.arg.values)]
+    values = _along([n.arg.values[0] for n in common], program.ports, mapped, put, count)
+    made = dict(zip(common, values, strict=True))
+    nodes = [n for n in nodes if n not in made]
     taken: list[UOp] = []
-    for k in range(program.branches):
+    for k in range(program.branches) if nodes else ():
         here = _takes(each, k, program.branches)
         given = {p: _safe(found, here) for p, found in mapped.items()}
         any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
         since = regions.newest()
         graphs = [n.arg.values[k] for n in nodes]
-        values = _along(graphs, program.ports, given, put, count)
-        if regions.may_fail(values, since):
-            none = [build.full(0, v.dtype, v.shape) for v in values]
-            values = regions.choice(any_, [], [none, values], since=since)
-        before = taken or values
-        taken = [_where(here, v, t) for v, t in zip(values, before, strict=True)]
-    return dict(zip(nodes, taken, strict=True))
+        new = [v.lifted(count) for v in _along(graphs, program.ports, given, put, count)]
+        if regions.may_fail(new, since):
+            none = [build.full(0, v.dtype, v.shape) for v in new]
+            new = regions.choice(any_, [], [none, new], since=since)
+        before = taken or new
+        taken = [_where(here, v, t) for v, t in zip(new, before, strict=True)]
+    return made | dict(zip(nodes, [Along(t, True) for t in taken], strict=True))
 
 
 def _takes(each: UOp, k: int, branches: int) -> UOp:
@@ -172,43 +196,23 @@ def _safe(value: UOp, here: UOp) -> UOp:
 
 class _Mapped:
     def __init__(
-        self, program: Loop, nodes: Sequence[UOp], done: Mapping[UOp, UOp | None], count: int
+        self, program: Loop, nodes: Sequence[UOp], operands: Sequence[Along], count: int
     ) -> None:
-        self._loop, self._nodes, self._done, self._count = program, nodes, done, count
-        self._src = nodes[0].src
-        #: What is the same along the axis.
-        self.alike: dict[UOp, UOp] = {}
+        self._loop, self._nodes, self._operands, self._count = program, nodes, operands, count
         self._carried = len(program.carries)
-        self._varies = self._find_varying()
+        #: The ports that have the axis.
+        places = varying(program, [s.apart for s in operands])
+        self._varies = {program.ports[k] for k in places}
         #: How many turns each member takes, where that differs and is known before.
-        self._counts = self._done[self._src[-1]] if program.counted else None
+        counted = program.counted and operands[-1].apart
+        self._counts = operands[-1].value if counted else None
         #: Whether members end in different turns.
         self._apart = self._counts is not None or (
             program.conditional and program.ports[0] in self._varies
         )
 
-    def _find_varying(self) -> set[UOp]:
-        """The ports that have the axis."""
-        loop = self._loop
-        known = zip(loop.ports, self._src, strict=False)
-        varies = {p for p, s in known if self._done[s] is not None}
-        if loop.counted and self._done[self._src[-1]] is not None:
-            # Members end apart.
-            return {*varies, *loop.ports[: len(loop.carries)]}
-        while True:
-            seen: set[UOp] = set()
-            for node in below(loop.carries, loop.ports.__contains__):
-                if node in varies or any(r in seen for r in reads_of(node)):
-                    seen.add(node)
-            # Where members end apart, what they carry stays as it is at the end of each.
-            ends = loop.conditional and (loop.ports[0] in varies or loop.carries[0] in seen)
-            new = {p for p, c in zip(loop.ports, loop.carries, strict=False) if c in seen or ends}
-            if new <= varies:
-                return varies
-            varies |= new
-
-    def values(self) -> dict[UOp, UOp | None]:
-        """What the run gives, along the axis."""
+    def values(self) -> dict[UOp, Along]:
+        """What the run gives."""
         loop, count = self._loop, self._count
         since = regions.newest()
         given: dict[UOp, UOp] = {}
@@ -232,81 +236,62 @@ class _Mapped:
             else:
                 given[p] = s.node
         for k in range(behind, len(loop.ports) - loop.numbered):
-            p, found = loop.ports[k], self._done[self._src[k]]
-            if found is None:
-                put[p] = build.reshape(self._src[k], p.shape)
-            else:
-                flat = _flat(found, count)
+            p, found = loop.ports[k], self._operands[k]
+            if found.apart:
+                flat = _flat(found.value, count)
                 given[p] = flat if begins is None else _safe(flat, begins)
+            else:
+                put[p] = build.reshape(found.value, p.shape)
         rows = [n for n in self._nodes if n.arg.carry < 0]
         graphs = [*loop.carries, *(n.arg.each for n in rows)]
-        varied = set(self._with_axis(graphs))
-        made = iter(_along([g for g in graphs if g in varied], loop.ports, given, put, count))
-        plain = iter(rewritten([g for g in graphs if g not in varied], put))
-        new = [next(made) if g in varied else next(plain) for g in graphs]
-        turns = self._turns(carried, new[: self._carried], goes)
+        made = _along(graphs, loop.ports, given, put, count)
+        new = [
+            m.lifted(count) if p in self._varies else m.value
+            for p, m in zip(loop.ports, made[: self._carried], strict=False)
+        ]
+        apart = dict(zip(rows, made[self._carried :], strict=True))
+        turns = self._turns(carried, new, goes)
         if begins is not None:
             firsts = (_safe(self._first(k), begins) for k in range(self._carried))
             turns += zip(held, firsts, map(detach, used), strict=True)
-        arrays = zip(loop.ports[self._carried : behind], self._src[self._carried :], strict=False)
-        wholes = [self._whole(p, s) for p, s in arrays]
-        operand = self._src[-1] if loop.counted else None
+        wholes = [self._whole(k) for k in range(self._carried, behind)]
+        operand = self._operands[-1].value if loop.counted else None
         if self._counts is not None:
             operand = build.reduce(build.reshape(self._counts, (count,)), Op.MAX, (0,))
+        made_rows = [m.value for m in apart.values()]
         finals, stacks = regions.loop(
-            turns, list(zip(sliced, wholes, strict=True)), new[self._carried :], loop.turns,
+            turns, list(zip(sliced, wholes, strict=True)), made_rows, loop.turns,
             since=since, number=number, count=operand, reverse=loop.reverse,
             conditional=loop.conditional, checkpoint=loop.checkpoint,
         )  # fmt: skip
         finals = finals[2:] if self._apart and self._counts is None else finals
-        out: dict[UOp, UOp | None] = {}
-        stack = iter(stacks)
+        out: dict[UOp, Along] = {}
+        for node, row in zip(rows, stacks, strict=True):
+            own = apart[node].apart
+            out[node] = Along(_swapped(row) if own else row, own)
         for node in self._nodes:
-            k = node.arg.carry
-            if k < 0:
-                row = next(stack)
-                own = node.arg.each in varied
-                out[node] = _swapped(row) if own else self._spread(node, row)
-            elif loop.ports[k] in self._varies:
-                out[node] = build.reshape(finals[k], (count, *node.shape))
-            else:
-                out[node] = self._spread(node, build.reshape(finals[k], node.shape))
+            if (k := node.arg.carry) >= 0:
+                own = loop.ports[k] in self._varies
+                shape = (count, *node.shape) if own else node.shape
+                out[node] = Along(build.reshape(finals[k], shape), own)
         return out
-
-    def _spread(self, node: UOp, value: UOp) -> UOp:
-        """The value of a node that is the same along the axis."""
-        self.alike[node] = value
-        return build.broadcast_to(value, (self._count, *value.shape))
-
-    def _with_axis(self, graphs: Sequence[UOp]) -> list[UOp]:
-        """Those of the graphs that have the axis."""
-        seen: set[UOp] = set()
-        for node in below(graphs, self._loop.ports.__contains__):
-            if node in self._varies or any(r in seen for r in reads_of(node)):
-                seen.add(node)
-        lifted = {c for p, c in zip(self._loop.ports, self._loop.carries, strict=False)
-                  if p in self._varies}  # fmt: skip
-        return [g for g in graphs if g in seen or g in lifted]
 
     def _slot(self, p: UOp) -> Slot:
         return slot((self._count, *p.shape) if p in self._varies else p.shape, p.dtype)
 
     def _first(self, k: int) -> UOp:
-        p, s = self._loop.ports[k], self._src[k]
-        found = self._done[s]
-        if p not in self._varies:
-            return build.reshape(s, p.shape)
-        if found is None:
-            return build.broadcast_to(build.reshape(s, p.shape), (self._count, *p.shape))
-        return _flat(found, self._count)
+        p, found = self._loop.ports[k], self._operands[k]
+        if found.apart:
+            return _flat(found.value, self._count)
+        one = build.reshape(found.value, p.shape)
+        return Along(one, False).lifted(self._count) if p in self._varies else one
 
-    def _whole(self, p: UOp, s: UOp) -> UOp:
+    def _whole(self, k: int) -> UOp:
         """What slices are of, turns first."""
-        found = self._done[s]
-        if found is None:
-            return build.reshape(s, (self._loop.turns, *p.shape))
-        shape = (self._count, self._loop.turns, *p.shape)
-        return _swapped(build.reshape(found, shape))
+        found, shape = self._operands[k], (self._loop.turns, *self._loop.ports[k].shape)
+        if not found.apart:
+            return build.reshape(found.value, shape)
+        return _swapped(build.reshape(found.value, (self._count, *shape)))
 
     def _alive(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
         """Which members take a first turn, and which this one; None where they end together."""

@@ -18,8 +18,8 @@ from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod
 from kernelrt.tensor import build
-from kernelrt.tensor.batched_runs import batched_run
-from kernelrt.tensor.marks import Custom, Kept, below, mark, reads_of, rewritten
+from kernelrt.tensor.batched_runs import Along, batched_run
+from kernelrt.tensor.marks import Custom, Kept, below, mark, reads_of, renewed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,35 +52,12 @@ def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[
     return [found.lifted(count) for found in along(roots, given, count)]
 
 
-@dataclass(frozen=True, slots=True)
-class Along:
-    """What became of a node.
-
-    Attributes
-    ----------
-    value : UOp
-        Its values along the new first axis, or the one that is the same for all.
-    apart : bool
-        Whether it has that axis.
-    """
-
-    value: UOp
-    apart: bool
-
-    def lifted(self, count: Dim) -> UOp:
-        """The values along the axis in either case."""
-        if self.apart:
-            return self.value
-        return build.broadcast_to(self.value, (count, *self.value.shape))
-
-
 def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Along]:
     """As :func:`batched`, without the axis where it does not depend on the nodes that are `given`.
 
     What a loop carries may not depend on them while something else that it carries does.
     """
-    done: dict[UOp, UOp | None] = dict(given)  # None: the same for all
-    alike: dict[UOp, UOp] = {}  # the same for all, but another node: that of another loop
+    done = {node: Along(value, True) for node, value in given.items()}
     order = list(below(roots, given.__contains__))
     runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
     for node in order:
@@ -89,58 +66,34 @@ def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Al
     for node in order:
         if node in done:
             continue
-        if node.op is Op.REGION:
-            done.update(batched_run(runs[node.arg.program, node.src], done, count, alike))
+        reads = reads_of(node)
+        if not any(done[s].apart for s in reads):
+            done[node] = Along(renewed(node, {s: done[s].value for s in reads}), False)
+        elif node.op is Op.REGION:
+            operands = [done[s] for s in node.src]
+            done.update(batched_run(runs[node.arg.program, node.src], operands, count))
         else:
-            done[node] = _along(node, done, count)
-            if done[node] is not None and _is_alike(node, done, alike):
-                alike[node] = one = rewritten([node], alike)[0]
-                done[node] = build.broadcast_to(one, (count, *one.shape))
-        if (found := done[node]) is not None:
-            inherit(found, node)
-    return [_found(root, done[root], alike.get(root)) for root in roots]
+            done[node] = Along(_along(node, done, count), True)
+        if done[node].value is not node:
+            inherit(done[node].value, node)
+    return [done[root] for root in roots]
 
 
-def _is_alike(node: UOp, done: Mapping[UOp, UOp | None], alike: Mapping[UOp, UOp]) -> bool:
-    """Whether a node with values along the axis has but one, as all that it is made of."""
-    return bool(alike) and all(done[s] is None or s in alike for s in reads_of(node))
-
-
-def _found(root: UOp, value: UOp | None, alike: UOp | None) -> Along:
-    if value is None or alike is not None:
-        return Along(root if alike is None else alike, False)
-    return Along(value, True)
-
-
-def _lifted(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp:
-    """The value of a node along the new axis, on which it need not depend."""
-    found = done[node]
-    return build.broadcast_to(node, (count, *node.shape)) if found is None else found
-
-
-def _along(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp | None:
-    """A node along the new axis; None if it does not depend on it."""
+def _along(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
+    """A node along the new axis, on which it depends."""
     if node.op is Op.DETACH:
         return _marked(node, done, count)
-    if all(done[s] is None for s in node.src):
-        return None
-    if node.op in _LIFTED:
-        return node.replace(src=tuple(_lifted(s, done, count) for s in node.src))
-    return _RULES[node.op](node, tuple(_lifted(s, done, count) for s in node.src), count)
+    src = tuple(done[s].lifted(count) for s in node.src)
+    return node.replace(src=src) if node.op in _LIFTED else _RULES[node.op](node, src, count)
 
 
-def _marked(node: UOp, done: Mapping[UOp, UOp | None], count: Dim) -> UOp | None:
-    (x,) = node.src
+def _marked(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
     known = node.arg
+    value, *rest = (done[s].lifted(count) for s in reads_of(node))
+    if isinstance(known, Kept):
+        return value
     if not isinstance(known, Custom):
-        if done[x] is None:
-            return None
-        value = _lifted(x, done, count)
-        return value if isinstance(known, Kept) else mark(value, known)
-    reads = (x, *known.inputs, *known.parts)
-    if all(done[s] is None for s in reads):
-        return None
-    value, *rest = (_lifted(s, done, count) for s in reads)
+        return mark(value, known)
     n = len(known.inputs)
     rule = _Batched(_apart(node), count)
     return mark(value, Custom(rule, tuple(rest[:n]), tuple(rest[n:]), known.arg))

@@ -104,7 +104,7 @@ def gradients(
     dict or None
         None where a hook wrote to memory, which may be read here: it is to be begun again.
     """
-    order = list(history(seeds[0][0], None, [root for root, _ in seeds[1:]]))
+    order, regions = _order([root for root, _ in seeds])
     live = _live(order, wanted)
     hooked = _asked(order, live, wanted) if state.hooked or state.late else set()
     check_met(order, hooked, name)
@@ -115,7 +115,7 @@ def gradients(
         if root in live:
             _accumulate(flowing, root, g)
     found: dict[End, UOp] = {}
-    runs = _runs(order, live)
+    runs = _runs([n for n in regions if n in live])
     for node in reversed(order):
         here = flowing.pop(node, None)
         if runs is not None and node in runs:
@@ -142,13 +142,28 @@ def gradients(
     return found
 
 
-def _runs(order: Sequence[UOp], live: set[UOp]) -> Runs | None:
+def _order(roots: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
+    """What gradients of `roots` pass, operands first, and the values of runs among it.
+
+    All values of a run that are there come behind the operands of each of them.
+    """
+    order = list(history(roots[0], None, roots[1:]))
+    regions = [n for n in order if n.op is Op.REGION]
+    if regions:
+        load("kernelrt.tensor.adjoints")
+        from kernelrt.tensor.adjoints import together
+
+        if after := together(regions):
+            order = list(history(roots[0], None, roots[1:], after))
+    return order, regions
+
+
+def _runs(nodes: Sequence[UOp]) -> Runs | None:
     """The runs of programs that gradients flow through, if there are any."""
-    nodes = [n for n in order if n.op is Op.REGION and n in live]
     if not nodes:
         return None
-    load("kernelrt.tensor.adjoints")
     from kernelrt.tensor.adjoints import Runs
+
     return Runs(nodes)
 
 

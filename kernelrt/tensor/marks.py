@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
            "below", "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
-           "lineage", "mark", "marked_anew", "origins", "reads_of", "rewritten",
+           "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten",
            "strip"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
@@ -252,12 +252,15 @@ def custom(
 
 
 def history(
-    root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = ()
-) -> Iterator[UOp]:
+    root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = (),
+    after: Mapping[UOp, tuple[UOp, ...]] | None = None,
+) -> Iterator[UOp]:  # fmt: skip
     """The nodes that a gradient of `root`, or of `others`, passes, each once, operands first.
 
-    Below a node for which `stop` is true nothing is visited; the node itself is.
+    Below a node for which `stop` is true nothing is visited; the node itself is. A node that is in
+    `after` comes behind the nodes there, in place of its operands.
     """
+    after = after or {}
     seen: set[UOp] = set()
     stack = [(r, False) for r in (*reversed(others), root)]
     while stack:
@@ -268,7 +271,8 @@ def history(
             seen.add(node)
             stack.append((node, True))
             if stop is None or not stop(node):
-                stack.extend((s, False) for s in reversed(gradient_operands(node)) if s not in seen)
+                first = after[node] if node in after else gradient_operands(node)
+                stack.extend((s, False) for s in reversed(first) if s not in seen)
 
 
 def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Severed]]:
@@ -372,11 +376,12 @@ def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
     done: dict[UOp, UOp] = dict(put)
     for node in below(roots, put.__contains__):
         if node not in done:
-            done[node] = _renewed(node, done)
+            done[node] = renewed(node, done)
     return [done[root] for root in roots]
 
 
-def _renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
+def renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
+    """`node` of other nodes than those that it reads, as `done` says of each."""
     reads = reads_of(node)
     if all(done[s] is s for s in reads):
         return node

@@ -63,7 +63,8 @@ class MemberTrace(Trace):
         self._members: dict[int, TensorBase] = {}
         #: How many bodies of loops and choices it is in.
         self._bodies = 0
-        self._number: UOp | None = None
+        # Made now: a branch of a choice keeps to itself what is made while it is called.
+        self._number = self._placeholder(build.iota(count).cast(dt.uint64))
         if self.around is not None:
             self.numbers = self.around.numbers
 
@@ -75,16 +76,19 @@ class MemberTrace(Trace):
 
     def member(self, stack: UOp) -> TensorBase:
         """A tensor that stands for each member's slice of the first axis of `stack`."""
+        made = self._kind._of(self._placeholder(stack))
+        # Whether gradients flow into it is what they do into the values of all.
+        made._plain = False
+        self._members[id(made)] = made
+        return made
+
+    def _placeholder(self, stack: UOp) -> UOp:
         shape = stack.shape[1:]
         home = Buffer(math.prod(dim_max(d) for d in shape), stack.dtype)
         inputs = (stack,) if stack.dtype.is_float else ()
         node = custom(storage_node(home, shape), _beyond, *inputs)
         self.stacks[node] = stack
-        made = self._kind._of(node)
-        # Whether gradients flow into it is what they do into the values of all.
-        made._plain = False
-        self._members[id(made)] = made
-        return made
+        return node
 
     def spread(self, nodes: Sequence[UOp]) -> list[Along]:
         """The values of nodes for all members, along a first axis where they differ."""
@@ -144,8 +148,6 @@ class MemberTrace(Trace):
             place, count = build.scalar(0, dt.uint64), build.scalar(1, dt.uint64)
         if self._randomness == SAME:
             return place, count
-        if self._number is None:
-            self._number = self.member(build.iota(self.count).cast(dt.uint64)).uop
         own = build.scalar(self.count, dt.uint64)
         return build.add(place.alu(Op.MUL, own), self._number), count.alu(Op.MUL, own)
 

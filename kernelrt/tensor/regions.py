@@ -20,6 +20,7 @@ from kernelrt.ir.ops import FAILING
 from kernelrt.ir.region import Choice, Loop, Outcome, port
 from kernelrt.ir.shape import dim_max, format_shape, is_static
 from kernelrt.tensor import build
+from kernelrt.tensor.dependence import value_of_run
 from kernelrt.tensor.marks import Custom, below, is_kept, reads_of, rewritten
 
 if TYPE_CHECKING:
@@ -249,8 +250,9 @@ def loop(
         *(first for _, first, _ in carried), *(whole for _, whole in sliced), *outer,
         *([count] if count is not None else []),
     ]  # fmt: skip
-    finals = [_node(Outcome(program, k), operands) for k in range(len(carried))]
-    return finals, [_node(Outcome(program, -1, (row,)), operands) for row in made[len(carried) :]]
+    finals = [value_of_run(Outcome(program, k), operands) for k in range(len(carried))]
+    stacks = [Outcome(program, -1, (row,)) for row in made[len(carried) :]]
+    return finals, [value_of_run(stack, operands) for stack in stacks]
 
 
 def choice(
@@ -287,7 +289,7 @@ def choice(
     read_instead = {at: bare(other) for n, other in (instead or {}).items() for at in _marked(n)}
     around = [read_instead.get(node, node) for node in outer]
     operands = [which, *(operand for _, operand in given), *around]
-    return [_node(Outcome(program, -1, tuple(values)), operands) for values in columns]
+    return [value_of_run(Outcome(program, -1, tuple(values)), operands) for values in columns]
 
 
 def _ports(
@@ -308,6 +310,3 @@ def _ports(
         put[node] = build.reshape(ports[-1], node.shape)
     return put, ports
 
-
-def _node(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
-    return UOp(Op.REGION, outcome.dtype, tuple(operands), outcome)
