@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.func.bodies import (
@@ -32,12 +34,14 @@ from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.marks import rewritten
 from kernelrt.tensor.regions import slot
+from kernelrt.tensor.unrolling import unrolled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from kernelrt.func.bodies import Traced
     from kernelrt.tensor import Trace
+    from kernelrt.tensor.regions import Slot
 
 __all__ = ["fori_loop", "scan", "while_loop"]
 
@@ -50,6 +54,7 @@ def scan(
     length: int | None = None,
     *,
     reverse: bool = False,
+    unroll: int | bool = 1,
     checkpoint: bool = False,
 ) -> tuple[Any, Any]:
     """Run a function over the slices of arrays, one after the other, and carry something along.
@@ -72,6 +77,11 @@ def scan(
         How many turns there are; needed where there is no `xs`.
     reverse : bool
         Whether the last slice comes first. Results stand where their slices do.
+    unroll : int or bool
+        How many turns the plan's loop makes in one, at least 1; True for all. The results are the
+        same: small bodies of which several make one kernel take less time, and longer to compile.
+        A body that may fail, as by an index or a loop within, makes its turns one by one, so that
+        the error names the turn; so does a loop whose length depends on a Variable.
     checkpoint : bool
         Whether gradients compute each turn again from what was carried into it, which takes longer
         and keeps less.
@@ -84,7 +94,8 @@ def scan(
     Raises
     ------
     ShapeError
-        Lengths disagree, or the body changes the nesting or a shape of what is carried.
+        Lengths disagree, the body changes the nesting or a shape of what is carried, or `unroll`
+        is less than 1.
     DTypeError
         It changes a type, or gives back something else than pairs of nested tensors.
     JitError
@@ -103,6 +114,7 @@ def scan(
     made = Body("scan", body)
     arrays = plain_tree(xs, "scan: xs")
     turns = _length(arrays, length)
+    many = _unroll(unroll, turns)
     carried = plain_tree(init, "scan: init")
     slices = [t.dims for t in leaves_of(carried)] + [t.dims[1:] for t in leaves_of(arrays)]
     # Without a trace what a turn assigns to is gone when its gradient is asked for.
@@ -132,6 +144,11 @@ def scan(
     if same(turns, 0):
         finals = [first for _, first, _ in triples]
         stacks = [build.full(0, r.dtype, (0, *r.shape)) for r in rows]
+    elif isinstance(turns, int) and many > 1 and not _may_fail(triples, rows, since):
+        finals, stacks = unrolled(
+            triples, list(zip(slots, wholes, strict=True)), rows, turns, many, since=since,
+            reverse=reverse, checkpoint=checkpoint,
+        )  # fmt: skip
     else:
         finals, stacks = regions.loop(
             triples, list(zip(slots, wholes, strict=True)), rows, turns, since=since,
@@ -205,6 +222,26 @@ def _length(arrays: Any, length: object) -> Dim:
     if found is None:
         raise ShapeError("scan: length: expected the number of turns, where there are no xs")
     return found
+
+
+def _may_fail(
+    triples: Sequence[tuple[Slot, UOp, UOp]], rows: Sequence[UOp], since: int
+) -> bool:
+    """Whether a turn may."""
+    return regions.may_fail([*(new for *_, new in triples), *rows], since)
+
+
+def _unroll(value: object, turns: Dim) -> int:
+    """How many turns are made in one."""
+    most = turns if isinstance(turns, int) else 1
+    if isinstance(value, bool | np.bool_):
+        return most if value else 1
+    number = whole(value)
+    if number is None:
+        raise DTypeError(f"scan: unroll: expected an int or a bool, not {told(value)}")
+    if number < 1:
+        raise ShapeError(f"scan: unroll: expected at least 1, or True for all turns, not {number}")
+    return min(number, most)
 
 
 def _check_turns(turns: int, name: str) -> None:

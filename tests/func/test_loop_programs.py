@@ -72,8 +72,8 @@ def test_what_is_wrong_is_seen(what: str, monkeypatch: pytest.MonkeyPatch) -> No
         "seed": 1, "inputs": [["p1", [3], "float32"]], "states": [["s2", [3], "float32", None]],
         "body": [{
             "do": "scan", "carry": [["c3", "p1"]], "xs": [], "length": 3, "reverse": False,
-            "checkpoint": False, "ys": [], "rows": [], "shapes": [], "nest": "bare", "to": ["v5"],
-            "next": ["c3 * 0.5 + p1"],
+            "checkpoint": False, "unroll": 1, "ys": [], "rows": [], "shapes": [],
+            "nest": "bare", "to": ["v5"], "next": ["c3 * 0.5 + p1"],
             "body": [{"do": "assign", "state": "s2", "how": "add", "text": "c3"}],
         }],
         "results": ["v5"], "grad": 1, "given": False, "calls": 1, "ways": ["jit"],

@@ -9,6 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import errors, func
+from kernelrt.ir import Op, toposort
 from kernelrt.runtime.ops import PreparedCopy
 
 
@@ -155,6 +156,104 @@ def test_gradients_through_scan_are_those_of_the_loop_written_out(checkpoint, re
     found = (krt.jit(ours) if jitted else ours)(*arguments)
     for one, other in zip(found, theirs(*arguments), strict=True):
         close(one, other.numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("turns", [0, 1, 5, 6])
+@pytest.mark.parametrize("unroll", [2, 3, 9, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_turns_in_one_give_what_single_ones_give(turns, unroll, reverse):
+    x = krt.tensor(array(turns, 3).astype(np.float64), requires_grad=True)
+    w = krt.tensor(array(3).astype(np.float64), requires_grad=True)
+    calls = krt.zeros(())
+
+    def body(c, q):
+        calls.add_(1)
+        new = (c[0] * w + q).tanh() + krt.rand(()) * c[1]
+        return (new, c[1] * 0.5), (new * 2, krt.rand(2))
+
+    def run(many):
+        krt.manual_seed(0)
+        begin = krt.ones(3, dtype=krt.float64), krt.tensor(1.0, dtype=krt.float64)
+        (c, _), (y, draws) = krt.scan(body, begin, x, reverse=reverse, unroll=many)
+        calls.zero_()
+        return c, y, draws
+
+    def slopes(many):
+        x.grad = w.grad = None
+        c, y, draws = run(many)
+        loss = c.sum() + y.square().sum()
+        if turns:
+            loss.backward()
+        grads = [np.zeros(t.shape) if t.grad is None else t.grad.numpy() for t in (x, w)]
+        return [c.numpy(), y.numpy(), draws.numpy(), *grads, krt.rand(2).numpy()]
+
+    def second(many):
+        def loss(w):
+            c, y = krt.scan(
+                lambda c, q: ((c * w + q).tanh(), c * c), krt.ones(3, dtype=krt.float64),
+                x.detach(), reverse=reverse, unroll=many,
+            )  # fmt: skip
+            return c.sum() + y.sum()
+
+        return [func.hessian(loss)(w.detach()).numpy()]
+
+    for f in (slopes, second):
+        for ours, theirs in zip(f(unroll), f(1), strict=True):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("how", ["jit", "vmap", "state"])
+def test_turns_in_one_in_plans(how):
+    state = krt.zeros(3)
+
+    def run(x, many=2):
+        def turn(c, q):
+            if how == "state":
+                state.add_(q)
+            return (c + q).sin(), c
+
+        c, rows = krt.scan(turn, krt.zeros(3), x, unroll=many)
+        return c, rows
+
+    x = krt.tensor(array(2, 5, 3))
+    if how == "vmap":
+        ours, theirs = krt.vmap(run)(x), krt.vmap(functools.partial(run, many=1))(x)
+    else:
+        ours, theirs = krt.jit(run)(x[0]), run(x[0], 1)
+    for a, b in zip(ours, theirs, strict=True):
+        close(a, b.numpy())
+    if how == "state":
+        close(state, 2 * x[0].numpy().sum(0))
+
+
+def test_turns_in_one_are_fewer_turns_of_the_plan():
+    def run(x, many):
+        return krt.scan(lambda c, q: (c * 0.5 + q, None), 0.0, x, unroll=many)[0]
+
+    turns = []
+    for many in (1, 4, True):
+        (found,) = {n.arg.program for n in toposort([run(krt.ones(16), many).uop])
+                    if n.op is Op.REGION}  # fmt: skip
+        turns.append(found.turns)
+    assert turns == [16, 4, 1]
+    # An error names the turn of a body that may fail, so there is one at a time.
+    table = krt.tensor([1.0, 2.0, 3.0])
+    places = krt.tensor([0, 2, 1, 7, 1])
+    with pytest.raises(krt.IndexBoundsError) as found:
+        krt.scan(lambda c, i: (c + table[i], None), 0.0, places, unroll=2)[0].item()
+    assert found.value.turn == 3
+
+
+@pytest.mark.parametrize(("many", "kind", "match"), [
+    (0, errors.ShapeError, "at least 1, or True for all turns, not 0"),
+    (-3, errors.ShapeError, "at least 1, or True for all turns, not -3"),
+    (1.5, errors.DTypeError, "expected an int or a bool, not float"),
+    (None, errors.DTypeError, "expected an int or a bool, not NoneType"),
+    ("2", errors.DTypeError, "expected an int or a bool, not str"),
+])  # fmt: skip
+def test_a_wrong_number_of_turns_in_one(many, kind, match):
+    with pytest.raises(kind, match=match):
+        krt.scan(lambda c, x: (c, x), 0.0, krt.ones(3), unroll=many)
 
 
 def test_second_gradients_through_scan(torch):

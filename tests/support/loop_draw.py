@@ -268,6 +268,7 @@ class Draw:
         line = {
             "do": "scan", "carry": carry, "xs": xs, "length": length, "body": body, "ys": ys,
             "reverse": self.chance(0.3), "checkpoint": self.chance(0.25),
+            "unroll": self.pick([1, 1, 1, 2, 3, True]),
             "shapes": [[list(inner[n].shape), name_of(inner[n])] for n in ys],
             "rows": [self.name("v") for _ in ys],
         }  # fmt: skip

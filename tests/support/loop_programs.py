@@ -170,7 +170,7 @@ class World:
         if self.loops:
             carry, rows = self.lib.T.scan(
                 turn, carry, self.packed(line["nest"], xs) if xs else None, line["length"],
-                reverse=line["reverse"], checkpoint=line["checkpoint"],
+                reverse=line["reverse"], checkpoint=line["checkpoint"], unroll=line["unroll"],
             )  # fmt: skip
             stacks = [] if rows is None else self.opened(rows)
         else:
