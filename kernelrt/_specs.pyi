@@ -27,5 +27,6 @@ InputSpec: TypeAlias = (
     | tuple[int, object, bool]
 )
 Structure: TypeAlias = tuple[type, tuple[object, ...] | None, tuple[Structure | None, ...]]
-"""``(type, keys, children)`` of a container: keys for a dict, else None; a child that is None is a
-leaf. The outermost is the tuple of positional arguments."""
+"""``(type, keys, children)`` of a container: the keys of a dict; of a dataclass the names of its
+children and pairs of the names of other fields and their values; else None. A child that is None
+is a leaf. The outermost is the tuple of positional arguments."""

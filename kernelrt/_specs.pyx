@@ -145,6 +145,9 @@ cdef int equal_static(object arg, object value) except -1:
         return False
 
 
+cdef object GONE = object()
+
+
 # ---- Structures -----------------------------------------------------------------------------
 
 
@@ -160,6 +163,8 @@ cdef int collect(tuple node, object value, list leaves) except -1:
     if <object> type(value) is not kind:
         return False
     if keys is not None:
+        if not isinstance(value, dict):
+            return collect_fields(value, <tuple> keys, <tuple> children, leaves)
         return collect_dict(<dict> value, <tuple> keys, <tuple> children, leaves)
     if isinstance(value, tuple):
         if PyTuple_GET_SIZE(<tuple> value) != count:
@@ -194,6 +199,21 @@ cdef int collect_dict(dict value, tuple keys, tuple children, list leaves) excep
     return i == count
 
 
+cdef int collect_fields(object value, tuple keys, tuple children, list leaves) except -1:
+    """The same of a dataclass, which may have lost a field."""
+    cdef Py_ssize_t i = 0
+    names, fixed = keys
+    for name in <tuple> names:
+        child = getattr(value, name, GONE)
+        if child is GONE or not take(children, i, child, leaves):
+            return False
+        i += 1
+    for name, wanted in <tuple> fixed:
+        if not equal_static(getattr(value, name, GONE), wanted):
+            return False
+    return True
+
+
 cdef int take(tuple children, Py_ssize_t i, object value, list leaves) except -1:
     node = <object> PyTuple_GET_ITEM(children, i)
     if node is None:
@@ -207,8 +227,10 @@ cdef tuple check_structure(node):
     if not isinstance(node, tuple) or len(node) != 3:
         raise errors.JitError(f"a structure is (type, keys, children), not {node!r}")
     kind, keys, children = node
-    if not isinstance(kind, type) or not issubclass(kind, (dict, list, tuple)):
-        raise errors.JitError(f"a structure is of dicts, lists and tuples, not {kind!r}")
+    if not isinstance(kind, type):
+        raise errors.JitError(f"a structure is of dicts, lists, tuples and records, not {kind!r}")
+    if not issubclass(kind, (dict, list, tuple)):
+        return check_record(kind, keys, children)
     if (kind is dict) is not isinstance(keys, tuple) or (kind is not dict and keys is not None):
         raise errors.JitError(f"a dict has a tuple of keys, and nothing else has: {keys!r}")
     if not isinstance(children, tuple) or (keys is not None and len(keys) != len(children)):
@@ -220,3 +242,14 @@ cdef tuple check_structure(node):
 
 cdef int same_key(object a, object b) except -1:
     return a is b or (type(a) is type(b) and a == b)
+
+
+cdef tuple check_record(kind, keys, children):
+    """The structure of a dataclass: its keys are names, and pairs of others and their values."""
+    if not hasattr(kind, "__dataclass_fields__"):
+        raise errors.JitError(f"a structure is of dicts, lists, tuples and records, not {kind!r}")
+    names, fixed = keys
+    if not isinstance(children, tuple) or len(names) != len(children):
+        raise errors.JitError(f"a record has a child for each name: {names!r}, {children!r}")
+    known = tuple(names), tuple((name, value) for name, value in fixed)
+    return kind, known, tuple(None if c is None else check_structure(c) for c in children)

@@ -78,8 +78,8 @@ def _tensor(leaf: object, name: str) -> Tensor:
             found = tensor(leaf)
         except (DTypeError, ShapeError) as error:
             raise DTypeError(
-                f"{name}: expected a Tensor, an array or a number, or dicts, lists and tuples of "
-                f"these, not {type(leaf).__name__}"
+                f"{name}: expected a Tensor, an array or a number, or dicts, lists, tuples and "
+                f"dataclasses of these, not {type(leaf).__name__}"
             ) from error
     return found
 

@@ -35,7 +35,8 @@ def jacrev(
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists and tuples of them, that returns such.
+        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns
+        such.
     argnums : int or tuple of int
         Which arguments it is differentiated by.
     has_aux : bool

@@ -73,8 +73,8 @@ def floats_of(tree: object, what: str) -> list[Tensor]:
     for leaf in leaves_of(tree):
         if not isinstance(leaf, Tensor):
             raise DTypeError(
-                f"{what}: expected a Tensor, or dicts, lists and tuples of Tensors, not "
-                f"{type(leaf).__name__}; make one of an array or a number by kernelrt.tensor()"
+                f"{what}: expected a Tensor, or dicts, lists, tuples and dataclasses of Tensors, "
+                f"not {type(leaf).__name__}; make one of an array or a number by kernelrt.tensor()"
             )
         if not leaf.dtype.is_float:
             raise GradientError(

@@ -68,7 +68,7 @@ def scan(
     body : callable
         ``body(carry, x)`` gives ``(carry, y)``: what is carried on, of the same nesting, shapes
         and types, and what this turn adds to the result, nested tensors or None.
-    init : Tensor, or nested dicts, lists and tuples of Tensors
+    init : Tensor, or nested dicts, lists, tuples and dataclasses of Tensors
         What is carried into the first turn.
     xs : Tensor, or nested Tensors, optional
         Arrays with one first axis in common; a turn is given one slice of each. Its size may

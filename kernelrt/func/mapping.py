@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError
 from kernelrt.func.bodies import computes_shared_reads
-from kernelrt.func.trees import mapped
+from kernelrt.func.trees import is_nested, mapped
 from kernelrt.ir import Op
+from kernelrt.ir.records import fields_of, is_record
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.jit.once import MEMBERS, called_once
 from kernelrt.nn.tree import named_tensors
@@ -49,9 +50,9 @@ def vmap(
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists and tuples of them, that returns such. It cannot
-        read values, as there are as many as members.
-    in_axes : int, None, or nested tuples, lists and dicts of them
+        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns
+        such. It cannot read values, as there are as many as members.
+    in_axes : int, None, or nested tuples, lists, dicts and dataclasses of them
         The axis of each argument that runs over the members; None for what all share. One for all
         arguments, or a tuple with one for each, which again stands for all that is in it, or is
         nested as the argument is. Keyword arguments are shared.
@@ -305,7 +306,7 @@ def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
         if leaf is not None and not isinstance(leaf, Tensor):
             raise DTypeError(
                 f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
-                "expected Tensors, or dicts, lists and tuples of them"
+                "expected Tensors, or dicts, lists, tuples and dataclasses of them"
             )
     return [leaf.uop for _, leaf, _ in results if leaf is not None]
 
@@ -368,30 +369,36 @@ def _with_axes(
 ) -> Iterator[tuple[str, Any, int | None]]:
     """The leaves of nested data, each with its path and its axis."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
-        for key, child in _children(tree):
-            yield from _with_axes(child, axes, f"{path}[{key!r}]", name)
-        if tree is not None and not isinstance(tree, dict | list | tuple):
+        for step, child in _children(tree):
+            yield from _with_axes(child, axes, path + step, name)
+        if tree is not None and not is_nested(tree):
             yield path, tree, axes
         return
     fits = (
         (isinstance(axes, dict) and isinstance(tree, dict) and axes.keys() == tree.keys())
         or (isinstance(axes, list | tuple) and isinstance(tree, list | tuple)
             and len(axes) == len(tree))
+        or (is_record(axes) and type(axes) is type(tree))
     )  # fmt: skip
     if not fits:
         raise ShapeError(
             f"{name}: expected an int, None, or what is nested as {path} is, which is a "
             f"{type(tree).__name__}, not {axes!r}"
         )
-    for key, child in _children(tree):
-        yield from _with_axes(child, axes[key], f"{path}[{key!r}]", name)
+    if isinstance(axes, dict):
+        axes = {key: axes[key] for key in tree}  # in the order of these
+    for (step, child), (_, own) in zip(_children(tree), _children(axes), strict=True):
+        yield from _with_axes(child, own, path + step, name)
 
 
-def _children(tree: Any) -> Iterator[tuple[Any, Any]]:
+def _children(tree: Any) -> Iterator[tuple[str, Any]]:
+    """What nested data hold, each with the step that leads there."""
     if isinstance(tree, dict):
-        yield from tree.items()
+        yield from ((f"[{key!r}]", child) for key, child in tree.items())
     elif isinstance(tree, list | tuple):
-        yield from enumerate(tree)
+        yield from ((f"[{i}]", child) for i, child in enumerate(tree))
+    elif is_record(tree):
+        yield from ((f".{key}", getattr(tree, key)) for key in fields_of(type(tree)))
 
 
 def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:

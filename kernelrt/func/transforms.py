@@ -54,8 +54,8 @@ def grad_and_value(
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists and tuples of them, that returns a tensor of
-        shape () of a floating type.
+        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns a
+        tensor of shape () of a floating type.
     argnums : int or tuple of int
         Which arguments the gradient is taken by.
     has_aux : bool

@@ -1,4 +1,4 @@
-"""Nested data: dicts, lists and tuples in one another, and what is in them in a row.
+"""Nested data: dicts, lists, tuples and dataclasses in one another, and what is in them in a row.
 
 None is no leaf: it stays where it is. A dict may have its keys in any order where it stands for
 another, and lists and tuples stand for one another.
@@ -9,11 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.errors import ShapeError
+from kernelrt.ir.records import fields_of, fixed_of, is_record, record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["alike", "flatten", "leaves_of", "mapped", "named_leaves", "nesting", "rebuilt"]
+__all__ = ["alike", "flatten", "is_nested", "leaves_of", "mapped", "named_leaves", "nesting",
+           "rebuilt"]  # fmt: skip
 
 
 def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -27,6 +29,9 @@ def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(tree, list | tuple):
         for i, child in enumerate(tree):
             yield from named_leaves(child, f"{path}[{i}]")
+    elif is_record(tree):
+        for key in fields_of(type(tree)):
+            yield from named_leaves(getattr(tree, key), f"{path}.{key}")
     elif tree is not None:
         yield path, tree
 
@@ -45,6 +50,9 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     if isinstance(tree, tuple):
         parts = [mapped(function, child) for child in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if is_record(tree):
+        fields = [(key, mapped(function, getattr(tree, key))) for key in fields_of(type(tree))]
+        return record(type(tree), [*fields, *fixed_of(tree)])
     return None if tree is None else function(tree)
 
 
@@ -77,6 +85,9 @@ def _in_order(tree: Any, like: Any) -> Iterator[Any]:
     elif isinstance(like, list | tuple):
         for child, other in zip(tree, like, strict=True):
             yield from _in_order(child, other)
+    elif is_record(like):
+        for key in fields_of(type(like)):
+            yield from _in_order(getattr(tree, key), getattr(like, key))
     elif like is not None:
         yield tree
 
@@ -87,8 +98,16 @@ def alike(one: object, other: object) -> bool:
         return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(alike, one, other))
-    apart = isinstance(one, dict | list | tuple) or isinstance(other, dict | list | tuple)
+    if is_record(one) and type(one) is type(other):
+        same = all(alike(getattr(one, k), getattr(other, k)) for k in fields_of(type(one)))
+        return same and fixed_of(one) == fixed_of(other)
+    apart = is_nested(one) or is_nested(other)
     return not apart and (one is None) == (other is None)
+
+
+def is_nested(value: object) -> bool:
+    """Whether a value holds others, of which the leaves are."""
+    return isinstance(value, dict | list | tuple) or is_record(value)
 
 
 def nesting(tree: object) -> str:
@@ -98,4 +117,8 @@ def nesting(tree: object) -> str:
         return "{" + ", ".join(f"{k!r}: {nesting(tree[k])}" for k in keys) + "}"
     if isinstance(tree, list | tuple):
         return "(" + ", ".join(map(nesting, tree)) + ")"
+    if is_record(tree):
+        fields = [f"{k}={nesting(getattr(tree, k))}" for k in fields_of(type(tree))]
+        fields += [f"{k}={value!r}" for k, value in fixed_of(tree)]
+        return f"{type(tree).__name__}({', '.join(fields)})"
     return "None" if tree is None else "*"

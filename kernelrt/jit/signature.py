@@ -1,14 +1,14 @@
 """Arguments and results of traced functions as flat lists of leaves, and what a leaf is.
 
-A *leaf* is a value that is no list, tuple or dict. A *template* is what is left of nested
-containers when the leaves are taken out: it compares and hashes, and fills up again.
+A *leaf* is a value that is no list, tuple, dict or dataclass. A *template* is what is left of
+nested containers when the leaves are taken out: it compares and hashes, and fills up again.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
+from kernelrt.ir.records import fields_of, fixed_of, is_record, record
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, views
 from kernelrt.tensor.creation import refuse_masked
@@ -42,11 +43,29 @@ MOST_NESTED: Final = 5000
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A container of `size` children: what it is, and the keys of a dict."""
+    """A container of `size` children.
+
+    Attributes
+    ----------
+    kind : type
+        What it is.
+    size : int
+        How many it has.
+    keys : tuple
+        Those of a dict; the names of the fields of a dataclass that hold children.
+    fixed : tuple of (str, type, object)
+        The other fields of a dataclass, by name, with the types of their values.
+    """
 
     kind: type
     size: int
     keys: tuple[object, ...] = ()
+    fixed: tuple[tuple[str, type, object], ...] = ()
+
+    @property
+    def is_record(self) -> bool:
+        """Whether it is a dataclass."""
+        return not issubclass(self.kind, dict | list | tuple)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +100,9 @@ class Template:
             depth = 1 + max((level for level, _ in children), default=0)
             if depth > MOST_LEVELS:
                 return None
-            keys = node.keys if node.kind is dict else None
+            keys: tuple[object, ...] | None = node.keys if node.kind is dict else None
+            if node.is_record:
+                keys = node.keys, tuple((name, value) for name, _, value in node.fixed)
             built.append((depth, (node.kind, keys, tuple(child for _, child in children))))
         return built[0][1]
 
@@ -101,13 +122,17 @@ class Template:
 def _container(node: _Node, children: list[object]) -> object:
     if node.kind is dict:
         return dict(zip(node.keys, children, strict=True))
+    if node.is_record:
+        names = cast("tuple[str, ...]", node.keys)
+        fixed = [(name, value) for name, _, value in node.fixed]
+        return record(node.kind, [*zip(names, children, strict=True), *fixed])
     if hasattr(node.kind, "_fields"):
         return node.kind(*children)
     return node.kind(children)
 
 
 def flatten(value: object, name: str) -> tuple[Template, list[tuple[str, object]]]:
-    """Take the leaves out of nested lists, tuples (also named ones) and dicts.
+    """Take the leaves out of nested lists, tuples (also named ones), dicts and dataclasses.
 
     Returns
     -------
@@ -152,7 +177,8 @@ def _walk(
             above.discard(item.container)
             depth -= 1
             continue
-        if kind in (list, dict):
+        holds = is_record(item)
+        if kind in (list, dict) or holds:
             # Whatever contains itself does so through one of these.
             if id(item) in above:
                 raise JitError(
@@ -160,7 +186,7 @@ def _walk(
                     "and dicts with an end"
                 )
             above.add(id(item))
-        if kind in (list, dict) or isinstance(item, tuple):
+        if kind in (list, dict) or isinstance(item, tuple) or holds:
             depth += 1
             if depth > MOST_NESTED:
                 raise JitError(
@@ -181,10 +207,29 @@ def _walk(
             fields: Sequence[str] = getattr(kind, "_fields", ())
             paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(parts))]
             stack.extend(reversed(list(zip(paths, parts, strict=True))))
+        elif holds:
+            names = fields_of(kind)
+            nodes.append(_Node(kind, len(names), names, _fixed(path, item)))
+            stack.extend((f"{path}.{n}", getattr(item, n)) for n in reversed(names))
         else:
             nodes.append(None)
             leaves.append((path, item))
     return nodes, leaves
+
+
+def _fixed(path: str, item: object) -> tuple[tuple[str, type, object], ...]:
+    """The fields of a dataclass that are part of the program."""
+    found = fixed_of(item)
+    for name, value in found:
+        try:
+            hash(value)
+        except TypeError:
+            raise JitError(
+                f"{path}.{name}: a static field holds a {type(value).__name__}, which has no hash, "
+                "so no plan can be found by it; give it a tuple, a string or a number, or let it "
+                "be no static field"
+            ) from None
+    return tuple((name, type(value), value) for name, value in found)
 
 
 # ---- leaves
@@ -310,8 +355,8 @@ def _from_memory(name: str, leaf: object) -> Any:
 def _refuse(name: str, leaf: object) -> Any:
     raise JitError(
         f"{name}: a jitted function takes no {kind_name(leaf)}; expected "
-        "arrays and tensors, floats, ints, bools, strings, None, modules, and lists, tuples and "
-        "dicts of these"
+        "arrays and tensors, floats, ints, bools, strings, None, modules, and lists, tuples, "
+        "dicts and dataclasses of these"
     )
 
 

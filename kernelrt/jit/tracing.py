@@ -336,7 +336,7 @@ def _check_result(name: str, value: object, function: str) -> object:
         )
     raise JitError(
         f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
-        "None, and lists, tuples and dicts of these"
+        "None, and lists, tuples, dicts and dataclasses of these"
     )
 
 
