@@ -9,8 +9,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._lazy import quicken_rows
 from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
 from kernelrt.tensor import build, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
@@ -58,7 +58,8 @@ class IndexingMethods(_Below):
         ShapeError
             There are more indices than axes, or a mask has other sizes than its axes.
         JitError
-            An index is a mask, and a function is traced.
+            An index is a mask of tensors' data, and a function is traced. There a NumPy array, a
+            list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is.
         """
         items = spelled_out(index, self.ndim)
         _, below = views.read(self)
@@ -168,14 +169,17 @@ class IndexingMethods(_Below):
                 f"index: a mask of shape {format_shape(mask.dims)} for axes of the sizes "
                 f"{format_shape(sizes)}; it needs the sizes of the axes that it stands for"
             )
-        if state.local.trace is not None:
+        known = cast("Tensor", mask)
+        held = known.detach().numpy() if state.local.trace is None else _known_in_trace(known)
+        if held is None:
             raise JitError(
                 "index: how many elements a mask of bools selects depends on data, which are not "
                 "computed while a function is traced; use where(mask, x, other), "
                 "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
-                "mask.nonzero(size=n), which have a size"
+                "mask.nonzero(size=n), which have a size; one that never changes may be given as "
+                "a NumPy array, as mask.numpy() is before the function is called"
             )
-        held = np.atleast_1d(cast("Tensor", mask).detach().numpy())
+        held = np.atleast_1d(held)
         return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
@@ -368,3 +372,18 @@ def _gather(x: UOp, indices: list[UOp]) -> UOp:
 
 
 quicken_rows(IndexingMethods.__getitem__)
+
+
+def _known_in_trace(tensor: Tensor) -> np.ndarray[Any, Any] | None:
+    """The elements of a tensor that reads no data but those the traced function made it from."""
+    node = tensor.uop
+    made_of, buffer = getattr(tensor, "_made_of", (None, None))
+    if made_of is node and buffer is not None:
+        return np.array(buffer.content()).reshape(tensor.shape)
+    if not is_static(node.shape) or any(n.op in (Op.BUFFER, Op.VAR) for n in toposort([node])):
+        return None
+    trace, state.local.trace = state.local.trace, None
+    try:
+        return np.array(tensor._of(node).numpy())
+    finally:
+        state.local.trace = trace

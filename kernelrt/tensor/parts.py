@@ -63,7 +63,7 @@ class PartMethods(_Below):
         ShapeError
             The value does not broadcast to what is selected.
         JitError
-            A function is traced, and a mask of bools stands beside other indices.
+            A function is traced, and a mask of tensors' data stands beside other indices.
         DTypeError
             The value is a number that the type of this tensor does not have.
         GradientError

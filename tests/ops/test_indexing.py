@@ -191,3 +191,65 @@ def test_an_index_into_equal_elements_is_checked_too():
     with pytest.raises(krt.IndexBoundsError):
         krt.ones(3)[krt.tensor([0, 9])].numpy()
     np.testing.assert_array_equal(krt.ones(3)[krt.tensor([0, 2])].numpy(), [1, 1])
+
+
+# ---- masks that are known while a function is traced
+
+MASK = np.array([True, False, True])
+
+
+def changed(x, mask, value):
+    x = x * 1
+    x[mask] += value
+    return x
+
+
+KNOWN = {
+    "array": lambda x: x[MASK],
+    "list": lambda x: x[MASK.tolist()],
+    "tuple": lambda x: x[(MASK, 1)],
+    "tensor of data": lambda x: x[krt.tensor(MASK)],
+    "numbers": lambda x: x[krt.arange(3) < 2],
+    "constants": lambda x: x[~krt.zeros(3, dtype=krt.bool)],
+    "beside a slice": lambda x: x.T[:, MASK],
+    "whole": lambda x: x[np.outer(MASK, [True, True, False, False])],
+    "none": lambda x: x[np.zeros(3, bool)],
+    "no axes": lambda x: x[np.array(True)],
+    "changed": lambda x: changed(x, MASK, 2.0),
+    "changed by rows": lambda x: changed(x, MASK, krt.ones(2, 4)),
+}
+
+
+@pytest.mark.parametrize("how", ["jit", "vmap", "scan", "cond", "grad"])
+@pytest.mark.parametrize("name", KNOWN)
+def test_known_masks_in_traced_functions(name, how):
+    f = KNOWN[name]
+    x = krt.tensor(np.arange(12.0, dtype=np.float32).reshape(3, 4))
+    want = f(x).numpy()
+    if how == "grad":
+        loss = lambda x: (f(x) ** 2).sum()  # noqa: E731
+        found, want = krt.jit(krt.func.grad(loss))(x), krt.func.grad(loss)(x).numpy()
+    elif how == "vmap":
+        found, want = krt.vmap(f)(krt.stack([x, x * 2]))[1], f(x * 2).numpy()
+    elif how == "scan":
+        found = krt.scan(lambda c, q: (c, f(q)), 0.0, krt.stack([x, x]))[1][1]
+    elif how == "cond":
+        found = krt.cond(x.sum() > 0, f, lambda x: f(x) * 0, x)
+    else:
+        found = krt.jit(f)(x)
+    np.testing.assert_array_equal(found.numpy(), want)
+
+
+def test_masks_of_data_are_refused_in_traced_functions():
+    outside = krt.tensor(MASK)
+
+    def written(x):
+        mask = krt.tensor(MASK)
+        mask[1] = x.sum() > 0
+        return x[mask]
+
+    for f in (lambda x: x[x > 0], lambda x: x[outside], lambda x: x[~outside], written):
+        with pytest.raises(krt.JitError, match=r"mask\.numpy\(\) is before the function"):
+            krt.jit(f)(krt.ones(3))
+    with pytest.raises(krt.ShapeError, match=r"a mask of shape \(2,\)"):
+        krt.jit(lambda x: x[MASK[:2]])(krt.ones(3))
