@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._late import load
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
-from kernelrt.ir.records import fields_of, fixed_of, is_record, record
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, views
 from kernelrt.tensor.creation import refuse_masked
@@ -125,7 +125,7 @@ def _container(node: _Node, children: list[object]) -> object:
     if node.is_record:
         names = cast("tuple[str, ...]", node.keys)
         fixed = [(name, value) for name, _, value in node.fixed]
-        return record(node.kind, [*zip(names, children, strict=True), *fixed])
+        return _records().record(node.kind, [*zip(names, children, strict=True), *fixed])
     if hasattr(node.kind, "_fields"):
         return node.kind(*children)
     return node.kind(children)
@@ -177,7 +177,8 @@ def _walk(
             above.discard(item.container)
             depth -= 1
             continue
-        holds = is_record(item)
+        # Most are none, and need not ask the module that knows.
+        holds = hasattr(kind, "__dataclass_fields__") and _records().is_record(item)
         if kind in (list, dict) or holds:
             # Whatever contains itself does so through one of these.
             if id(item) in above:
@@ -208,7 +209,7 @@ def _walk(
             paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(parts))]
             stack.extend(reversed(list(zip(paths, parts, strict=True))))
         elif holds:
-            names = fields_of(kind)
+            names = _records().fields_of(kind)
             nodes.append(_Node(kind, len(names), names, _fixed(path, item)))
             stack.extend((f"{path}.{n}", getattr(item, n)) for n in reversed(names))
         else:
@@ -217,9 +218,17 @@ def _walk(
     return nodes, leaves
 
 
+def _records() -> Any:
+    """The module that knows dataclasses, loaded where there are some."""
+    load("kernelrt.ir.records")
+    from kernelrt.ir import records
+
+    return records
+
+
 def _fixed(path: str, item: object) -> tuple[tuple[str, type, object], ...]:
     """The fields of a dataclass that are part of the program."""
-    found = fixed_of(item)
+    found = _records().fixed_of(item)
     for name, value in found:
         try:
             hash(value)

@@ -38,7 +38,7 @@ def value_of_run(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
     return node
 
 
-def _made_of(node: UOp) -> tuple[UOp, ...]:
+def _value_reads(node: UOp) -> tuple[UOp, ...]:
     """What a value is made of: of a value of a loop or of a choice, those of its operands."""
     if node.op is not Op.REGION:
         return reads_of(node)
@@ -132,7 +132,7 @@ def _reached(node: UOp, kind: int) -> int:
         is_port = isinstance(node.arg, Port) and (kind == _VALUE or node.dtype.is_float)
         return 1 << node.arg.number if is_port else 0
     found = 0
-    for read in gradient_operands(node) if kind == _FLOW else _made_of(node):
+    for read in gradient_operands(node) if kind == _FLOW else _value_reads(node):
         found |= _ports(read, kind)
     return found
 
