@@ -45,6 +45,7 @@ from kernelrt.errors import (
     KernelrtError,
     KernelrtWarning,
     LinAlgError,
+    NonFiniteError,
     OutOfMemoryError,
     PlanBuildError,
     PlanBusyError,
@@ -178,6 +179,7 @@ __all__ = [
     "KernelrtError",
     "KernelrtWarning",
     "LinAlgError",
+    "NonFiniteError",
     "OutOfMemoryError",
     "PlanBuildError",
     "PlanBusyError",
@@ -224,7 +226,10 @@ __all__ = [
     "cond",
     "cumulative_trapezoid",
     "data",
+    "debug_nans",
     "default_generator",
+    "detect_anomaly",
+    "disable_jit",
     "distributions",
     "dstack",
     "e",
@@ -346,6 +351,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import int32 as int  # noqa: A004, F401
     from kernelrt.dtype import int64 as long  # noqa: F401
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
+    from kernelrt.tensor.debugging import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.foreign import call
     from kernelrt.tune import autotune
 else:  # else any name would pass for one that is there
@@ -357,6 +363,9 @@ else:  # else any name would pass for one that is there
             {
                 "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.foreign",
+                **dict.fromkeys(
+                    ("debug_nans", "detect_anomaly", "disable_jit"), "kernelrt.tensor.debugging"
+                ),
                 **dict.fromkeys(
                     ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"
                 ),

@@ -9,6 +9,8 @@ cdef enum Field:
     KRT_TRACE = 1
     KRT_SCOPE = 2
     KRT_OBSERVED = 3
+    KRT_NONFINITE = 4
+    KRT_STEPWISE = 5
 
 
 # The value of a mode of this thread.
@@ -19,6 +21,9 @@ cdef bint records_gradients() noexcept
 
 # Whether this thread traces a function.
 cdef bint tracing() noexcept
+
+# Whether this thread looks for numbers that are not finite, or runs jitted functions step by step.
+cdef bint debugs() noexcept
 
 
 # The counts of writes to memory, and of computed lazy tensors, of this thread.

@@ -10,6 +10,8 @@ _R = TypeVar("_R")
 
 GRAD: Final[int]
 OBSERVED: Final[int]
+NONFINITE: Final[int]
+STEPWISE: Final[int]
 
 class Local:
     """What this thread is doing; each thread sees its own."""
@@ -25,10 +27,22 @@ class Local:
     def observed(self) -> Any:
         """Where attributes that are read are noted, or None."""
     @property
+    def debugs(self) -> bool:
+        """Whether it does one of the two that follow."""
+    @property
+    def nonfinite(self) -> bool:
+        """Whether it looks for numbers that are not finite."""
+    @property
+    def stepwise(self) -> bool:
+        """Whether it runs jitted functions, bodies and ``vmap`` step by step."""
+    @property
     def writes(self) -> int:
         """How often this thread began to change memory that lazy tensors may read."""
 
 local: Final[Local]
+
+def begin_stepwise(value: bool, /) -> None:
+    """Set whether threads run jitted functions step by step until they say otherwise."""
 
 def began_write() -> None:
     """Count that this thread begins to change memory that lazy tensors may read."""
@@ -86,6 +100,17 @@ class Mode(Generic[_T]):
 
 class Setting(Mode[_T]):
     """A Mode that begins when it is made, and stays unless it is left or decorates a function."""
+
+class Closing(Setting[_T]):
+    """A Setting with work at the end of its ``with`` block, done in the mode.
+
+    `begin` is called where the mode begins, and `end` gets what it gave. An error in the block, or
+    a false `value`, leaves `end` out.
+    """
+
+    def __init__(
+        self, field: int, value: _T, begin: Callable[[], object], end: Callable[[Any], object]
+    ) -> None: ...
 
 class Limit:
     """Lets a number be at most `most` within a ``with`` block; functions of C read and set it.

@@ -13,10 +13,12 @@ from kernelrt import _locks, errors
 
 GRAD = <int> KRT_GRAD
 OBSERVED = <int> KRT_OBSERVED
+NONFINITE = <int> KRT_NONFINITE
+STEPWISE = <int> KRT_STEPWISE
 
 cdef extern from *:
     """
-    static _Thread_local PyObject *krt_modes[4]; /* NULL: as a thread begins */
+    static _Thread_local PyObject *krt_modes[6]; /* NULL: as a thread begins */
     static _Thread_local unsigned long krt_writes, krt_computed;
 
     /* Calls go to `call`, which stands at `place` in instances; methods are called unbound. */
@@ -40,14 +42,21 @@ cdef extern from *:
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
     object PyMethod_New(object function, object owner)
     PyObject *Py_False
+    PyObject *Py_True
     PyObject *Py_None
     object PyObject_GenericGetAttr(object owner, object name)
+
+
+# Whether threads run jitted functions step by step until they say otherwise.
+cdef bint stepwise_at_first = False
 
 
 cdef object get(int field):
     if krt_modes[field] != NULL:
         return <object> krt_modes[field]
-    return True if field == KRT_GRAD else None
+    if field == KRT_STEPWISE:
+        return stepwise_at_first
+    return True if field == KRT_GRAD else False if field == KRT_NONFINITE else None
 
 
 cdef int put(int field, object value) except -1:
@@ -64,6 +73,17 @@ cdef bint records_gradients() noexcept:
 
 cdef bint tracing() noexcept:
     return krt_modes[<int> KRT_TRACE] != NULL and krt_modes[<int> KRT_TRACE] != Py_None
+
+
+cdef bint debugs() noexcept:
+    cdef PyObject *stepwise = krt_modes[<int> KRT_STEPWISE]
+    return (krt_modes[<int> KRT_NONFINITE] == Py_True or stepwise == Py_True
+            or (stepwise == NULL and stepwise_at_first))
+
+
+def begin_stepwise(bint value):
+    global stepwise_at_first
+    stepwise_at_first = value
 
 
 cdef Moment now() noexcept:
@@ -109,6 +129,18 @@ cdef class Local:
     @property
     def observed(self):
         return get(KRT_OBSERVED)
+
+    @property
+    def debugs(self):
+        return debugs()
+
+    @property
+    def nonfinite(self):
+        return get(KRT_NONFINITE)
+
+    @property
+    def stepwise(self):
+        return get(KRT_STEPWISE)
 
     @property
     def writes(self):
@@ -296,7 +328,7 @@ cdef class Mode:
     cdef list before
 
     def __init__(self, int field, value):
-        if field != KRT_GRAD and field != KRT_OBSERVED:
+        if field not in (KRT_GRAD, KRT_OBSERVED, KRT_NONFINITE, KRT_STEPWISE):
             raise errors.KernelrtError(f"there is no mode {field} to enter")
         self.field = field
         self.value = value
@@ -336,6 +368,37 @@ cdef class Setting(Mode):
         return _decorated(function, self.field, self.value)
 
 
+@cython.auto_pickle(True)
+cdef class Closing(Setting):
+    cdef object begin
+    cdef object end
+    cdef list tokens
+
+    def __init__(self, int field, value, begin, end):
+        self.begin, self.end = begin, end
+        self.tokens = [begin()]
+        Setting.__init__(self, field, value)
+
+    def __enter__(self):
+        if not self.tokens:
+            self.tokens.append(self.begin())
+        return Setting.__enter__(self)
+
+    def __exit__(self, kind, error, traceback):
+        try:
+            token = self.tokens.pop()
+            if self.value and kind is None:
+                self.end(token)
+        finally:
+            put(self.field, self.before.pop())
+
+
+# How the modes are called that decorate functions.
+cdef dict NAMES = {
+    <int> KRT_GRAD: "no_grad", <int> KRT_NONFINITE: "debug_nans", <int> KRT_STEPWISE: "disable_jit",
+}
+
+
 def _decorated(function, int field, value):
     import functools
     import inspect
@@ -344,7 +407,7 @@ def _decorated(function, int field, value):
             or inspect.isasyncgenfunction(function)):
         raise errors.GradientError(
             f"{getattr(function, '__name__', function)}() runs later than it is called, when the "
-            "mode is over; write 'with kernelrt.no_grad():' in its body"
+            f"mode is over; write 'with kernelrt.{NAMES.get(field, 'no_grad')}():' in its body"
         )
 
     @functools.wraps(function)

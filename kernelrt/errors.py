@@ -26,6 +26,7 @@ __all__ = [
     "KernelrtError",
     "KernelrtWarning",
     "LinAlgError",
+    "NonFiniteError",
     "OutOfMemoryError",
     "PlanBuildError",
     "PlanBusyError",
@@ -152,6 +153,46 @@ class LinAlgError(KernelrtError, RuntimeError, ValueError):
 
     step: int | None = None
     turn: int | None = None
+
+
+class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
+    """An operation made a NaN or an infinity, or was given a NaN, within ``krt.debug_nans()``.
+
+    Attributes
+    ----------
+    value : float
+        The first such number.
+    op : str
+        The method or function of the user's line that made it, or read it first.
+    layer : str
+        Dotted path of its module within the outermost one; empty outside of modules.
+    file, function : str
+        Where the line stands; empty where that is not known.
+    line : int
+        Its number; 0 where that is not known.
+    backward : bool
+        Whether it is part of the gradient of that operation.
+    kernel : str
+        The kernel that computes it; empty where that is not known.
+    input : str
+        The name of the input that holds a NaN, if it was given and has a name.
+    turn : int or None
+        The turn of the loop that made it, from 0; None outside of loops.
+    step : int or None
+        The step of a jitted function's ``over``, counted from 0, in which it came up.
+    """
+
+    value: float = float("nan")
+    op: str = ""
+    layer: str = ""
+    file: str = ""
+    function: str = ""
+    line: int = 0
+    backward: bool = False
+    kernel: str = ""
+    input: str = ""
+    turn: int | None = None
+    step: int | None = None
 
 
 class GradientError(KernelrtError, RuntimeError):

@@ -1,4 +1,4 @@
-"""The number of threads, for a while; and what the environment says of it."""
+"""The number of threads, for a while; and what the environment says of it, and of jit."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import warnings
 
 from kernelrt._core import get_num_threads, set_num_threads, thread_count
-from kernelrt._modes import Limit
+from kernelrt._modes import Limit, begin_stepwise
 from kernelrt.errors import KernelrtWarning
 
 __all__ = ["check_environment", "num_threads"]
@@ -32,7 +32,18 @@ def num_threads(n: int) -> Limit:
 
 
 def check_environment() -> None:
-    """Warn of a ``KERNELRT_THREADS`` that is no number of threads."""
+    """Begin as ``KERNELRT_JIT`` says; warn of that and of ``KERNELRT_THREADS`` if they say nothing.
+
+    With 0 threads run jitted functions step by step; see :func:`kernelrt.disable_jit`.
+    """
+    jit = os.environ.get("KERNELRT_JIT", "").strip()
+    begin_stepwise(jit == "0")
+    if jit not in ("", "0", "1"):
+        warnings.warn(
+            f"KERNELRT_JIT: expected 0 or 1, not {jit!r}; it is ignored and functions are jitted",
+            KernelrtWarning,
+            stacklevel=2,
+        )
     text = os.environ.get("KERNELRT_THREADS", "")
     if text and not (text.strip().isdecimal() and int(text) > 0):
         warnings.warn(

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from kernelrt.jit.once import Purpose
 
 __all__ = ["Body", "Carry", "Traced", "check_carry", "computes_shared_reads", "first_values",
-           "made_once", "node_of", "own", "plain_tree", "refuse_changes", "told", "turn_of",
-           "within"]  # fmt: skip
+           "made_once", "node_of", "own", "plain_tree", "realized", "refuse_changes", "stepwise",
+           "told", "turn_of", "within"]  # fmt: skip
 
 
 T = TypeVar("T")
@@ -87,6 +87,17 @@ def _tensor(leaf: object, name: str) -> Tensor:
 def own(tree: Any) -> Any:
     """Nested tensors for a function that is called as it is, and may assign to them."""
     return mapped(lambda t: Tensor._of(t.uop) if isinstance(t, Tensor) else t, tree)
+
+
+def stepwise() -> bool:
+    """Whether functions are called as they are, with values: within ``krt.disable_jit()``."""
+    return state.local.stepwise and state.local.trace is None
+
+
+def realized(tree: Any) -> Any:
+    """Nested tensors, computed."""
+    realize(*(t for t in leaves_of(tree) if isinstance(t, Tensor)))
+    return tree
 
 
 def computes_shared_reads(function: _F) -> _F:

@@ -20,6 +20,8 @@ from kernelrt.func.bodies import (
     node_of,
     own,
     plain_tree,
+    realized,
+    stepwise,
     told,
     within,
 )
@@ -83,6 +85,8 @@ def cond(
             f"cond: pred: expected a bool or a bool Tensor of shape (), not {told(pred)}; compare, "
             "as in x > 0; where() chooses element by element"
         )
+    if stepwise():
+        return _called("cond", true_fn if pred.item() else false_fn, operands)
     return _choose("cond", pred.uop.cast(dt.int64), (false_fn, true_fn), operands)
 
 
@@ -128,10 +132,19 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         )
     if len(branches) == 1:
         return branches[0](*own(operands))
+    if stepwise():
+        chosen = branches[min(max(int(index.item()), 0), len(branches) - 1)]
+        return _called("switch", chosen, operands)
     which = index.uop
     if which.dtype is dt.uint64:  # as int64, large numbers would be below 0
         which = which.alu(Op.MIN, build.scalar(len(branches) - 1, dt.uint64))
     return _choose("switch", which.cast(dt.int64), branches, operands)
+
+
+def _called(name: str, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    """What the function that was chosen gives."""
+    given = own(plain_tree(tuple(operands), name))
+    return realized(plain_tree(function(*given), f"{name}: result"))
 
 
 def _choose(

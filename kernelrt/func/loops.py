@@ -20,7 +20,9 @@ from kernelrt.func.bodies import (
     node_of,
     own,
     plain_tree,
+    realized,
     refuse_changes,
+    stepwise,
     told,
     turn_of,
     within,
@@ -119,7 +121,7 @@ def scan(
     slices = [t.dims for t in leaves_of(carried)] + [t.dims[1:] for t in leaves_of(arrays)]
     # Without a trace what a turn assigns to is gone when its gradient is asked for.
     alone = same(turns, 1) and (state.local.trace is not None or not state.local.grad)
-    if alone or not all(map(is_static, slices)):
+    if alone or (stepwise() and not same(turns, 0)) or not all(map(is_static, slices)):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
     since = regions.newest()
     carry = Carry("scan", made, carried)
@@ -173,7 +175,7 @@ def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
 def _unrolled(
     body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: Dim, *, reverse: bool
 ) -> tuple[Any, Any]:
-    """A scan as so many calls: of one turn, and of sizes that are known at run time only."""
+    """A scan as so many calls: of one turn, step by step, and of sizes known at run time only."""
     from kernelrt.tensor.joining import stack
 
     if not isinstance(turns, int):
@@ -188,6 +190,8 @@ def _unrolled(
     for k in reversed(range(turns)) if reverse else range(turns):
         new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
         carry = rebuilt(carry, new)
+        if stepwise():
+            realized((carry, y))
         found.append(y)
     if reverse:
         found.reverse()
@@ -282,9 +286,11 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     10
     """
     made = Body("fori_loop", body)
+    first, last = _bound(lower, "lower"), _bound(upper, "upper")
+    if stepwise():
+        return _counted(body, first, last, init)
     since = regions.newest()
     carry = Carry("fori_loop", made, init)
-    first, last = _bound(lower, "lower"), _bound(upper, "upper")
     number = slot((), dt.int64)
     with state.no_grad():
         start = first if isinstance(first, UOp) else build.scalar(first, dt.int64)
@@ -310,6 +316,19 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
         return carry.leave([value for _, value, _ in triples])
     finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)
     return carry.leave(made_once("fori_loop", carry.changed, finals))
+
+
+def _counted(body: Callable[[Any, Any], Any], first: int | UOp, last: int | UOp, init: Any) -> Any:
+    """A fori_loop as so many calls."""
+    carry = own(plain_tree(init, "fori_loop: init"))
+    start, stop = (
+        n if isinstance(n, int) else int(Tensor._of(n).item()) for n in (first, last)
+    )
+    for i in range(start, stop):
+        number = Tensor._of(build.scalar(i, dt.int64))
+        new = check_carry("fori_loop", "carry", carry, body(number, carry))
+        carry = realized(rebuilt(carry, new))
+    return carry
 
 
 def _bound(value: object, name: str) -> int | UOp:
@@ -365,8 +384,6 @@ def while_loop(
     192.0
     """
     asked, made = Body("while_loop", cond), Body("while_loop", body)
-    since = regions.newest()
-    carry = Carry("while_loop", made, init)
     turns = UNBOUNDED
     if max_steps is not None:
         found = whole(max_steps)
@@ -374,6 +391,10 @@ def while_loop(
             raise DTypeError(f"while_loop: max_steps: expected an int, not {told(max_steps)}")
         _check_turns(found, "while_loop: max_steps")
         turns = found
+    if stepwise():
+        return _repeated(cond, body, turns, init)
+    since = regions.newest()
+    carry = Carry("while_loop", made, init)
     count = slot((), dt.int64)
     flag = slot((), dt.bool_)
 
@@ -399,6 +420,19 @@ def while_loop(
     ]
     finals, _ = regions.loop(triples, (), (), turns, since=since, conditional=True)
     return carry.leave(made_once("while_loop", carry.changed, finals[2:]))
+
+
+def _repeated(
+    cond: Callable[[Any], Any], body: Callable[[Any], Any], most: int, init: Any
+) -> Any:
+    """A while_loop as so many calls."""
+    carry = own(plain_tree(init, "while_loop: init"))
+    turns = 0
+    while turns < most and _condition(cond(carry))[0].item():
+        new = check_carry("while_loop", "carry", carry, body(carry))
+        carry = realized(rebuilt(carry, new))
+        turns += 1
+    return carry
 
 
 def _condition(result: Any) -> list[Tensor]:

@@ -8,18 +8,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import AxisError, DTypeError, JitError, ShapeError, VariableError
-from kernelrt.func.bodies import computes_shared_reads
+from kernelrt.func.bodies import computes_shared_reads, realized, stepwise
 from kernelrt.func.trees import is_nested, mapped
 from kernelrt.ir import Op
 from kernelrt.ir.records import fields_of, is_record
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.jit.once import MEMBERS, called_once
+from kernelrt.jit.surroundings import Surroundings
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.batching import Along, along
+from kernelrt.tensor.joining import stack
 from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
+from kernelrt.tensor.random import get_rng_state, set_rng_state
 from kernelrt.tensor.stream import is_counter
 
 if TYPE_CHECKING:
@@ -108,6 +111,8 @@ def vmap(
     @computes_shared_reads
     def for_all(*args: Any, **kwargs: Any) -> Any:
         mapping = _Mapping(f, args, before, size, randomness, chunk)
+        if stepwise() and mapping.goes_one_by_one:
+            return mapping.one_by_one(kwargs, behind)
         return mapping.call(kwargs, behind)
 
     functools.update_wrapper(for_all, f, updated=())
@@ -154,6 +159,7 @@ class _Mapping:
             for path, leaf, place in _with_axes(arg, axis, f"argument {i}", "in_axes"):
                 if place is not None:
                     self._take(path, leaf, place)
+        self._randomness = randomness
         self._count = self._size(size)
         self._chunk = chunk
         if chunk is not None and not isinstance(self._count, int):
@@ -233,6 +239,82 @@ class _Mapping:
             assign_all(new)
         return given_back
 
+    # ---- step by step
+
+    @property
+    def goes_one_by_one(self) -> bool:
+        """Whether it can be called for one member after the other."""
+        return isinstance(self._count, int) and self._count > 0 and self._randomness != ERROR
+
+    def one_by_one(self, kwargs: dict[str, Any], out_axes: Any) -> Any:
+        """The results for all members, each computed by a call of its own.
+
+        Each begins with the state that the first one does.
+        """
+        assert isinstance(self._count, int)
+        outs, ends, members = [], [], []
+        tensors = self._state()
+        begin = [_copy(t) for t in tensors]
+        numbers = get_rng_state()
+        for i in range(self._count):
+            if self._randomness == SAME:
+                set_rng_state(numbers)
+            inside = {
+                key: realized(Tensor._of(m.tensor.select(m.axis, i).uop).clone())
+                for key, m in self._given.items()
+            }
+            args = [
+                _replaced(arg, axis, inside)
+                for arg, axis in zip(self._args, self._axes, strict=True)
+            ]
+            outs.append(realized(self._f(*args, **kwargs)))
+            members.append(inside)
+            ends.append(_taken_back(tensors, begin))
+        self._give_on(tensors, ends)
+        for key, given in self._given.items():
+            made = _copy(stack([inside[key] for inside in members], given.axis))
+            if not _same(made, _copy(given.tensor)):
+                path = f"{given.path}: assigned to by the function that vmap calls"
+                given.tensor._replace(made, path)
+        return self._put_together(outs, out_axes)
+
+    def _state(self) -> list[Tensor]:
+        """The tensors that the function reaches, which it may assign to."""
+        around = Surroundings(("", self._f))
+        given = {id(m.tensor) for m in self._given.values()}
+        found = {
+            id(t): t for _, t in around.reached((Tensor,))
+            if isinstance(t, Tensor) and id(t) not in given
+        }
+        return realized(list(found.values()))  # type: ignore[no-any-return]
+
+    def _give_on(self, tensors: Sequence[Tensor], ends: Sequence[dict[int, Tensor]]) -> None:
+        """Assign to state what all members made of it."""
+        for i in dict.fromkeys(i for end in ends for i in end):
+            values = [end[i] for end in ends if i in end]
+            if len(values) < len(ends) or not all(_same(v, values[0]) for v in values):
+                raise self._differs(tensors[i])
+            with state.no_grad():
+                tensors[i].assign(values[0])
+
+    def _put_together(self, outs: Sequence[Any], out_axes: Any) -> Any:
+        """Results of members side by side."""
+        columns = [list(_with_axes(out, out_axes, "the result", "out_axes")) for out in outs]
+        for column in columns:
+            _roots(column)
+        leaves = []
+        for parts in zip(*columns, strict=True):
+            path, leaf, axis = parts[0]
+            if leaf is None:
+                continue
+            if axis is None:
+                leaves.append(leaf)
+                continue
+            place = _axis(axis, leaf.ndim + 1, leaf.dims, path, "out_axes", more=1)
+            leaves.append(stack([part for _, part, _ in parts], place))
+        rest = iter(leaves)
+        return mapped(lambda _: next(rest), outs[0])
+
     def _values(self, roots: Sequence[UOp]) -> list[Along]:
         """The values for all members, along a first axis where they differ."""
         stacks, count, chunk = self._trace.stacks, self._count, self._chunk
@@ -278,15 +360,18 @@ class _Mapping:
                     "another number of them; draw before, and use what was drawn"
                 )
             if made.apart:
-                raise JitError(
-                    f"{_name_of(tensor, self._f, self._args)} of shape "
-                    f"{format_shape(tensor.dims)}: the function that vmap calls assigns a value to "
-                    "it that each member has another of; return the value, or make the tensor an "
-                    "argument with an axis for the members, as kernelrt.func.functional_call does "
-                    "with the running statistics of a module"
-                )
+                raise self._differs(tensor)
             found.append((tensor, made.value))
         return found
+
+    def _differs(self, tensor: Any) -> JitError:
+        """The error for state that each member has another value for."""
+        return JitError(
+            f"{_name_of(tensor, self._f, self._args)} of shape {format_shape(tensor.dims)}: the "
+            "function that vmap calls assigns a value to it that each member has another of; "
+            "return the value, or make the tensor an argument with an axis for the members, as "
+            "kernelrt.func.functional_call does with the running statistics of a module"
+        )
 
     def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
         """The values that the function assigned to an argument, with its axes."""
@@ -309,6 +394,29 @@ def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
                 "expected Tensors, or dicts, lists, tuples and dataclasses of them"
             )
     return [leaf.uop for _, leaf, _ in results if leaf is not None]
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """The value of a tensor in memory of its own."""
+    return realized(tensor.detach().clone())  # type: ignore[no-any-return]
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two computed tensors are equal bit for bit."""
+    a, b = (t._buffer.content() for t in (one, other))  # type: ignore[union-attr]
+    return bool(a.tobytes() == b.tobytes())
+
+
+def _taken_back(tensors: Sequence[Tensor], begin: Sequence[Tensor]) -> dict[int, Tensor]:
+    """What a member made of state, by place; the state is as it was before again."""
+    ends = {}
+    for i, (tensor, before) in enumerate(zip(tensors, begin, strict=True)):
+        now = _copy(tensor)
+        if not _same(now, before):
+            ends[i] = now
+            with state.no_grad():
+                tensor.assign(before)
+    return ends
 
 
 def _changed(

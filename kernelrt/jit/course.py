@@ -18,15 +18,17 @@ from kernelrt.errors import (
     JitError,
     KernelrtError,
     LinAlgError,
+    NonFiniteError,
     ShapeError,
 )
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
-from kernelrt.tensor import Tensor
+from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.arguments import flag, integer
+from kernelrt.tensor.joining import stack
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from kernelrt._replay import Replay
     from kernelrt.jit.epochs import Epochs
@@ -61,6 +63,14 @@ def run_epochs(
     in_epoch = 0
     for _, _, steps in parts:
         in_epoch += steps
+    if (state.local.stepwise or state.local.nonfinite) and epochs * in_epoch:
+        if calls is not None:
+            calls.begin(in_epoch)
+        orders = (
+            order_of(run.rows, seed, epoch) if shuffled and seed is not None else None
+            for epoch in range(first_epoch, first_epoch + epochs)
+        )
+        return _one_by_one(run, parts, orders, calls)
     course = run.begin(epochs * in_epoch, size, parts)
     if calls is not None:
         calls.begin(in_epoch)
@@ -81,6 +91,53 @@ def run_epochs(
                         return run.results(apart=True)
                     run.look()
     return run.results(apart=True)
+
+
+def _one_by_one(
+    run: _Run, parts: Sequence[_Part], orders: Iterable[np.ndarray[Any, Any] | None],
+    calls: _Calls | None,
+) -> Any:  # fmt: skip
+    """Call the function for each batch, where each call is looked at; the results, stacked."""
+    results: list[Any] = []
+    for order in orders:
+        for rows, first, steps in parts:
+            for at in range(first, first + rows * steps, rows):
+                chosen = slice(at, at + rows) if order is None else order[at : at + rows]
+                try:
+                    results.append(run.call(chosen))
+                except KernelrtError as error:
+                    _tell(error, len(results))
+                    raise
+                if calls is not None and calls.due(len(results)):
+                    if calls.call(len(results), _stacked(run, results)):
+                        return _stacked(run, results)
+                    run.look()
+    return _stacked(run, results)
+
+
+def _stacked(run: _Run, results: Sequence[Any]) -> Any:
+    """Results of steps, each tensor with one more axis."""
+    taken = [flatten(result, "result") for result in results]
+    template, first = taken[0]
+    columns = list(zip(*[[leaf for _, leaf in leaves] for _, leaves in taken], strict=True))
+    if any(other != template for other, _ in taken) or not all(map(_alike, columns)):
+        raise run.unlike()
+    leaves = [
+        stack([t.detach() for t in column]).realize() if isinstance(leaf, Tensor) else leaf
+        for (_, leaf), column in zip(first, columns, strict=True)
+    ]
+    return template.fill(leaves)
+
+
+def _alike(column: Sequence[Any]) -> bool:
+    """Whether the results of all steps can be stacked."""
+    first = column[0]
+    if isinstance(first, Tensor):
+        return all(
+            isinstance(t, Tensor) and (t.shape, t.dtype) == (first.shape, first.dtype)
+            for t in column
+        )
+    return all(type(value) is type(first) and value == first for value in column)
 
 
 _Part: TypeAlias = tuple[int, int, int]
@@ -319,11 +376,25 @@ class _Run:
                 for (_, a), (_, b) in zip(first[1], other[1], strict=True)
             )
         if not same:
-            raise ShapeError(
-                f"{self._what}: a step with {rows} rows gives results of other shapes, types or "
-                "numbers than the first, which cannot be stacked; pass drop_last=True, or return "
-                "what does not depend on the number of rows"
-            )
+            raise self.unlike(f" with {rows} rows")
+
+    def unlike(self, which: str = "") -> ShapeError:
+        """The error for results that cannot be stacked."""
+        return ShapeError(
+            f"{self._what}: a step{which} gives results of other shapes, types or numbers than the "
+            "first, which cannot be stacked; pass drop_last=True, or return what does not depend "
+            "on the number of rows"
+        )
+
+    def call(self, chosen: slice | np.ndarray[Any, Any]) -> Any:
+        """Call the function with these rows."""
+        leaves = tuple(
+            leaf if all_rows is None else all_rows[chosen]
+            for leaf, all_rows in zip(self._leaves, self._rows, strict=True)
+        )
+        values = leaves if self._template is None else self._template.fill(leaves)
+        by_name = dict(zip(self._keywords, values[self._positional :], strict=True))
+        return self._function(*values[: self._positional], **by_name)
 
 
 def _belongs(leaf: str, arguments: Mapping[str, Any]) -> bool:
@@ -357,5 +428,6 @@ def _tell(error: KernelrtError, step: int) -> None:
     """Have an error say in which step it came up."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
-    if isinstance(error, CustomFunctionError | DomainError | IndexBoundsError | LinAlgError):
+    known = CustomFunctionError | DomainError | IndexBoundsError | LinAlgError | NonFiniteError
+    if isinstance(error, known):
         error.step = step

@@ -9,6 +9,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
+from kernelrt._late import load
 from kernelrt._replay import MISMATCH, Replay
 from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
@@ -38,6 +39,7 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
 
@@ -104,7 +106,35 @@ class JitFunction(Epochs[R]):
         """Call with arguments, or in a situation, that the replays do not take directly."""
         if is_tracing() or threading.get_ident() in state.differentiating:
             return self._fn(*args, **kwargs)
-        return self._attempt(args, kwargs, Replay.__call__)[1]
+        if state.local.stepwise:
+            load("kernelrt.jit.stepwise")
+            from kernelrt.jit.stepwise import run_stepwise
+
+            return run_stepwise(self._name, self._fn, self._parameters, args, kwargs)
+        if state.local.nonfinite:
+            return self._attempt(args, kwargs, self._run_checked, exact=True)[1]
+        return self._attempt(args, kwargs, _run)[1]
+
+    def _run_checked(self, variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
+        """Run, unless a number would come out that is not finite: then NonFiniteError."""
+        load("kernelrt.jit.surroundings", "kernelrt.tensor.nonfinite")
+        from kernelrt.jit.surroundings import Surroundings
+        from kernelrt.tensor.nonfinite import check
+
+        variant.traced.watch.before()  # gradients that it reads are where it reads them
+        if replay.load(*leaves) is MISMATCH:
+            return MISMATCH
+
+        def named(buffer: Buffer) -> str:
+            roots = zip(variant.call.leaves, leaves, strict=True)
+            names = [
+                name for name, tensor in Surroundings(("", self._fn), *roots).reached((Tensor,))
+                if isinstance(tensor, Tensor) and tensor._buffer is buffer
+            ]
+            return min(names, key=lambda name: "._" in name, default="")  # those of users first
+
+        check(variant.traced.nodes, variant.traced.commits, plan=variant.plan, named=named)
+        return replay(*leaves)
 
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
         """Give the plan for these arguments, made if need be, with the arguments copied in.
@@ -113,22 +143,23 @@ class JitFunction(Epochs[R]):
         results nor gradients: a ``grad`` that is None stays None.
         """
         forbid(f"{self._name}.plan()")
-        return self._attempt(args, kwargs, Replay.load, sized=False)[0].plan
+        return self._attempt(args, kwargs, _load, sized=False)[0].plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
         """Run once as a call does, and give the time that each kernel took."""
         forbid(f"{self._name}.profile()")
-        variant, samples = self._attempt(args, kwargs, Replay.profile)
+        variant, samples = self._attempt(args, kwargs, _profile)
         return variant.plan.profiles_of(samples)
 
     def _attempt(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], what: Callable[..., Any],
-        *, sized: bool = True,
+        self, args: tuple[Any, ...], kwargs: dict[str, Any],
+        what: Callable[[Variant, Replay, Sequence[Any]], Any], *, sized: bool = True,
+        exact: bool = False,
     ) -> tuple[Variant, Any]:  # fmt: skip
         """Do something with the replay for these arguments, made if need be; what it comes to."""
         for _ in range(MOST_ATTEMPTS):
-            variant, leaves, replay = self._variant_for(args, kwargs, sized=sized)
-            result = what(replay, *leaves)
+            variant, leaves, replay = self._variant_for(args, kwargs, sized=sized, exact=exact)
+            result = what(variant, replay, leaves)
             if result is not MISMATCH:
                 return variant, result
             if variant.fits():  # its state was moved, or else another thread changed something
@@ -211,12 +242,14 @@ class JitFunction(Epochs[R]):
         return sorted(every, key=lambda variant: variant.serial)
 
     def _variant_for(
-        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True
-    ) -> tuple[Variant, list[Any], Replay]:
+        self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True,
+        exact: bool = False,
+    ) -> tuple[Variant, list[Any], Replay]:  # fmt: skip
         """Give the plan for these arguments, made if need be, their leaves, and what runs it.
 
-        With `sized`, it may be one for many sizes.
+        With `sized`, it may be one for many sizes; if `exact`, it is one for these sizes alone.
         """
+        sized = sized and not exact
         if kwargs:
             args, kwargs = self._parameters.positional(self._name, args, kwargs)
         names = [*self._parameters.names(len(args)), *kwargs]
@@ -227,7 +260,7 @@ class JitFunction(Epochs[R]):
         leaves = [normalize(name, leaf) for name, leaf in named]
         actual = tuple(spec_of(leaf) for leaf in leaves)
         specs = actual
-        if self._dynamic:
+        if self._dynamic and not exact:
             missing = self._parameters.optional - {*names}
             specs = generalize(self._dynamic, call.leaves, actual, missing)
         variant = self._known(call, specs, leaves)
@@ -464,6 +497,18 @@ class JitFunction(Epochs[R]):
 
     def __repr__(self) -> str:
         return f"<jit {self._name}, {len(self._order)} plans>"
+
+
+def _run(_variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
+    return replay(*leaves)
+
+
+def _load(_variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
+    return replay.load(*leaves)
+
+
+def _profile(_variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
+    return replay.profile(*leaves)
 
 
 def _jitted(fn: Callable[..., object], options: dict[str, Any]) -> JitFunction[Any]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.trace import Asked
     from kernelrt.tensor.weak import Numbers
 
-__all__ = ["Call", "Traced", "active", "trace"]
+__all__ = ["Call", "Traced", "active", "check_result", "result_of", "trace"]
 
 _TORCHS = re.compile(r"\bTensor\b.*, (?:but )?(?:not|got) Tensor\b")
 """What PyTorch says of a tensor that is not its own."""
@@ -138,8 +138,8 @@ def trace(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
             )
             watched = Observed(current, REPLAYS, name, around, lambda value: id(value) in own)
-            template, named = watched.call(lambda: _result(name, fn, args, kwargs))
-            results = [_check_result(path, value, name) for path, value in named]
+            template, named = watched.call(lambda: result_of(name, fn, args, kwargs))
+            results = [check_result(path, value, name) for path, value in named]
             marked = [tensor._recorded() for tensor in _tensors(results).values()]
             nodes = strip(marked)
             effects, kept = current.effects(name, arguments, keep=keep_grads)
@@ -215,7 +215,7 @@ def _sources(graph: Iterable[UOp]) -> set[Buffer]:
     return {node.arg for node in graph if node.op is Op.BUFFER}
 
 
-def _result(
+def result_of(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Template, list[tuple[str, Any]]]:
     """Call the function `name` and take its result apart. It must not change the gradient mode."""
@@ -326,7 +326,8 @@ def _placeholder(
     return home, seen
 
 
-def _check_result(name: str, value: object, function: str) -> object:
+def check_result(name: str, value: object, function: str) -> object:
+    """A leaf of what `function` returns, called `name`; JitError where plans cannot give it."""
     if value is None or isinstance(value, Tensor | bool | int | float | str):
         return value
     if isinstance(value, Size | Real):

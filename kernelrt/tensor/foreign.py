@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
+from kernelrt._modes import NONFINITE, Mode
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
@@ -152,7 +153,8 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
     if state.local.trace is None:
         realize(*given)  # apart, so that nothing fails where the function was called
         found = _results(made, kind, *given)
-        realize(*found)
+        with Mode(NONFINITE, False):  # which would make the call once more
+            realize(*found)
         return found
     from kernelrt.tensor.members import MemberTrace
 

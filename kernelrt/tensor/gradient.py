@@ -343,7 +343,10 @@ def backward(
 
     def differentiate() -> list[tuple[End, TensorBase]]:
         now = None
-        if gradient is None and not create_graph and state.local.trace is None and only is None:
+        if (
+            gradient is None and not create_graph and only is None
+            and state.local.trace is None and not state.local.nonfinite
+        ):  # fmt: skip
             now = _computed(tensor, seed)
         if now is None:
             found = flow([(tensor, seed)], "backward", only, answers)
@@ -359,12 +362,20 @@ def backward(
 
     with state.enable_grad() if create_graph else contextlib.nullcontext():
         now = handed_on(uninterrupted(tensor, differentiate, backward), create_graph=create_graph)
+    if state.local.nonfinite and state.local.trace is None:
+        _compute(tensor, *(new for _, new in now))
     new_by_target = [
         (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
     while not _collect(new_by_target, create_graph):
         pass  # interrupting code has collected gradients, too
     hints.tell()
+
+
+def _compute(*tensors: TensorBase) -> None:
+    from kernelrt.tensor.realize import realize  # which is made of what is above this
+
+    realize(*tensors)
 
 
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:

@@ -79,9 +79,10 @@ class Uses:
 
 
 def _line() -> tuple[str, int] | None:
-    """The line of the user's that computes now; None where a function is traced."""
+    """The line of the user's that computes now; None where a function is traced, or debugged."""
+    local = state.local
     found = here(None)
-    if found is None or state.local.trace is not None:
+    if found is None or local.trace is not None or local.debugs:
         return None
     origin = resolve(found)
     return origin.file, origin.line

@@ -165,7 +165,8 @@ class MemberTrace(Trace):
             f"{what} reads a value in a function that vmap calls once for all members, which "
             "have different values; return the tensor and read it outside, or decide inside: with "
             "where() between values, with kernelrt.cond() between functions, and repeat with "
-            "kernelrt.while_loop()"
+            "kernelrt.while_loop(); to debug it with the values of each member, call it within "
+            "kernelrt.disable_jit()"
         )
 
     # ---- tensors from outside

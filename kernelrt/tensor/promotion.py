@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
-from kernelrt.tensor import state
+from kernelrt.tensor import state, weak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -45,9 +45,12 @@ class _Argument(Weak):
 
 
 def is_number(node: UOp) -> bool:
-    """Whether `node` counts as a Python number in the trace that is active."""
+    """Whether `node` counts as a Python number in the traced function, or step by step."""
     trace = state.local.trace
-    return trace is not None and trace.numbers.made_of(node)
+    if trace is not None:
+        return trace.numbers.made_of(node)
+    numbers = weak.stepwise.numbers if state.local.stepwise else None
+    return numbers is not None and numbers.made_of(node)
 
 
 def as_scalar(value: object) -> bool | int | float | None:

@@ -15,6 +15,7 @@ from kernelrt._eager import (
     write_unless_born,
 )
 from kernelrt._handle import ArrayHandle, exchange
+from kernelrt._late import load
 from kernelrt._lazy import _name_copy, commits_of
 from kernelrt._modes import began_write, computed
 from kernelrt._survey import shared
@@ -33,7 +34,7 @@ from kernelrt.errors import DomainError, DTypeError, IndexBoundsError, PlanBusyE
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import lines, origins
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views
+from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views, weak
 from kernelrt.tensor.marks import Stale, below, is_kept, lineage, mark, rewritten, strip
 from kernelrt.tensor.trace import forbid
 
@@ -552,6 +553,8 @@ def _carried_out(
     writes, resets = commits_of(commits)
     if None in nodes:
         return False  # a finalizer or a signal handler has computed it
+    if state.local.nonfinite:
+        _check_finite(nodes, writes)
     found = plan_cache.plans.find(nodes, writes)
     before = state.changing
     try:
@@ -570,7 +573,17 @@ def _carried_out(
     finally:
         state.changing = before
     state.steady[0] = None
+    if state.local.stepwise:
+        weak.note_computed(targets, nodes)
     return outcome != CHANGED
+
+
+def _check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> None:
+    """Raise NonFiniteError where a run would give numbers that are not finite."""
+    load("kernelrt.tensor.nonfinite")
+    from kernelrt.tensor.nonfinite import check
+
+    check(nodes, writes)
 
 
 def _run_entry(
@@ -602,7 +615,7 @@ def _compute_again(tensor: TensorBase) -> bool:
 
 def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
     node = tensor._uop
-    found = None if node is None else plan_cache.plans.again(node)
+    found = None if node is None or state.local.debugs else plan_cache.plans.again(node)
     if found is None:
         return False  # a finalizer or a signal handler has computed it, or it is a new structure
     entry, buffers = found

@@ -484,7 +484,9 @@ class Trace(TraceMode):
         raise JitError(
             f"{what} reads a value while a function is traced, when no values are computed yet; "
             "return the tensor and read it outside, or decide inside: with where() between values, "
-            "with kernelrt.cond() between functions, and repeat with kernelrt.while_loop()"
+            "with kernelrt.cond() between functions, and repeat with kernelrt.while_loop(); to "
+            "debug with values, call the function within kernelrt.disable_jit(), or set "
+            "KERNELRT_JIT=0"
         )
 
     def admit(self, tensor: TensorBase) -> None:

@@ -7,16 +7,20 @@ for what is computed from such numbers and from constants alone.
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, toposort
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
+    from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Numbers"]
+__all__ = ["AsNumbers", "Numbers", "note_computed", "stepwise"]
 
 _STRONG: Final = 0
 _NEUTRAL: Final = 1  # a constant
@@ -53,3 +57,34 @@ class Numbers:
         if node.op is Op.CAST or not kinds or _STRONG in kinds:
             return _STRONG
         return max(kinds)
+
+
+class _Stepwise(threading.local):
+    """The numbers that the function has which this thread runs step by step."""
+
+    numbers: Numbers | None = None
+
+
+stepwise = _Stepwise()
+
+
+class AsNumbers:
+    """While it is entered, what is added to it takes part in promotion as numbers do."""
+
+    def __enter__(self) -> Numbers:
+        self._before = stepwise.numbers
+        stepwise.numbers = Numbers()
+        return stepwise.numbers
+
+    def __exit__(self, *_: object) -> None:
+        stepwise.numbers = self._before
+
+
+def note_computed(tensors: Iterable[TensorBase], nodes: Iterable[UOp | None]) -> None:
+    """Let tensors that have data now be numbers where their nodes were made of such."""
+    numbers = stepwise.numbers
+    if numbers is None:
+        return
+    for tensor, node in zip(tensors, nodes, strict=True):
+        if node is not None and tensor._buffer is not None and numbers.made_of(node):
+            numbers.add(tensor._buffer)

@@ -49,6 +49,9 @@ WITHOUT = {
         krt.randint_like krt.randn krt.randn_like krt.randperm krt.uniform krt.xavier_normal
         krt.xavier_uniform
     """,
+    "finds mistakes: tests/ops/test_nonfinite.py, tests/jit/test_stepwise.py": """
+        krt.debug_nans krt.detect_anomaly krt.disable_jit
+    """,
     "is about types, shapes and settings": """
         krt.Variable krt.broadcast_shapes krt.can_cast krt.enable_grad krt.finfo
         krt.get_default_dtype krt.get_num_threads krt.get_rng_state krt.iinfo krt.inference_mode

@@ -77,6 +77,9 @@ class Steps:
         numbers : hashable
             The Python values that an update is made with.
         """
+        if state.local.nonfinite:  # which looks at each operation
+            self._update(active)
+            return
         key = numbers, tuple([(i, id(param)) for i, param, _ in active])
         with state.lock:
             step = self._steps.get(key)
