@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Variables of Python, compared by pointers."""
+"""Variables and attributes of Python, compared by pointers."""
 
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
@@ -13,14 +13,19 @@ cdef struct Variable:
 cdef struct Space:
     PyObject *names
     Py_ssize_t end  # of its names among all
+    bint tagged  # whether each change of it gives it another version
     uint64_t version  # of the dict when its names were looked at
 
 
 cdef class Names:
     cdef readonly tuple cells  # (name, cell)
     cdef tuple held  # what each cell held
-    cdef readonly tuple globals  # (name, dict), those of one dict side by side
+    cdef readonly tuple globals  # (key, dict, what it is called), those of one dict side by side
     cdef tuple found  # what each was
+    cdef readonly tuple lists  # (what it is called, list, places of items in it)
+    cdef list items  # what each list held
+    cdef readonly tuple slots  # (what it is called, object, descriptor)
+    cdef tuple filled  # what each slot held
     cdef Variable *variables  # one for each cell; all is kept alive by the tuples
     cdef Py_ssize_t n_variables
     cdef Space *spaces  # one for each dict, in the order of `globals`
@@ -30,4 +35,6 @@ cdef class Names:
     # Whether all are what they were.
     cdef bint hold(self) except -1
     cdef bint settles(self, Py_ssize_t space, uint64_t version) except -1
+    cdef bint lists_hold(self) except -1
+    cdef bint slots_hold(self) except -1
     cdef bint alike(self, object now, object before) except -1

@@ -1,9 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
-"""Variables that a traced function read: those of enclosing functions, and globals."""
+"""What a traced function read of Python: variables, globals, attributes and items."""
 
+from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from libc.stdint cimport uint64_t
+from libc.string cimport memcmp
 
 from kernelrt import errors
 
@@ -26,7 +28,17 @@ cdef extern from *:
         return 0;
     #endif
     }
+    static inline PyObject *items_of_class(PyObject *cls)
+    {
+        return ((PyTypeObject *)cls)->tp_dict;
+    }
+    #define ITEMS_OF(list) ((const void *)((PyListObject *)(list))->ob_item)
+    /* From 3.13 on instances keep attributes beside the dict, whose version stays the same. */
+    #define INSTANCES_ARE_TAGGED (PY_VERSION_HEX < 0x030D0000)
     """
+    const void *ITEMS_OF(object list) noexcept
+    PyObject *items_of_class(object cls) noexcept
+    bint INSTANCES_ARE_TAGGED
     uint64_t dict_version(const PyObject *dict) noexcept
     PyObject *PyCell_GET(PyObject *cell) noexcept
     PyObject *PyDict_GetItemWithError(object d, object key) except? NULL
@@ -37,7 +49,7 @@ cdef object NOTHING = object()
 
 
 cdef class Names:
-    def __init__(self, cells, named, same):
+    def __init__(self, cells, named, same, lists=(), slots=()):
         cdef Py_ssize_t i
         cdef Space *space
         if self.spaces != NULL:
@@ -46,7 +58,11 @@ cdef class Names:
         self.globals = tuple(sorted(named, key=dict_of))
         self.same = same
         self.held = tuple(cell_value(cell) for _, cell in self.cells)
-        self.found = tuple(global_value(names, name) for name, names in self.globals)
+        self.found = tuple(item_of(names, key) for key, names, _, _ in self.globals)
+        self.lists = tuple(lists)
+        self.items = [list(held) for _, held, _ in self.lists]
+        self.slots = tuple(slots)
+        self.filled = tuple(slot_value(owner, slot) for _, owner, slot in self.slots)
         self.spaces = <Space *> PyMem_Calloc(len(self.globals) + 1, sizeof(Space))
         self.variables = <Variable *> PyMem_Calloc(len(self.cells) + 1, sizeof(Variable))
         if self.spaces == NULL or self.variables == NULL:
@@ -60,6 +76,7 @@ cdef class Names:
                 self.n_spaces += 1
             space = self.spaces + self.n_spaces - 1
             space.names = <PyObject *> (<tuple> self.globals[i])[1]
+            space.tagged = INSTANCES_ARE_TAGGED or not self.globals[i][3]
             space.end = i + 1
 
     def __dealloc__(self):
@@ -67,7 +84,7 @@ cdef class Names:
         PyMem_Free(self.variables)
 
     def __len__(self):
-        return len(self.held) + len(self.found)
+        return len(self.held) + len(self.found) + len(self.lists) + len(self.filled)
 
     cdef bint hold(self) except -1:
         cdef Py_ssize_t i
@@ -77,9 +94,32 @@ cdef class Names:
                     and not self.alike(cell_value(self.cells[i][1]), self.held[i])):
                 return False
         for i in range(self.n_spaces):
-            version = dict_version(self.spaces[i].names)
+            version = dict_version(self.spaces[i].names) if self.spaces[i].tagged else 0
             if ((version == 0 or version != self.spaces[i].version)
                     and not self.settles(i, version)):
+                return False
+        return self.lists_hold() and self.slots_hold()
+
+    cdef bint lists_hold(self) except -1:
+        cdef Py_ssize_t i, size
+        cdef list now, before
+        for i in range(len(self.lists)):
+            now, before = <list> (<tuple> self.lists[i])[1], <list> self.items[i]
+            size = PyList_GET_SIZE(now)
+            if size == PyList_GET_SIZE(before) and not memcmp(
+                    ITEMS_OF(now), ITEMS_OF(before), <size_t> size * sizeof(void *)):
+                continue
+            for place in (<tuple> self.lists[i])[2]:
+                if place >= PyList_GET_SIZE(now) or not self.alike(now[place], before[place]):
+                    return False
+            self.items[i] = list(now)
+        return True
+
+    cdef bint slots_hold(self) except -1:
+        cdef Py_ssize_t i
+        for i in range(len(self.slots)):
+            _, owner, slot = self.slots[i]
+            if not self.alike(slot_value(owner, slot), self.filled[i]):
                 return False
         return True
 
@@ -104,10 +144,21 @@ cdef class Names:
         for (name, cell), before in zip(self.cells, self.held):
             if not self.alike(cell_value(cell), before):
                 return name
-        for (name, names), before in zip(self.globals, self.found):
-            if not self.alike(global_value(names, name), before):
+        for (key, names, name, _), before in zip(self.globals, self.found):
+            if not self.alike(item_of(names, key), before):
+                return name
+        for (name, now, places), before in zip(self.lists, self.items):
+            for place in places:
+                if place >= len(now) or not self.alike(now[place], before[place]):
+                    return f"{name}[{place}]"
+        for (name, owner, slot), before in zip(self.slots, self.filled):
+            if not self.alike(slot_value(owner, slot), before):
                 return name
         return None
+
+
+def class_items(cls):
+    return <object> items_of_class(cls)
 
 
 def dict_of(entry):
@@ -119,6 +170,13 @@ cdef object cell_value(object cell):
     return NOTHING if value == NULL else <object> value
 
 
-cdef object global_value(object names, object name):
-    cdef PyObject *value = PyDict_GetItemWithError(names, name)
+cdef object item_of(object names, object key):
+    cdef PyObject *value = PyDict_GetItemWithError(names, key)
     return NOTHING if value == NULL else <object> value
+
+
+cdef object slot_value(object owner, object slot):
+    try:
+        return slot.__get__(owner)
+    except AttributeError:
+        return NOTHING

@@ -19,12 +19,12 @@ from kernelrt.ir.shape import dim_max, is_static, same
 from kernelrt.ir.uop import UOp, toposort
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import Dim
 
-__all__ = ["Choice", "Loop", "Outcome", "Port", "port", "region_fault"]
+__all__ = ["Choice", "Loop", "Outcome", "Port", "every_node", "port", "region_fault"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +199,14 @@ class Outcome:
         count = len(self.program.values)
         program: Any = self.program.with_values(made[:count])
         return Outcome(program, self.carry, made[count:])
+
+
+def every_node(roots: Iterable[UOp]) -> Iterator[UOp]:
+    """The nodes of graphs, and those of the graphs that stand in their regions."""
+    for node in toposort(roots):
+        yield node
+        if node.op is Op.REGION:
+            yield from every_node(node.arg.graphs)
 
 
 def region_fault(node: UOp) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["CHANGING", "Named", "named", "nested"]
+__all__ = ["CHANGING", "Named", "dotted", "named", "nested", "texts_of"]
 
 _READS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
@@ -90,7 +90,7 @@ def named(code: types.CodeType) -> Named:
         for i, step in enumerate(steps)
         if step.opname == "IMPORT_NAME"
     ]
-    texts = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+    texts = texts_of(code)
     by_text = not _BY_TEXT.isdisjoint(code.co_names)
     if by_text:
         attributes |= dict.fromkeys(texts)
@@ -105,6 +105,29 @@ def named(code: types.CodeType) -> Named:
         by_text or not CHANGING.isdisjoint(code.co_names)
         or any(step.opname in _ITEMS or step.argrepr == "|=" for step in steps),
     )  # fmt: skip
+
+
+def texts_of(code: types.CodeType) -> list[str]:
+    """The texts in code that may be names."""
+    return [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+
+
+@functools.lru_cache(4096)
+def dotted(code: types.CodeType) -> tuple[tuple[tuple[str, ...], int], ...]:
+    """Globals, each with the attributes that are read of it, and the line: ``time.time``."""
+    found: list[tuple[tuple[str, ...], int]] = []
+    goes_on = False
+    for step in dis.get_instructions(code):
+        if step.opname in _READS:
+            line = step.positions.lineno if step.positions is not None else None
+            found.append(((step.argval,), line or code.co_firstlineno))
+            goes_on = True
+        elif step.opname in _ATTRIBUTES and goes_on:
+            names, at = found[-1]
+            found[-1] = ((*names, step.argval), at)
+        elif step.opname not in ("EXTENDED_ARG", "CACHE"):
+            goes_on = False
+    return tuple(found)
 
 
 def nested(code: types.CodeType) -> Iterator[types.CodeType]:

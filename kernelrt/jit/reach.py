@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kernelrt.jit.bytecode import Named
     from kernelrt.jit.holders import Where
 
-__all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf"]
+__all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf", "is_ours", "is_standard"]
 
 MOST_CONTAINERS: Final = 10_000
 """How many objects are looked at; what lies further away goes unseen."""
@@ -83,6 +83,8 @@ class Reach:
     def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:
         self._left = room
         self._codes: list[types.CodeType] = []
+        #: Of these, what the function calls as far as names tell; the rest is of other methods.
+        self._running: list[types.CodeType] = []
         self._held: dict[str, list[tuple[Where, object]]] = {}
         self._idle = False
         self._places: list[Place] = []
@@ -118,6 +120,7 @@ class Reach:
                 for where, member in self._held.pop(name):
                     queue.extend((where, method) for method in _callables(member))
             queue.extend(self._module_attributes(names))
+        self._running = list(self._codes)
         if self._left is None:
             self._idle = True
             self._drain(deque(
@@ -178,7 +181,7 @@ class Reach:
                 return
         place = Place(where, value)
         self._places.append(place)
-        ours = _is_ours(value)
+        ours = is_ours(value)
         for key, item in place.before.items():
             if type(item) not in _PLAIN:
                 yield (place, key), item
@@ -284,8 +287,8 @@ def is_leaf(value: Any) -> bool:
         return _root(value.__module__) in _STANDARD
     if _has_wrapped(value):
         return False
-    if _is_ours(value) or attributes(value) is not None:
-        return _is_ours(value)
+    if is_ours(value) or attributes(value) is not None:
+        return is_ours(value)
     return not any("__slots__" in vars(base) for base in type(value).__mro__)
 
 
@@ -293,12 +296,18 @@ def _has_wrapped(value: object) -> bool:
     return any(_WRAPPED in vars(base) for base in type(value).__mro__)
 
 
-def _is_ours(value: object) -> bool:
+def is_ours(value: object) -> bool:
+    """Whether an object is of a class of a library, which holds no attributes of a user."""
     kind = type(value)
     # Holders of a user's own attributes.
     if kind is types.SimpleNamespace or (kind.__module__, kind.__name__) == _ARGUMENTS:
         return False
     return _root(kind.__module__) in _STANDARD
+
+
+def is_standard(cls: type) -> bool:
+    """Whether a class is of a library."""
+    return _root(cls.__module__) in _STANDARD
 
 
 def _is_library(module: types.ModuleType) -> bool:
@@ -332,7 +341,7 @@ def _callables(member: Any) -> Iterator[object]:
         yield member.func
     elif is_a(member, (types.FunctionType, type)) or _has_wrapped(member):
         yield member
-    elif type(member) not in _PLAIN and not _is_ours(member):
+    elif type(member) not in _PLAIN and not is_ours(member):
         for base in type(member).__mro__:
             yield from (vars(base)[name] for name in _DESCRIBING if name in vars(base))
 

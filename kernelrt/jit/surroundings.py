@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._names import Names
 from kernelrt.errors import JitError
-from kernelrt.jit.bytecode import CHANGING, named
+from kernelrt.jit.bytecode import CHANGING, named, texts_of
+from kernelrt.jit.clocks import tell_clocks
+from kernelrt.jit.guards import Guards
 from kernelrt.jit.holders import COLLECTIONS, NOTHING, is_a, items, put, size, text_of
 from kernelrt.jit.reach import MOST_CONTAINERS, NUMBERS, Reach, is_leaf
 from kernelrt.jit.signature import short
@@ -59,6 +61,10 @@ class Surroundings(Reach):
         self._setting = [named(code) for code in self._codes if self._may_run(code)]
         if room is not None:
             return
+        running = [code for code in self._running if self._may_run(code)]
+        read = {name for code in running for name in named(code).attributes}
+        texts = {text for code in running for text in texts_of(code)}
+        self._guards = Guards(self._places, read, self._called, roots[1:], texts)
         self._names = self._current_names()
         for where, value, attribute in self._candidates:
             if len(self._numbers) == MOST_NUMBERS:
@@ -111,11 +117,12 @@ class Surroundings(Reach):
             known.by_text or key in known.attributes for known in self._known
         )
 
-    def names(self) -> tuple[Names, str]:
-        """Variables that the function reads, and one that it gave another value itself.
+    def names(self, called: Iterable[object] = ()) -> tuple[Names, str]:
+        """What the function reads of Python, and a variable that it gave another value itself.
 
-        They are as they were before the trace, so that what another thread did meanwhile is seen;
-        or as they are now, if the function changed one.
+        All is as it was before the trace, so that what another thread did meanwhile is seen; or as
+        it is now, if the function changed a variable. What `called` reach, which run with the plan,
+        is not looked at.
         """
         for place in self._places:
             if is_a(place.holder, types.CellType) and self._may_set(place, ""):
@@ -125,10 +132,33 @@ class Surroundings(Reach):
         for binding in self._bindings.values():
             if not same(binding.now, binding.before) and self._binds(binding):
                 return self._current_names(), binding.path
+        own = [
+            (place.holder, key) for place in self._places if not is_a(place.holder, types.CellType)
+            for key, was, now in place.changes() if not same(was, now) and self._may_set(place, key)
+        ]  # fmt: skip
+        if self._guards.leave_out(own, {id(place.holder) for place in self._within(called)[0]}):
+            return self._current_names(), ""
         return self._names, ""
 
+    @staticmethod
+    def _within(called: Iterable[object]) -> tuple[list[Place], list[types.CodeType]]:
+        """The containers that functions reach, and their code."""
+        roots = [("", function) for function in called]
+        if not roots:
+            return [], []
+        met = Reach(roots, None)
+        return met._places, met._codes
+
+    def tell_clocks(self, name: str, called: Iterable[object]) -> None:
+        """Warn of clocks that the function `name` reads, but for what `called` do."""
+        apart = set(self._within(called)[1])
+        variables = {b.name: b.before for b in self._bindings.values()}
+        tell_clocks(name, [code for code in self._running if code not in apart], variables)
+
     def _current_names(self) -> Names:
-        return Names(self._cells, self._read.values(), same)
+        read = [(name, names, name, False) for name, names in self._read.values()]
+        guards = self._guards
+        return Names(self._cells, [*read, *guards.named], same, guards.lists, guards.slots)
 
     def _may_set(self, place: Place, key: object) -> bool:
         """Whether code that may run sets an item of that key, as far as it says.

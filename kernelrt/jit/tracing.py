@@ -14,6 +14,8 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
 from kernelrt.errors import DTypeError, JitError
 from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.region import every_node
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
@@ -153,8 +155,10 @@ def trace(
             roots = [*current.differentiated, *_begun(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
             settings = current.take_back()
+            called = _called_by_plans(graph)
+            around.tell_clocks(name, called)
             watch = Watch(
-                noted, *around.names(), roots, effects, sources, frozenset(targets),
+                noted, *around.names(called), roots, effects, sources, frozenset(targets),
                 [*current.told.values(), *current.asked_of.values()], settings,
                 [*current.asked_parameters.values()],
             )
@@ -209,6 +213,13 @@ def _label(homes: Sequence[Buffer | None], paths: Sequence[str], name: str) -> N
 def _tensors(values: Sequence[object]) -> dict[int, Tensor]:
     """Those of `values` that are tensors, by their places."""
     return {i: value for i, value in enumerate(values) if isinstance(value, Tensor)}
+
+
+def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
+    """The Python functions that a plan calls when it runs."""
+    return [
+        node.arg.callee.function for node in every_node(graph) if isinstance(node.arg, Foreign)
+    ]
 
 
 def _sources(graph: Iterable[UOp]) -> set[Buffer]:

@@ -20,7 +20,7 @@ from kernelrt.errors import NonFiniteError
 from kernelrt.ir import Op, substitute, toposort
 from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.origin import resolve, spread
-from kernelrt.ir.region import Loop, Outcome
+from kernelrt.ir.region import Loop, every_node
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build, execute, state
 from kernelrt.tensor.marks import strip
@@ -86,11 +86,7 @@ def _base(node: UOp) -> UOp:
 
 def _is_ordered(roots: Iterable[UOp]) -> bool:
     """Whether there is a call among them that must not be made twice."""
-    return any(
-        (isinstance(node.arg, Foreign) and node.arg.callee.ordered)
-        or (isinstance(node.arg, Outcome) and _is_ordered(node.arg.graphs))
-        for node in toposort(roots)
-    )
+    return any(isinstance(n.arg, Foreign) and n.arg.callee.ordered for n in every_node(roots))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,66 @@
+"""Clocks that a traced function reads: each replay would see the time of the trace."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+import types
+import warnings
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt.errors import KernelrtWarning
+from kernelrt.jit.bytecode import dotted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["tell_clocks"]
+
+_CLOCKS: Final = tuple(
+    getattr(time, name + unit)
+    for name in ("time", "monotonic", "perf_counter", "process_time", "thread_time")
+    for unit in ("", "_ns")
+    if hasattr(time, name + unit)
+)
+_DATES: Final = (dt.datetime, dt.date)
+_NOW: Final = ("now", "today", "utcnow")
+_told: set[tuple[str, int]] = set()
+
+
+def tell_clocks(
+    name: str, codes: Iterable[types.CodeType], variables: Mapping[str, object]
+) -> None:
+    """Warn of each line of the code of the function `name` that reads a clock, once.
+
+    Parameters
+    ----------
+    name : str
+        What the function is called.
+    codes : iterable of code
+        What may run while it is traced.
+    variables : mapping
+        The globals that it reads.
+    """
+    for code in codes:
+        for names, line in dotted(code):
+            place = code.co_filename, line
+            if place in _told or not _is_clock(variables.get(names[0]), names[1:]):
+                continue
+            warnings.warn(
+                f"{name} reads the time by {'.'.join(names)}() ({place[0]}:{line}): replays repeat "
+                "what it was when the function was traced; read it outside and pass it as an "
+                "argument, as a float",
+                KernelrtWarning,
+                stacklevel=2,
+            )
+            _told.add(place)  # behind it: it may be an error
+
+
+def _is_clock(value: Any, attributes: tuple[str, ...]) -> bool:
+    for name in attributes:
+        if value in _DATES and name in _NOW:
+            return True
+        if value not in (time, dt):
+            return False
+        value = getattr(value, name, None)
+    return type(value) is types.BuiltinFunctionType and value in _CLOCKS
