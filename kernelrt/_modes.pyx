@@ -287,6 +287,13 @@ cdef PyObject *done_whole(
     return repeated((<Operation> operation).function, args, n, names, False, <object> operation)
 
 
+cdef int offer_numbers(PyObject **args, size_t n, PyObject *names) except -1:
+    """Let the trace take floats among the arguments of what has failed as parts of the program."""
+    cdef size_t count = n + (0 if names == NULL else len(<tuple> names))
+    get(KRT_TRACE).take_by_value([<object> args[i] for i in range(count)])
+    return 0
+
+
 cdef PyObject *repeated(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
 ) except NULL:
@@ -295,7 +302,12 @@ cdef PyObject *repeated(
     cdef object found
     for _ in range(MOST_TIMES):
         begun = now()
-        found = PyObject_Vectorcall(function, args, n, names)
+        try:
+            found = PyObject_Vectorcall(function, args, n, names)
+        except Exception:
+            if tracing():
+                offer_numbers(args, n, names)
+            raise
         if krt_writes == begun.writes or not (any_write or disturbed(begun)):
             Py_INCREF(found)
             return <PyObject *> found

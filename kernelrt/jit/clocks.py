@@ -58,9 +58,9 @@ def tell_clocks(
 
 def _is_clock(value: Any, attributes: tuple[str, ...]) -> bool:
     for name in attributes:
-        if value in _DATES and name in _NOW:
+        if any(value is kind for kind in _DATES) and name in _NOW:
             return True
-        if value not in (time, dt):
+        if value is not time and value is not dt:
             return False
         value = getattr(value, name, None)
     return type(value) is types.BuiltinFunctionType and value in _CLOCKS

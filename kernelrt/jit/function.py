@@ -34,7 +34,7 @@ from kernelrt.jit.variants import Variant, reason
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
 from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.marks import Severed
-from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.trace import ByValue, forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -86,6 +86,8 @@ class JitFunction(Epochs[R]):
         self._serials = itertools.count()
         self._traced = 0
         self._widened: set[str] = set()
+        #: Float arguments that are parts of the program, because something needs their values.
+        self._by_value: frozenset[str] = frozenset()
         self._name = name_of(fn)
         self._attribute = self._name
         self._key = f"_jit_{self._name}"
@@ -258,18 +260,25 @@ class JitFunction(Epochs[R]):
         leaf_names = tuple(name for name, _ in named)
         call = Call(len(args), tuple(kwargs), template, leaf_names, tuple(names))
         leaves = [normalize(name, leaf) for name, leaf in named]
-        actual = tuple(spec_of(leaf) for leaf in leaves)
+        actual = tuple(
+            spec_of(leaf, by_value=name in self._by_value)
+            for name, leaf in zip(leaf_names, leaves, strict=True)
+        )
         specs = actual
         if self._dynamic and not exact:
             missing = self._parameters.optional - {*names}
             specs = generalize(self._dynamic, call.leaves, actual, missing)
         variant = self._known(call, specs, leaves)
         made = None
-        if variant is None and sized and self._sizes is not None:
-            specs, variant, made = self._for_many(call, actual, leaves, self._sizes)
-        # No lock is held while the function runs: it may wait for a thread that calls another.
-        if variant is None and made is None:
-            made = self._make(call, specs, leaves)
+        try:
+            if variant is None and sized and self._sizes is not None:
+                specs, variant, made = self._for_many(call, actual, leaves, self._sizes)
+            # No lock is held while the function runs: it may wait for a thread that calls another.
+            if variant is None and made is None:
+                made = self._make(call, specs, leaves)
+        except ByValue as asked:
+            self._by_value |= {leaf_names[place] for place in asked.places}
+            return self._variant_for(args, kwargs, sized=sized, exact=exact)
         if made is not None:
             self._warn_of_widening(made.traced.widening)
         with state.lock:

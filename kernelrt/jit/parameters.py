@@ -23,6 +23,9 @@ class Parameters:
             self._signature = inspect.signature(fn.forward if isinstance(fn, Module) else fn)
         except (TypeError, ValueError):
             self._signature = None
+        module = "" if isinstance(fn, Module) else str(getattr(fn, "__module__", ""))
+        #: Functions of this package take other names of parameters, too, and check them themselves.
+        self._has_other_names = module.partition(".")[0] == "kernelrt"
         self._all = () if self._signature is None else tuple(self._signature.parameters.values())
         self.optional = frozenset(p.name for p in self._all if p.default is not p.empty)
         """Arguments that a call may leave out."""
@@ -53,6 +56,8 @@ class Parameters:
         try:
             bound = self._signature.bind(*args, **kwargs)
         except TypeError as error:
+            if self._has_other_names:
+                return args, dict(kwargs)
             raise TypeError(f"{name}(): {error}") from None
         return bound.args, bound.kwargs
 

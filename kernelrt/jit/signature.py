@@ -275,17 +275,24 @@ class Static:
         if not isinstance(other, Static):
             return NotImplemented
         a, b = self.value, other.value
+        if type(a) is float and type(b) is float:  # 0.0 and -0.0 differ, NaN is NaN
+            return repr(a) == repr(b)
         return a is b or (type(a) is type(b) and self.by_value and bool(a == b))
 
     def __hash__(self) -> int:
+        if type(self.value) is float:
+            return hash((float, repr(self.value)))
         return hash((type(self.value), self.value)) if self.by_value else id(self.value)
 
     def __str__(self) -> str:
-        return repr(self.value) if self.by_value else type(self.value).__name__
+        plain = self.by_value or type(self.value) is float
+        return repr(self.value) if plain else type(self.value).__name__
 
     @property
     def by_value(self) -> bool:
         """Whether an equal value does as well; for other objects it must be this one."""
+        if type(self.value) is float:
+            return self.value != 0 and self.value == self.value
         return isinstance(self.value, _BY_VALUE)
 
     __repr__ = __str__
@@ -369,13 +376,13 @@ def _refuse(name: str, leaf: object) -> Any:
     )
 
 
-def spec_of(leaf: Any) -> Spec:
-    """What a normalized leaf is to a plan."""
+def spec_of(leaf: Any, *, by_value: bool = False) -> Spec:
+    """What a normalized leaf is to a plan; `by_value`: also where it is a float."""
     if isinstance(leaf, Tensor):
         return Array(leaf.dtype, leaf.dims)
     if isinstance(leaf, np.ndarray):
         return Array(dt.from_numpy(leaf.dtype), leaf.shape)
-    if type(leaf) is float:
+    if type(leaf) is float and not by_value:
         return Float()
     return Static(leaf)
 

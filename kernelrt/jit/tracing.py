@@ -14,8 +14,6 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
 from kernelrt.errors import DTypeError, JitError
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.foreign import Foreign
-from kernelrt.ir.region import every_node
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
-    from kernelrt.tensor.weak import Numbers
 
 __all__ = ["Call", "Traced", "active", "check_result", "result_of", "trace"]
 
@@ -124,7 +121,7 @@ def trace(
         active[key] = name
         with current, modes.observe() as asked:
             pairs = [
-                _placeholder(i, *both, current.numbers)
+                _placeholder(i, *both, current)
                 for i, both in enumerate(zip(specs, leaves, strict=True))
             ]
             homes = [home for home, _ in pairs]
@@ -217,9 +214,14 @@ def _tensors(values: Sequence[object]) -> dict[int, Tensor]:
 
 def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
     """The Python functions that a plan calls when it runs."""
-    return [
-        node.arg.callee.function for node in every_node(graph) if isinstance(node.arg, Foreign)
-    ]
+    nodes = list(graph)
+    if not any(node.op is Op.CALL or node.op is Op.REGION for node in nodes):
+        return []
+    load("kernelrt.ir.foreign", "kernelrt.ir.region")
+    from kernelrt.ir.foreign import Foreign
+    from kernelrt.ir.region import every_node
+
+    return [n.arg.callee.function for n in every_node(nodes) if isinstance(n.arg, Foreign)]
 
 
 def _sources(graph: Iterable[UOp]) -> set[Buffer]:
@@ -317,7 +319,7 @@ def _begun(results: Sequence[UOp]) -> list[UOp]:
 
 
 def _placeholder(
-    place: int, spec: Spec, leaf: object, numbers: Numbers
+    place: int, spec: Spec, leaf: object, trace: Trace
 ) -> tuple[Buffer | None, object]:
     """The memory an argument is copied to, if any, and what the function sees of it."""
     if isinstance(spec, Static):
@@ -325,7 +327,8 @@ def _placeholder(
     if isinstance(spec, Float):
         # As precise as Python's float; in promotion it counts as one.
         home = Buffer(1, float64)
-        numbers.add(home)
+        trace.numbers.add(home)
+        trace.number_places[home] = place
         return home, Tensor._over(home, ())
     home = Buffer(math.prod(dim_max(d) for d in spec.shape), spec.dtype)
     if is_static(spec.shape):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
 from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.device.registry import check_device, is_device
@@ -16,6 +17,7 @@ from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
+from kernelrt.tensor import state
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
            "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized",
-           "sized_after", "tensor_of", "type_of_to", "whole"]  # fmt: skip
+           "sized_after", "take_by_value", "tensor_of", "type_of_to", "whole"]  # fmt: skip
 
 _INTEGERS = (int, np.integer)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -106,9 +108,19 @@ def check_floats(dtype: DType, name: str) -> None:
         )
 
 
+def take_by_value(value: object) -> None:
+    """Let a float argument of a traced function be part of the program, where numbers are needed.
+
+    Nothing is done where `value` is made of something else than such arguments.
+    """
+    if state.local.trace is not None and isinstance(value, ArrayHandle):
+        state.local.trace.take_by_value([value])
+
+
 def real(value: object, name: str) -> float:
     """A checked number of Python or NumPy, as Python's."""
     if not isinstance(value, bool | int | float | np.integer | np.floating):
+        take_by_value(value)
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
     number = value.item() if isinstance(value, np.generic) else value
     element(number, dt.float64, name)

@@ -17,7 +17,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints, sharing, views
-from kernelrt.tensor.arguments import type_of_to
+from kernelrt.tensor.arguments import take_by_value, type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
@@ -121,6 +121,8 @@ class ConversionMethods(_Below):
 
     def _python(self, asked: str) -> Any:
         """The only element as a Python number, for what `asked` for it."""
+        if is_tracing():
+            self._take_by_value()
         forbid(asked)
         if self._uop is not None:
             self._realized()
@@ -134,6 +136,19 @@ class ConversionMethods(_Below):
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().item()
+
+    def _take_by_value(self) -> None:
+        """Let float arguments be part of the traced program where this package needs the number.
+
+        Code of the user's that reads one is told that there is no value.
+        """
+        frame = sys._getframe()
+        while frame.f_code.co_filename == __file__ and frame.f_back is not None:
+            frame = frame.f_back
+        name = str(frame.f_globals.get("__name__"))
+        # What jit calls itself is a function of the user's without a frame, as max().
+        if name.startswith("kernelrt.") and not name.startswith("kernelrt.jit."):
+            take_by_value(self)
 
     def tolist(self) -> Any:
         """The elements as nested lists of Python numbers."""

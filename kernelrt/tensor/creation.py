@@ -17,10 +17,18 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build, sharing
-from kernelrt.tensor.arguments import check_sizes, integer, lacking, real, shape_of, sized
+from kernelrt.tensor.arguments import (
+    check_sizes,
+    integer,
+    lacking,
+    real,
+    shape_of,
+    sized,
+    take_by_value,
+)
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.promotion import Weak, check_fits, element
+from kernelrt.tensor.promotion import Weak, check_fits, element, number_node
 from kernelrt.tensor.state import local
 
 if TYPE_CHECKING:
@@ -330,7 +338,9 @@ def full(
     """
     registry.check_device(device)
     shape = check_shape((size,))
-    value = _number(fill_value)
+    value: Any = number_node(fill_value)
+    if value is None:
+        value = _number(fill_value)
     if not isinstance(value, bool | int | float | UOp):
         raise DTypeError(f"fill_value: expected a number, not {type(fill_value).__name__}")
     example = (0.0 if value.dtype.is_float else 0) if isinstance(value, UOp) else value
@@ -413,6 +423,7 @@ def empty_like(
 
 
 def _number(value: Any) -> Any:
+    take_by_value(value)
     return value.item() if isinstance(value, np.generic) else plain(value)
 
 

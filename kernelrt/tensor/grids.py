@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor.arguments import axes_of, flag, integer, real, tensor_of
+from kernelrt.tensor.arguments import axes_of, flag, integer, real, take_by_value, tensor_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import arange, ones
 from kernelrt.tensor.joining import cat, meshgrid, stack
@@ -95,6 +95,7 @@ def gradient(
     order = integer(edge_order, "edge_order", 1)
     if order > 2:
         raise ShapeError(f"edge_order: expected 1 or 2, not {order}")
+    take_by_value(spacing)
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
         raise ShapeError(

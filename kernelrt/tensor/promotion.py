@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
-from kernelrt.tensor import state, weak
+from kernelrt.tensor import build, state, weak
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.operands import OperandMethods
 
 __all__ = ["Weak", "as_scalar", "check_fits", "check_size", "constant", "element", "expression",
-           "is_number", "joint_type", "operand", "result_type"]  # fmt: skip
+           "is_number", "joint_type", "number_node", "operand", "result_type"]  # fmt: skip
 
 
 class Weak:
@@ -51,6 +51,14 @@ def is_number(node: UOp) -> bool:
         return trace.numbers.made_of(node)
     numbers = weak.stepwise.numbers if state.local.stepwise else None
     return numbers is not None and numbers.made_of(node)
+
+
+def number_node(value: object) -> UOp | None:
+    """The node of shape () of what counts as a Python number, if `value` is a tensor that does."""
+    if not isinstance(value, ArrayHandle):
+        return None
+    node: UOp = cast("OperandMethods", value).uop
+    return build.reshape(node, ()) if is_number(node) else None
 
 
 def as_scalar(value: object) -> bool | int | float | None:

@@ -12,7 +12,14 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import check_floats, real, sized, sized_after, whole
+from kernelrt.tensor.arguments import (
+    check_floats,
+    real,
+    sized,
+    sized_after,
+    take_by_value,
+    whole,
+)
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import check_shape
 from kernelrt.tensor.stream import default_generator, source_of
@@ -172,6 +179,9 @@ def normal(
             raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
+    if size or place is not None:
+        take_by_value(mean)
+        take_by_value(std)
     if not isinstance(std, TensorBase):
         std = at_least_zero(std, "std")
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):

@@ -42,7 +42,7 @@ from kernelrt.tensor.operation import operation
 from kernelrt.tensor.ordering import OrderingMethods
 from kernelrt.tensor.parts import PartMethods
 from kernelrt.tensor.pooling import PoolingMethods
-from kernelrt.tensor.promotion import check_size, element
+from kernelrt.tensor.promotion import check_size, element, number_node
 from kernelrt.tensor.reduction import ReductionMethods
 from kernelrt.tensor.resampling import ResamplingMethods
 from kernelrt.tensor.running import RunningMethods
@@ -59,6 +59,7 @@ if TYPE_CHECKING:
 
     import numpy as np
 
+    from kernelrt.ir import UOp
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.hooking import GradFn, Handle
@@ -364,7 +365,9 @@ class Tensor(
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements; DTypeError for one that the type does not have."""
-        number = element(value, self.dtype, "value")
+        number: UOp | bool | float | None = number_node(value)
+        if number is None:
+            number = element(value, self.dtype, "value")
         return self.assign(self._of(build.full(number, self.dtype, self.dims)))
 
     def __reduce__(self) -> tuple[Any, ...]:

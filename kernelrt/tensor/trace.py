@@ -11,7 +11,7 @@ from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
-from kernelrt.ir import Op
+from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.handles import owner_of
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
 
-__all__ = ["LEAF", "Asked", "Trace", "forbid", "is_tracing", "lineage_kind", "was_parameter"]
+__all__ = ["LEAF", "Asked", "ByValue", "Trace", "forbid", "is_tracing", "lineage_kind",
+           "was_parameter"]  # fmt: skip
 
 LEAF: Final = "leaf"
 
@@ -43,6 +44,20 @@ def lineage_kind(value: object) -> str:
 def was_parameter(value: object) -> bool:
     """Whether an argument is a parameter, frozen or not."""
     return isinstance(value, ArrayHandle) and cast("TensorBase", value)._is_parameter
+
+
+class ByValue(BaseException):
+    """A function needs the values of float arguments: the trace begins anew with these as numbers.
+
+    Attributes
+    ----------
+    places : frozenset of int
+        Which arguments.
+    """
+
+    def __init__(self, places: frozenset[int]) -> None:
+        super().__init__(places)
+        self.places = places
 
 
 class Inner:
@@ -129,8 +144,9 @@ class Trace(TraceMode):
         self._met: dict[UOp, bool] = {}
         self.asked_arguments: Asked = {}
         self._elsewhere: dict[int, Buffer] = {}
-        #: Those of the arguments that are numbers.
+        #: Those of the arguments that are numbers, and their places.
         self.numbers = Numbers()
+        self.number_places: dict[Buffer, int] = {}
         #: Whether the function asked if gradients are recorded.
         self.asked = False
 
@@ -478,6 +494,31 @@ class Trace(TraceMode):
         """Random numbers of shape `size`, where there is more to them than to draw so many."""
         del size, draw
         return None
+
+    def take_by_value(self, values: Iterable[object]) -> None:
+        """Raise ByValue if there are numbers among the arguments of an operation that has failed.
+
+        It may be one that takes Python's numbers only, to decide with.
+        """
+        places: set[int] = set()
+        trace: Trace | None = self
+        while trace is not None:
+            for value in values:
+                if isinstance(value, ArrayHandle):
+                    places |= trace.places_in(cast("TensorBase", value))
+            trace = trace.around
+        if places:
+            raise ByValue(frozenset(places))
+
+    def places_in(self, value: TensorBase) -> set[int]:
+        """The float arguments that a value is made of, if it is made of nothing else."""
+        node = value._uop
+        if not self.number_places or node is None:
+            return set()
+        read = {n.arg for n in toposort([node]) if n.op is Op.BUFFER}
+        if not read <= self.number_places.keys():
+            return set()
+        return {self.number_places[buffer] for buffer in read}
 
     def refuse_reading(self, what: str) -> NoReturn:
         """Raise JitError: `what` would need a value that is not computed yet."""
