@@ -325,7 +325,7 @@ def differentiated():
 
 
 def taken_apart():
-    tracing._result("f", lambda: None, (), {})
+    tracing.result_of("f", lambda: None, (), {})
 
 
 def outside_of_members():
