@@ -4,7 +4,7 @@
 from cpython.object cimport PyObject
 
 from kernelrt._handle cimport all_empty, check_registers
-from kernelrt._modes cimport debugs
+from kernelrt._modes cimport debugging, debugs
 from kernelrt._replay cimport Replay, mismatch
 
 cdef extern from *:
@@ -39,7 +39,7 @@ cdef class JitCore:
         cdef Replay replay
         cdef list replays
         cdef tuple given = args
-        if latest is not None and all_empty(self.registers) and not debugs():
+        if latest is not None and all_empty(self.registers) and not (debugging and debugs()):
             if kwargs:
                 given = self.by_position(args, kwargs)
             if given is not None:

@@ -22,7 +22,11 @@ cdef bint records_gradients() noexcept
 # Whether this thread traces a function.
 cdef bint tracing() noexcept
 
-# Whether this thread looks for numbers that are not finite, or runs jitted functions step by step.
+# Whether a thread has ever begun to debug: to look for numbers that are not finite, or to run jitted
+# functions step by step. Reading it costs less than asking what this thread does.
+cdef bint debugging
+
+# Whether this thread does.
 cdef bint debugs() noexcept
 
 

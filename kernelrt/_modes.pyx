@@ -60,7 +60,10 @@ cdef object get(int field):
 
 
 cdef int put(int field, object value) except -1:
+    global debugging
     cdef PyObject *before = krt_modes[field]
+    if field >= KRT_NONFINITE and value:
+        debugging = True
     Py_INCREF(value)
     krt_modes[field] = <PyObject *> value
     Py_XDECREF(before)  # last: it may run a finalizer
@@ -82,8 +85,9 @@ cdef bint debugs() noexcept:
 
 
 def begin_stepwise(bint value):
-    global stepwise_at_first
+    global stepwise_at_first, debugging
     stepwise_at_first = value
+    debugging = debugging or value
 
 
 cdef Moment now() noexcept:

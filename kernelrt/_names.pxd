@@ -24,6 +24,7 @@ cdef class Names:
     cdef tuple found  # what each was
     cdef readonly tuple lists  # (what it is called, list, places of items in it)
     cdef list items  # what each list held
+    cdef bint holds_objects  # whether there are lists or slots
     cdef readonly tuple slots  # (what it is called, object, descriptor)
     cdef tuple filled  # what each slot held
     cdef Variable *variables  # one for each cell; all is kept alive by the tuples

@@ -62,6 +62,7 @@ cdef class Names:
         self.lists = tuple(lists)
         self.items = [list(held) for _, held, _ in self.lists]
         self.slots = tuple(slots)
+        self.holds_objects = bool(self.lists or self.slots)
         self.filled = tuple(slot_value(owner, slot) for _, owner, slot in self.slots)
         self.spaces = <Space *> PyMem_Calloc(len(self.globals) + 1, sizeof(Space))
         self.variables = <Variable *> PyMem_Calloc(len(self.cells) + 1, sizeof(Variable))
@@ -98,7 +99,7 @@ cdef class Names:
             if ((version == 0 or version != self.spaces[i].version)
                     and not self.settles(i, version)):
                 return False
-        return self.lists_hold() and self.slots_hold()
+        return not self.holds_objects or (self.lists_hold() and self.slots_hold())
 
     cdef bint lists_hold(self) except -1:
         cdef Py_ssize_t i, size
