@@ -11,6 +11,13 @@ from kernelrt._ops cimport Ops
 cdef bint start_failed
 
 
+# Whether a run has to take the GIL to ask whether to go on, and then what time it is; else 0.
+cdef int64_t when_to_ask() noexcept nogil
+
+# To be called before it asks, with the GIL, for which it has waited since then.
+cdef int ask_from_now_on(int64_t since_ns) except -1
+
+
 # Runs that follow each other while other threads wait for the GIL: so long in all. They wait ten
 # times as long for code in Python.
 cdef enum:

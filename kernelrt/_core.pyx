@@ -7,12 +7,14 @@ methods of `Table`.
 
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.number cimport PyNumber_Index
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 from kernelrt._krt cimport *
 from kernelrt._ops cimport Edits, Exchange, Ops, Region, address_of, call, integer
-from kernelrt._running cimport begin, end, exiting
+from kernelrt._running cimport begin, end, handles_signals, is_exiting, must_end
 from kernelrt._status cimport raise_status
+
+import _signal
 
 from kernelrt import errors
 from kernelrt._memory import no_copies
@@ -41,6 +43,65 @@ cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *fai
     end()
     start_failed = start_failed or krt_pool_take_start_failure()
     return status
+
+
+# ---- Signals
+#
+# Python runs handlers of signals on its main thread alone, with the GIL, for which a plan waits a
+# turn of every thread that wants it. So it is taken where signals came; and, because
+# `_thread.interrupt_main` raises none, now and then without any, so seldom that the waits are a small
+# part of the time.
+
+cdef int64_t BETWEEN_LOOKS_NS = 50_000_000
+cdef int64_t WAITS_BETWEEN_LOOKS = 20
+
+cdef extern from *:
+    """
+    /* Of the calling thread: signals until it last asked Python, and when it asks again anyway. */
+    static _Thread_local uint32_t signals_asked_for;
+    static _Thread_local int64_t ask_again_ns;
+    """
+    uint32_t signals_asked_for
+    int64_t ask_again_ns
+
+
+cdef int64_t when_to_ask() noexcept nogil:
+    cdef int64_t now = krt_clock_ns()
+    if must_end():
+        return now
+    if not handles_signals():
+        return 0
+    if krt_signals_count() != signals_asked_for or now >= ask_again_ns:
+        return now
+    return 0 if krt_signals_are_counted() else now
+
+
+cdef int ask_from_now_on(int64_t since_ns) except -1:
+    global signals_asked_for, ask_again_ns
+    cdef int64_t now = krt_clock_ns()
+    find_handler()
+    krt_signals_start_counting()
+    signals_asked_for = krt_signals_count()
+    ask_again_ns = now + max(BETWEEN_LOOKS_NS, WAITS_BETWEEN_LOOKS * (now - since_ns))
+    return 0
+
+
+cdef bint handler_known = False
+
+
+cdef int find_handler() except -1:
+    """Find Python's handler in C, behind any signal that has one in Python."""
+    global handler_known
+    cdef int number
+    if handler_known:
+        return 0
+    for number in sorted(_signal.valid_signals()):
+        if callable(_signal.getsignal(number)) and krt_signals_find_handler(
+            number, <const void *> &PyErr_CheckSignals
+        ):
+            handler_known = True
+            break
+    return 0
 
 
 cdef inline int take_turn(Table table) except -1:
@@ -167,7 +228,7 @@ cdef class Table:
         """Run what is in the table, with a clock where there are samples to be taken."""
         global start_failed
         cdef krt_status status
-        if not exiting and not keep_gil and (
+        if not is_exiting() and not keep_gil and (
             samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS
         ):
             return run_without_gil(self.plan, samples, failed_op)

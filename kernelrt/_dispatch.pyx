@@ -5,7 +5,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
 
-from kernelrt._core cimport Table, start_failed
+from kernelrt._core cimport Table, ask_from_now_on, start_failed, when_to_ask
 from kernelrt._krt cimport *
 from kernelrt._memory cimport Storage, writes
 from kernelrt._running cimport must_end
@@ -53,10 +53,16 @@ cdef krt_status call_custom(void *self, size_t op) noexcept with gil:
         return KRT_CUSTOM_FAILED
 
 
-cdef krt_status check_signals(void *self) noexcept with gil:
+cdef krt_status poll(void *self) noexcept nogil:
+    cdef int64_t now = when_to_ask()
+    return ask(self, now) if now else KRT_OK
+
+
+cdef krt_status ask(void *self, int64_t since_ns) noexcept with gil:
     cdef PlanCore plan = <PlanCore> self
     plan.called_back += 1
     try:
+        ask_from_now_on(since_ns)
         PyErr_CheckSignals()
         if must_end():
             plan.error = SystemExit()
@@ -78,7 +84,7 @@ cdef class PlanCore(Table):
         cdef krt_host host
         host.self = <void *> self
         host.custom = call_custom
-        host.poll = check_signals
+        host.poll = poll
         self.make(ops, host)
 
     cdef krt_status run(self, krt_sample *samples, size_t *failed_op,

@@ -1,7 +1,7 @@
 # cython: language_level=3
 """csrc/krt.h as Cython sees it."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int64_t, uint32_t
 
 cdef extern from "krt.h" nogil:
     ctypedef enum krt_status:
@@ -166,3 +166,9 @@ cdef extern from "krt.h" nogil:
         int64_t wake_ns
     void krt_set_thread_costs(krt_thread_costs costs)
     bint krt_pool_take_start_failure()
+
+cdef extern from "signals.h" nogil:
+    bint krt_signals_find_handler(int signal, const void *host_code)
+    uint32_t krt_signals_count()
+    bint krt_signals_are_counted()
+    void krt_signals_start_counting()

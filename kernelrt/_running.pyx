@@ -3,26 +3,34 @@
 
 At exit compiled code is freed, so nobody may be executing it without the GIL by then. The
 interpreter waits until they are out; executions that begin later keep the GIL, and daemon threads
-that try to get it are stopped by the interpreter. All of this is protected by the GIL.
+that try to get it are stopped by the interpreter. All of this is written with the GIL, and what
+executions ask now and then is read without it.
 """
 
-from cpython.pythread cimport PyThread_get_thread_ident
 from posix.unistd cimport usleep
 
 import atexit
 import os
+import threading
+
+cdef extern from "Python.h" nogil:
+    unsigned long PyThread_get_thread_ident()
 
 cdef extern from *:
     """
     /* Executions without the GIL: of all threads, and of this one. */
     static int executing;
     static _Thread_local int executing_here;
+    /* Whether the process ends, and then the thread that ends it. */
+    static _Atomic int exiting;
+    static unsigned long last_thread;
     """
     int executing
     int executing_here
+    int exiting
+    unsigned long last_thread
 
-cdef bint exiting = False
-cdef unsigned long last_thread = 0  # the one that ends the process, once `exiting`
+cdef unsigned long main_thread = threading.main_thread().ident
 
 
 cdef void begin() noexcept:
@@ -37,16 +45,24 @@ cdef void end() noexcept:
     executing -= 1
 
 
-cdef bint must_end() noexcept:
-    return exiting and executing_here and <unsigned long> PyThread_get_thread_ident() != last_thread
+cdef bint is_exiting() noexcept nogil:
+    return exiting != 0
+
+
+cdef bint must_end() noexcept nogil:
+    return exiting and executing_here and PyThread_get_thread_ident() != last_thread
+
+
+cdef bint handles_signals() noexcept nogil:
+    return PyThread_get_thread_ident() == main_thread
 
 
 def _wait_for_daemon_threads():
     """Let executions end; long plans notice within a poll. Gives up after some seconds: False."""
-    global exiting, last_thread
+    global last_thread, exiting
     cdef int rounds
-    last_thread = <unsigned long> PyThread_get_thread_ident()
-    exiting = True
+    last_thread = PyThread_get_thread_ident()
+    exiting = 1
     for rounds in range(5000):
         if executing <= executing_here:
             return True
@@ -56,9 +72,10 @@ def _wait_for_daemon_threads():
 
 
 def _forget_other_threads():
-    """In a forked child only this thread executes."""
-    global executing
+    """In a forked child only this thread executes, and it is the main one."""
+    global executing, main_thread
     executing = executing_here
+    main_thread = PyThread_get_thread_ident()
 
 
 atexit.register(_wait_for_daemon_threads)

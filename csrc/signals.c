@@ -1,0 +1,84 @@
+/* signals.c - see signals.h.
+ *
+ * The host's handler only notes the signal and leaves the rest to whoever holds the host's lock. So
+ * does this one, and then adds one to a number that anybody may read. A handler that something else
+ * has installed stays where it is, and so does one that takes more than the number of the signal.
+ * Where the host, or anything else, installs a handler later, this one is gone until the next look
+ * puts it back. */
+#ifdef __linux__
+#define _GNU_SOURCE
+#endif
+#include "signals.h"
+
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stddef.h>
+
+#ifdef NSIG
+enum { SIGNALS = NSIG };
+#else
+enum { SIGNALS = 32 };
+#endif
+
+typedef void (*handler)(int signal);
+
+static _Atomic(handler) host_handler; /* set once, before any counting */
+static _Atomic uint32_t came;
+
+/* Counted last: who finds the number changed finds the signal noted. */
+static void count(int signal)
+{
+    atomic_load_explicit(&host_handler, memory_order_acquire)(signal);
+    atomic_fetch_add_explicit(&came, 1, memory_order_release);
+}
+
+uint32_t krt_signals_count(void) { return atomic_load_explicit(&came, memory_order_acquire); }
+
+/* The plain handler of `signal`, and in `*action` all that is known of it; NULL: it has none. */
+static handler handler_of(int signal, struct sigaction *action)
+{
+    if (sigaction(signal, NULL, action) || action->sa_flags & SA_SIGINFO ||
+        action->sa_handler == SIG_DFL || action->sa_handler == SIG_IGN)
+        return NULL;
+    return action->sa_handler;
+}
+
+bool krt_signals_find_handler(int signal, const void *host_code)
+{
+    struct sigaction action;
+    Dl_info found, host;
+    if (atomic_load_explicit(&host_handler, memory_order_relaxed))
+        return true;
+    handler own = handler_of(signal, &action);
+    if (!own || !dladdr((const void *)(uintptr_t)own, &found) || !dladdr(host_code, &host) ||
+        found.dli_fbase != host.dli_fbase)
+        return false;
+    atomic_store_explicit(&host_handler, own, memory_order_release);
+    return true;
+}
+
+/* The first signal from `signal` on that has the host's handler itself; SIGNALS: there is none. */
+static int next_uncounted(int signal, struct sigaction *action)
+{
+    handler own = atomic_load_explicit(&host_handler, memory_order_acquire);
+    while (own && signal < SIGNALS && handler_of(signal, action) != own)
+        ++signal;
+    return own ? signal : SIGNALS;
+}
+
+bool krt_signals_are_counted(void)
+{
+    struct sigaction action;
+    return next_uncounted(1, &action) == SIGNALS;
+}
+
+void krt_signals_start_counting(void)
+{
+    struct sigaction action;
+    for (int signal = next_uncounted(1, &action); signal < SIGNALS;
+         signal = next_uncounted(signal + 1, &action)) {
+        action.sa_handler = count;
+        sigaction(signal, &action, NULL);
+    }
+}
