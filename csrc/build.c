@@ -249,10 +249,12 @@ typedef struct layout {
 } layout;
 
 /* Count ops towards the next look at the host; whether it is due. */
-static bool is_due(layout *at, size_t ops, int64_t cost_ns)
+static bool is_due(layout *at, size_t ops, int64_t cost_ns, unsigned flags)
 {
     if (__builtin_add_overflow(at->since_poll_ns, cost_ns, &at->since_poll_ns))
         at->since_poll_ns = INT64_MAX;
+    if (flags & KRT_UNKNOWN_COST)
+        at->since_poll_ns = POLL_COST_NS;
     at->since_poll += ops;
     if (at->committing || (at->since_poll < POLL_OPS && at->since_poll_ns < POLL_COST_NS))
         return false;
@@ -273,7 +275,7 @@ static void lay_chain(krt_plan *plan, size_t op, size_t end, layout *at)
             at->step = lay_chunks(plan, record, slice * n, (slice + 1) * n, at->step);
             record->first_step = begin;
         }
-        if (is_due(at, slice ? 0 : end - op, cost))
+        if (is_due(at, slice ? 0 : end - op, cost, 0))
             *at->stop++ = (krt_stop){.end = at->step, .op = end - 1, .action = STOP_POLL};
     }
     first->per_slice = ((size_t)(at->step - plan->steps) - begin) / first->slices;
@@ -306,7 +308,7 @@ void krt_plan_lay_out(krt_plan *plan)
             action |= at.committing ? STOP_REGION | STOP_QUIET : STOP_REGION;
         if (record->flags & KRT_MAY_FAIL)
             action |= STOP_CHECK;
-        if (is_due(&at, 1, cost))
+        if (is_due(&at, 1, cost, record->flags))
             action |= STOP_POLL;
         if (action)
             *at.stop++ = (krt_stop){.end = at.step, .op = i, .action = action};
@@ -523,10 +525,11 @@ static size_t capacity_of(const relaid *change, size_t at)
     return change->items[at].chunks > 0 ? (size_t)change->items[at].chunks : 1;
 }
 
-/* New tables of rows and steps, the old ones kept until both are there. */
-static krt_status lay_rows(krt_plan *plan, const relaid *change)
+/* New tables of rows and steps, beside the old ones. */
+static krt_status make_rows(const krt_plan *plan, const relaid *change, struct krt_tables *made)
 {
     counts total = {0};
+    *made = (struct krt_tables){0};
     for (size_t i = 0, at = 0; i < plan->n_ops; ++i) {
         bool changes = at < change->n && change->where[at] == i;
         const krt_record *record = plan->records + i;
@@ -537,15 +540,22 @@ static krt_status lay_rows(krt_plan *plan, const relaid *change)
             !krt_add_bytes(&total.steps, capacity, 1))
             return KRT_NO_MEMORY;
     }
+    made->rows = alloc_table(total.values, sizeof *plan->rows);
+    made->steps = alloc_table(total.steps, sizeof *plan->steps);
+    return made->rows && made->steps ? KRT_OK : KRT_NO_MEMORY;
+}
+
+static void free_rows(const struct krt_tables *made)
+{
+    krt_free(made->rows);
+    krt_free(made->steps);
+}
+
+/* Let tables that were made take the place of the old ones. */
+static void lay_rows(krt_plan *plan, const relaid *change, const struct krt_tables *made)
+{
     int64_t *old_rows = plan->rows;
-    int64_t *rows = alloc_table(total.values, sizeof *rows);
-    krt_step *steps = alloc_table(total.steps, sizeof *steps);
-    if (!rows || !steps) {
-        krt_free(rows);
-        krt_free(steps);
-        return KRT_NO_MEMORY;
-    }
-    plan->rows = rows;
+    plan->rows = made->rows;
     size_t next = 0;
     for (size_t i = 0, at = 0; i < plan->n_ops; ++i) {
         krt_record *record = plan->records + i;
@@ -565,9 +575,20 @@ static krt_status lay_rows(krt_plan *plan, const relaid *change)
     }
     krt_free(old_rows);
     krt_free(plan->steps);
-    plan->steps = steps;
+    plan->steps = made->steps;
     plan->stale = true;
-    return KRT_OK;
+}
+
+static krt_status grow_rows(krt_plan *plan, size_t op, size_t chunks)
+{
+    relaid change = {.where = &op, .n = 1, .capacity = chunks};
+    struct krt_tables made;
+    krt_status status = make_rows(plan, &change, &made);
+    if (status)
+        free_rows(&made);
+    else
+        lay_rows(plan, &change, &made);
+    return status;
 }
 
 /* Check a number of chunks and make room for them. What was made stays: it changes nothing. */
@@ -580,7 +601,7 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
         return invalid(fault, op, "op", "a NOP has no chunks");
     krt_status status = check_chunks(chunks, record->core_slot >= 0, op, fault);
     if (!status && (size_t)chunks > record->capacity)
-        status = lay_rows(plan, &(relaid){.where = &op, .n = 1, .capacity = (size_t)chunks});
+        status = grow_rows(plan, op, (size_t)chunks);
     return status;
 }
 
@@ -652,31 +673,63 @@ krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fa
     return KRT_OK;
 }
 
-krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
-                             krt_fault *fault)
+static krt_status check_exchange(const krt_exchange *exchange, krt_fault *fault)
 {
-    for (size_t i = 0; i < n; ++i) {
-        size_t op = where[i];
-        if (op >= plan->n_ops || (i && op <= where[i - 1]))
+    const krt_plan *plan = exchange->plan;
+    for (size_t i = 0; i < exchange->n; ++i) {
+        size_t op = exchange->where[i];
+        const krt_op *item = exchange->items + i;
+        if (op >= plan->n_ops || (i && op <= exchange->where[i - 1]))
             return invalid(fault, op, "op", "there is no such op, or they do not ascend");
-        if (plan->records[op].kind != KRT_KERNEL || items[i].kind != KRT_KERNEL)
+        if (plan->records[op].kind != KRT_KERNEL || item->kind != KRT_KERNEL)
             return invalid(fault, op, "kind", "only a kernel can be exchanged for another");
-        krt_status status = check_op(items + i, op, fault);
+        krt_status status = check_op(item, op, fault);
         if (status)
             return status;
-        if (items[i].slices < 0 || items[i].slices > (int64_t)plan->records[op].most_slices)
+        if (item->slices < 0 || item->slices > (int64_t)plan->records[op].most_slices)
             return invalid(fault, op, "slices", "must be 0, or at most what the op was made with");
     }
-    krt_status status = lay_rows(plan, &(relaid){.where = where, .items = items, .n = n});
-    for (size_t i = 0; !status && i < n; ++i) {
-        krt_record *record = plan->records + where[i];
-        record->fn = items[i].fn;
-        record->chunks = record->chunks ? (size_t)items[i].chunks : 0;
-        record->cost_ns = items[i].cost_ns;
-        record->cost_chunks = items[i].chunks > 0 ? items[i].chunks : 1;
-        record->slices = (size_t)items[i].slices;
+    return KRT_OK;
+}
+
+static relaid rows_of(const krt_exchange *exchange)
+{
+    return (relaid){.where = exchange->where, .items = exchange->items, .n = exchange->n};
+}
+
+static void put_exchange(const krt_exchange *exchange)
+{
+    krt_plan *plan = exchange->plan;
+    relaid change = rows_of(exchange);
+    lay_rows(plan, &change, &exchange->made);
+    for (size_t i = 0; i < exchange->n; ++i) {
+        krt_record *record = plan->records + exchange->where[i];
+        const krt_op *item = exchange->items + i;
+        record->fn = item->fn;
+        record->chunks = record->chunks ? (size_t)item->chunks : 0;
+        record->cost_ns = item->cost_ns;
+        record->cost_chunks = item->chunks > 0 ? item->chunks : 1;
+        record->slices = (size_t)item->slices;
     }
+    for (size_t i = 0; i < exchange->n; ++i)
+        settle_chain(plan, exchange->where[i]);
+    krt_plan_lay_out(plan);
+}
+
+krt_status krt_exchange_all(krt_exchange *exchanges, size_t n, krt_fault *fault)
+{
+    krt_status status = KRT_OK;
+    size_t made = 0;
     for (size_t i = 0; !status && i < n; ++i)
-        settle_chain(plan, where[i]);
+        status = check_exchange(exchanges + i, fault);
+    for (; !status && made < n; ++made) {
+        relaid change = rows_of(exchanges + made);
+        status = make_rows(exchanges[made].plan, &change, &exchanges[made].made);
+    }
+    for (size_t i = 0; i < made; ++i)
+        if (status)
+            free_rows(&exchanges[i].made);
+        else
+            put_exchange(exchanges + i);
     return status;
 }

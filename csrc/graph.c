@@ -449,6 +449,8 @@ void krt_graph_lay_out(krt_plan *plan)
             task->grain = task->chunks;
         task->claims = (task->chunks - 1) / task->grain + 1;
         int64_t claim_us = chunk_cost / 1000 * task->grain + LEAST_CLAIM_US;
+        if (record->flags & KRT_UNKNOWN_COST)
+            claim_us = POLL_COST_US;
         task->claim_us = claim_us > UINT16_MAX ? UINT16_MAX : (uint16_t)claim_us;
     }
     graph->choice.made_for = 0; /* the estimates are stale as well */

@@ -58,7 +58,8 @@ enum {
     KRT_MAY_FAIL = 2,           /* may store to its status word */
     KRT_COMMIT = 4,             /* writes state that outlives the plan */
     KRT_FOLLOWS = 8,            /* goes with the op before, slice by slice: see krt_op.slices */
-    KRT_ALL_FLAGS = 15
+    KRT_UNKNOWN_COST = 16,      /* cost_ns is a guess: the host is asked after this op */
+    KRT_ALL_FLAGS = 31
 };
 
 typedef struct krt_plan krt_plan;
@@ -222,14 +223,25 @@ typedef struct krt_edit {
  * of them is not legal, and `*fault` says which. KRT_NO_MEMORY: for more chunks than ever. */
 krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault);
 
-/* Let other code that does the same take the place of the kernels `where`, ascending: all of `n`,
- * or none. Of an item its function, values, chunks, core slot, estimate and slices count; buffers,
- * flags and dependencies stay those of the op, and one that is skipped stays so. What was made as a
- * chain is one from then on if all of it has equal slices, at most as many as it was made with. The
- * caller holds the plan's lock. KRT_INVALID: an op is no kernel, or an item is malformed, and
- * `*fault` says which. KRT_NO_MEMORY: nothing has changed. */
-krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
-                             krt_fault *fault);
+/* Other code for `n` kernels of a plan, at `where`, ascending. Of an item its function, values,
+ * chunks, core slot, estimate and slices count; buffers, flags and dependencies stay those of the
+ * op, and one that is skipped stays so. */
+typedef struct krt_exchange {
+    krt_plan *plan;
+    const size_t *where;
+    const krt_op *items;
+    size_t n;
+    struct krt_tables { /* filled by krt_exchange_all */
+        int64_t *rows;
+        void *steps;
+    } made;
+} krt_exchange;
+
+/* Let other code that does the same take the place of kernels of `n` plans, a plan and bodies of its
+ * regions, each once: all of it, or nothing. What was made as a chain is one from then on if all of
+ * it has equal slices, at most as many as it was made with. The caller holds the locks of all plans.
+ * KRT_INVALID: an op is no kernel, or an item is malformed, and `*fault` says which. */
+krt_status krt_exchange_all(krt_exchange *exchanges, size_t n, krt_fault *fault);
 
 /* Accessors. The caller holds the plan's lock for the setters. KRT_INVALID: `op` or `slot` does
  * not exist, or the value is not legal there; `*fault` says which. krt_plan_set_chunks alone

@@ -366,14 +366,11 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
 static krt_status run_aside(krt_plan *plan, krt_sample *samples, krt_context *context,
                             size_t *failed_op)
 {
-    krt_aside aside;
-    if (!krt_aside_begin(&aside))
+    context->aside = krt_aside_of_thread();
+    if (!context->aside)
         return KRT_NO_STACK;
-    context->aside = &aside;
-    krt_status status = samples ? run_serial_profiled(plan, context, samples, failed_op)
-                                : krt_plan_run_serial(plan, context, failed_op);
-    krt_aside_end(&aside);
-    return status;
+    return samples ? run_serial_profiled(plan, context, samples, failed_op)
+                   : krt_plan_run_serial(plan, context, failed_op);
 }
 
 /* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. Until

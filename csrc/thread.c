@@ -7,8 +7,13 @@
 #include "krt.h"
 #include "platform.h"
 
+#include <limits.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sys/auxv.h>
+#endif
 
 /* What runs serially runs on a worker as well, so a worker's stack is like the main thread's. */
 #define USUAL_STACK_BYTES (8 << 20)
@@ -79,22 +84,49 @@ bool krt_thread_start(void *(*run)(void *argument), void *argument)
 
 /* ---- Room on the stack ------------------------------------------------------------------- */
 
-/* The stack of the calling thread, found once; 0: not yet. */
-static _Thread_local uintptr_t lowest, highest;
+/* The stack of the calling thread, looked for once. Where it is not found nothing fits. */
+static _Thread_local struct {
+    uintptr_t lowest, highest;
+    bool looked_for;
+} stack;
+
+#ifdef KRT_TEST_HOOKS
+static _Atomic bool stacks_are_hidden;
+void krt_test_hide_stacks(bool hidden) { stacks_are_hidden = hidden; }
+#endif
 
 #if defined(__linux__)
+
+/* The C library reads the bounds of the first thread's stack from /proc, which may be missing. Above
+ * all else on that stack lies the path of the program; it grows to its limit from behind that. */
+static void assume_stack(void)
+{
+    struct rlimit limit;
+    uintptr_t top = (uintptr_t)getauxval(AT_EXECFN);
+    if (getpid() != krt_thread_number() || !top || getrlimit(RLIMIT_STACK, &limit))
+        return;
+    bool known = limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < top;
+    stack.highest = top;
+    stack.lowest = top + PATH_MAX - (known ? (uintptr_t)limit.rlim_cur : USUAL_STACK_BYTES);
+}
 
 static void find_stack(void)
 {
     pthread_attr_t attributes;
     void *start_of_stack;
     size_t nbytes, guard;
-    if (pthread_getattr_np(pthread_self(), &attributes))
+    bool hidden = false;
+#ifdef KRT_TEST_HOOKS
+    hidden = stacks_are_hidden;
+#endif
+    if (hidden || pthread_getattr_np(pthread_self(), &attributes)) {
+        assume_stack();
         return;
+    }
     if (!pthread_attr_getstack(&attributes, &start_of_stack, &nbytes) &&
         !pthread_attr_getguardsize(&attributes, &guard)) {
-        lowest = (uintptr_t)start_of_stack + guard; /* some systems count the guard as stack */
-        highest = (uintptr_t)start_of_stack + nbytes;
+        stack.lowest = (uintptr_t)start_of_stack + guard; /* some systems count the guard as stack */
+        stack.highest = (uintptr_t)start_of_stack + nbytes;
     }
     pthread_attr_destroy(&attributes);
 }
@@ -103,29 +135,43 @@ static void find_stack(void)
 
 static void find_stack(void)
 {
-    highest = (uintptr_t)pthread_get_stackaddr_np(pthread_self());
-    lowest = highest - pthread_get_stacksize_np(pthread_self());
+    stack.highest = (uintptr_t)pthread_get_stackaddr_np(pthread_self());
+    stack.lowest = stack.highest - pthread_get_stacksize_np(pthread_self());
 }
 
 #else
 
-static void find_stack(void) { highest = 0; } /* not known, so nothing fits */
+static void find_stack(void) {}
 
 #endif
 
 bool krt_stack_has(size_t nbytes)
 {
     uintptr_t here = (uintptr_t)__builtin_frame_address(0);
-    if (!highest)
+    if (!stack.looked_for) {
+        stack.looked_for = true;
         find_stack();
+    }
     /* Elsewhere: on a stack that a library made and of which nobody knows the size. */
-    return here > lowest && here <= highest && here - lowest >= FRAME_BYTES &&
-           here - lowest - FRAME_BYTES >= nbytes;
+    return here > stack.lowest && here <= stack.highest && here - stack.lowest >= FRAME_BYTES &&
+           here - stack.lowest - FRAME_BYTES >= nbytes;
 }
 
 /* ---- Calls on another stack -------------------------------------------------------------- */
 
 enum { RESTING, CALLED, DISMISSED };
+
+struct krt_aside {
+    pthread_t thread;
+    void (*call)(void *context);
+    void *context;
+    _Atomic uint32_t word;
+    uint32_t forks; /* of the process in which it was started */
+    bool started;
+};
+
+/* The calling thread waits wherever the other one works, so a plan within a plan may use it too. */
+static _Thread_local krt_aside own;
 
 static void *serve(void *argument)
 {
@@ -150,31 +196,44 @@ static void tell(krt_aside *aside, uint32_t word)
     krt_wake(&aside->word, 1);
 }
 
-bool krt_aside_begin(krt_aside *aside)
+/* Called where the thread that it calls for ends. */
+static void dismiss(void *argument)
 {
-    aside->forks = krt_fork_count();
-    atomic_init(&aside->word, RESTING);
-    return start(serve, aside, &aside->thread);
+    krt_aside *aside = argument;
+    if (aside->started && aside->forks == krt_fork_count()) {
+        tell(aside, DISMISSED);
+        pthread_join(aside->thread, NULL);
+    }
+    aside->started = false;
+}
+
+static pthread_key_t at_end;
+static bool key_made;
+
+static void make_key(void) { key_made = !pthread_key_create(&at_end, dismiss); }
+
+krt_aside *krt_aside_of_thread(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (own.started && own.forks == krt_fork_count())
+        return &own;
+    pthread_once(&once, make_key);
+    if (!key_made || pthread_setspecific(at_end, &own))
+        return NULL;
+    own.forks = krt_fork_count();
+    atomic_store_explicit(&own.word, RESTING, memory_order_relaxed);
+    own.started = start(serve, &own, &own.thread);
+    return own.started ? &own : NULL;
 }
 
 bool krt_aside_call(krt_aside *aside, void (*call)(void *context), void *context)
 {
-    if (aside->forks != krt_fork_count() && !krt_aside_begin(aside)) {
-        aside->forks = krt_fork_count() - 1; /* there is none to be dismissed */
+    if (!krt_aside_of_thread()) /* another one where the process was forked since */
         return false;
-    }
     aside->call = call;
     aside->context = context;
     tell(aside, CALLED);
     while (atomic_load_explicit(&aside->word, memory_order_acquire) == CALLED)
         krt_wait(&aside->word, CALLED, -1);
     return true;
-}
-
-void krt_aside_end(krt_aside *aside)
-{
-    if (aside->forks != krt_fork_count())
-        return;
-    tell(aside, DISMISSED);
-    pthread_join(aside->thread, NULL);
 }

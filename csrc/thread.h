@@ -15,23 +15,20 @@ bool krt_thread_start(void *(*run)(void *argument), void *argument);
 /* Whether the calling thread's stack has room for a kernel with `nbytes` of arrays. */
 bool krt_stack_has(size_t nbytes);
 
-/* A thread that makes calls for one whose stack has no room. It is used by who began it, and stays
- * where it is until its end. */
-typedef struct krt_aside {
-    pthread_t thread;
-    void (*call)(void *context);
-    void *context;
-    _Atomic uint32_t word;
-    uint32_t forks;
-} krt_aside;
+/* A thread that makes calls for one whose stack has no room. It lasts as long as the one that it
+ * calls for, which has one at most. */
+typedef struct krt_aside krt_aside;
 
-/* False: the system gives no thread, and there is nothing to end. */
-bool krt_aside_begin(krt_aside *aside);
+/* That of the calling thread, started where there is none. NULL: the system gives no thread. */
+krt_aside *krt_aside_of_thread(void);
 
 /* Make the call there, and wait for its return. False, and not made: the process was forked since,
  * and the child gets no thread. */
 bool krt_aside_call(krt_aside *aside, void (*call)(void *context), void *context);
 
-void krt_aside_end(krt_aside *aside);
+#ifdef KRT_TEST_HOOKS
+/* Whether the system tells nobody where stacks are, as of threads that have not asked yet. */
+void krt_test_hide_stacks(bool hidden);
+#endif
 
 #endif

@@ -50,7 +50,8 @@ cdef class Table:
     cdef krt_status try_acquire(self) noexcept  # without waiting, also where it was released
 
     cdef int assign(self, tuple changes) except -1
-    cdef int exchange(self, items) except -1
+    cdef int exchange(self, list changes) except -1
+    cdef list all_bodies(self)
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept
     cdef krt_status launch(self, krt_sample *samples, size_t *failed_op, bint keep_gil) noexcept
     cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept

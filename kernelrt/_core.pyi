@@ -13,10 +13,10 @@ Bindings: TypeAlias = tuple[
 attributes ``(owner, name, value)`` to be set once the table has all of these."""
 
 Exchanges: TypeAlias = tuple[
-    Sequence[tuple[int, int, Sequence[int], int, int, int, int]],
+    Sequence[tuple["Table", Sequence[tuple[int, int, Sequence[int], int, int, int, int]]]],
     Sequence[tuple[object, str, object]],
 ]
-"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)`` as in OpTuple, and attributes as
+"""For the plan, and for bodies of its regions, kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)`` as in OpTuple, and attributes as
 in Bindings; slices may be left out. What was made as a chain is one from then on if all its slices
 are equal."""
 
@@ -46,13 +46,11 @@ class Table:
     def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
         """Call `bind` in a turn of the plan and let what it returns take the place of kernels.
 
-        All or nothing, as by `set_with`. Whoever calls it sees to it that the new code does what
+        All or nothing, as by `set_with`, in the plan and in bodies. Whoever calls it sees to it that the new code does what
         the old did to the same buffers, and keeps it alive.
         """
     def unless_busy(self, work: Callable[[], object]) -> bool:
         """Call `work` in a turn of the plan, and return True, unless somebody has the turn."""
-    def exchange_within(self, exchanges: Exchanges) -> None:
-        """Do as `exchange_with` does to a body, in a turn of the plan that runs it."""
     @property
     def is_body(self) -> bool:
         """Whether a region has it as a body, so that its plan alone runs and changes it."""
@@ -82,7 +80,14 @@ class Table:
     def cost_ns(self) -> int:
         """The summed estimate of all ops that are not skipped."""
     def release(self) -> None:
-        """Free the tables. Waits for a running execute; PlanBusyError from an own op."""
+        """Free the tables, those of bodies too. Waits for a running execute.
+
+        Raises
+        ------
+        PlanBusyError
+            The code that calls it has a turn of the plan or of a body, as an own op has. Nothing
+            was freed.
+        """
 
 def clock_ns() -> int:
     """Monotonic time in nanoseconds, the clock of the profile."""

@@ -6,6 +6,7 @@ methods of `Table`.
 """
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint32_t
 
@@ -120,6 +121,14 @@ cdef inline int take_turn(Table table) except -1:
     return 0
 
 
+cdef int leave_all(list taken) except -1:
+    """End turns that this thread has."""
+    cdef Table table
+    for table in taken:
+        krt_lock_release(&table.lock)
+    return 0
+
+
 cdef class Table:
     """The prepared operations of a plan as flat C arrays, and whose turn it is to use them."""
 
@@ -168,8 +177,7 @@ cdef class Table:
             self.bodies = tuple([(op, (<Region> region).bodies)
                                  for op, region in staged.regions.items()])
         finally:
-            for body in taken:
-                krt_lock_release(&body.lock)
+            leave_all(taken)
         return 0
 
     def __dealloc__(self):
@@ -211,13 +219,6 @@ cdef class Table:
         for owner, name, value in attributes:
             setattr(owner, name, value)
         return 0
-
-    cdef int exchange(self, items) except -1:
-        """Let other kernels take the place of some."""
-        cdef Exchange exchange = Exchange(items)
-        cdef krt_fault fault
-        return raise_status(krt_plan_exchange(self.plan, exchange.where, exchange.ops.ops,
-                                              exchange.ops.n, &fault), &fault, 0, None)
 
     cdef void bind(self, size_t op, size_t slot, void *address) noexcept:
         cdef krt_fault fault
@@ -293,12 +294,50 @@ cdef class Table:
         self.acquire()
         self.bound_by = None
         try:
-            items, attributes = bind()
-            self.exchange(items)
+            changes, attributes = bind()
+            self.exchange([(table, Exchange(items)) for table, items in changes])
             for owner, name, value in attributes:
                 setattr(owner, name, value)
         finally:
             krt_lock_release(&self.lock)
+
+    cdef int exchange(self, list changes) except -1:
+        """Let other kernels take the place of some, here and in bodies, in their turns."""
+        cdef krt_exchange *exchanges
+        cdef Exchange items
+        cdef Table table
+        cdef krt_fault fault
+        cdef size_t n = 0
+        cdef list bodies = self.all_bodies(), taken = []
+        exchanges = <krt_exchange *> PyMem_Calloc(<size_t> len(changes) + 1, sizeof(krt_exchange))
+        if exchanges == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        try:
+            for table, items in changes:
+                if table is not self:
+                    if table not in bodies or table in taken:
+                        raise errors.PlanBuildError(
+                            "kernels are exchanged in a plan and in bodies of its regions, once each")
+                    table.acquire_to_read()
+                    taken.append(table)
+                exchanges[n] = krt_exchange(plan=table.plan, where=items.where,
+                                            items=items.ops.ops, n=items.ops.n)
+                n += 1
+            raise_status(krt_exchange_all(exchanges, n, &fault), &fault, 0, None)
+        finally:
+            leave_all(taken)
+            PyMem_Free(exchanges)
+        return 0
+
+    cdef list all_bodies(self):
+        """The bodies of its regions, and of theirs."""
+        cdef list found = []
+        cdef Table body
+        for _, bodies in self.bodies:
+            for body in bodies:
+                found.append(body)
+                found += body.all_bodies()
+        return found
 
     def unless_busy(self, work):
         if self.try_acquire() != KRT_OK:
@@ -308,17 +347,6 @@ cdef class Table:
         finally:
             krt_lock_release(&self.lock)
         return True
-
-    def exchange_within(self, exchanges):
-        items, attributes = exchanges
-        self.acquire_to_read()
-        try:
-            self.exchange(items)
-            krt_plan_cost_ns(self.plan)  # lays it out, while nobody runs it
-            for owner, name, value in attributes:
-                setattr(owner, name, value)
-        finally:
-            krt_lock_release(&self.lock)
 
     def pointer(self, size_t op, size_t slot):
         cdef void *address = NULL
@@ -424,16 +452,21 @@ cdef class Table:
             self.acquire()
         except errors.PlanReleasedError:
             return
-        cdef krt_plan *plan = self.plan
-        self.plan = NULL
-        krt_lock_release(&self.lock)
-        krt_plan_destroy(plan)
-        self.customs = {}
-        bodies, self.bodies = self.bodies, ()
-        for _, region in bodies:
-            for body in region:
-                (<Table> body).owned = False
-                body.release()
+        cdef Table table
+        cdef list taken = [self]
+        try:
+            for table in self.all_bodies():
+                table.acquire_to_read()
+                taken.append(table)
+        except BaseException:
+            leave_all(taken)
+            raise
+        for table in taken:
+            krt_plan_destroy(table.plan)
+            table.plan = NULL
+        leave_all(taken)
+        for table in taken:
+            table.customs, table.bodies, table.owned = {}, (), False
 
     def __reduce__(self):
         no_copies(self)

@@ -28,6 +28,8 @@ COMMIT: Final = 4
 interrupted by signals; it starts only when every earlier op that may fail has not."""
 FOLLOWS: Final = 8
 """Op flag: is of one chain with the op before, which goes slice by slice."""
+UNKNOWN_COST: Final = 16
+"""Op flag: ``cost_ns`` is a guess, so signals are looked for after the op, whatever it says."""
 
 STATUS: Final = 0
 """Among the ``bufs`` of an op that MAY_FAIL: the address of its own status word, an int64 that is 0

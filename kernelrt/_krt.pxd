@@ -36,6 +36,7 @@ cdef extern from "krt.h" nogil:
         KRT_MAY_FAIL
         KRT_COMMIT
         KRT_FOLLOWS
+        KRT_UNKNOWN_COST
 
     ctypedef struct krt_plan:
         pass
@@ -135,8 +136,14 @@ cdef extern from "krt.h" nogil:
         int64_t value
 
     krt_status krt_plan_edit(krt_plan *plan, const krt_edit *edits, size_t n, krt_fault *fault)
-    krt_status krt_plan_exchange(krt_plan *plan, const size_t *where, const krt_op *items,
-                                 size_t n, krt_fault *fault)
+
+    ctypedef struct krt_exchange:
+        krt_plan *plan
+        const size_t *where
+        const krt_op *items
+        size_t n
+
+    krt_status krt_exchange_all(krt_exchange *exchanges, size_t n, krt_fault *fault)
     size_t krt_plan_n_ops(const krt_plan *plan)
     void krt_plan_set_threads(krt_plan *plan, int threads)
     void krt_plan_need_stack(krt_plan *plan, size_t nbytes)

@@ -12,6 +12,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.runtime.ops import (
     PreparedBufferView,
     PreparedCopy,
+    PreparedCustomFunction,
     PreparedKernel,
     PreparedOp,
     PreparedRegion,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
 
-__all__ = ["estimate_ns", "largest", "launch_ns"]
+__all__ = ["estimate_ns", "is_unknown", "largest", "launch_ns"]
 
 # What code costs of which no target is known.
 _ANY: Final = DeviceSpec.generic()
@@ -63,6 +64,21 @@ def launch_ns(kernel: CachedKernel, flops: int, nbytes: int, cycles: int) -> flo
     return costs.ns(costs.launch(work, nbytes))
 
 
+def is_unknown(op: PreparedOp) -> bool:
+    """Whether `op` is code of the user's, which says nothing of the time that it takes.
+
+    Parameters
+    ----------
+    op : PreparedOp
+        The op.
+    """
+    if isinstance(op, PreparedKernel):
+        kernel = op.kernel
+        known = map(largest, (kernel.flops, kernel.bytes, kernel.cycles))
+        return not (kernel.code or any(known))
+    return isinstance(op, PreparedCustomFunction)
+
+
 def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
     """Estimate the time of `op` on one core, for the largest sizes.
 
@@ -77,10 +93,12 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
         return 0
     if isinstance(op, PreparedCopy):
         return int(_COSTS.ns(_COSTS.launch(0, 2 * largest(op.nbytes))))
+    if is_unknown(op):
+        return _UNKNOWN_NS
     if isinstance(op, PreparedKernel):
         kernel = op.kernel
         flops, moved, cycles = map(largest, (kernel.flops, kernel.bytes, kernel.cycles))
-        if kernel.code and not (flops or moved or cycles):
+        if not (flops or moved or cycles):
             moved = sum(buffer_bytes[i] for i in op.buffer_indices)
         return int(launch_ns(kernel, flops, moved, cycles)) or _UNKNOWN_NS
     if isinstance(op, PreparedRegion):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime.layout import Layout
     from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.profiler import KernelProfile
+    from kernelrt.runtime.table import Launch
 
 __all__ = ["ExecutionPlan", "PlanParts"]
 
@@ -344,12 +345,12 @@ class ExecutionPlan(PlanAccessors):
 
         def take() -> Exchanges:
             nonlocal changed
-            within = [(body, *body._exchanges(kernels)) for body in self._all_bodies()]  # noqa: SLF001
-            own, changed = self._exchanges(kernels)
-            for body, theirs, count in within:
-                body.exchange_within(theirs)
-                changed += count
-            return own
+            found = [(plan, *plan._exchanges(kernels)) for plan in (self, *self._all_bodies())]  # noqa: SLF001
+            changed = sum(count for *_, count in found)
+            return (
+                [(plan, rows) for plan, rows, *_ in found],
+                [attribute for _, _, attributes, _ in found for attribute in attributes],
+            )
 
         self.exchange_with(take)
         return changed
@@ -359,8 +360,13 @@ class ExecutionPlan(PlanAccessors):
             yield body
             yield from body._all_bodies()  # noqa: SLF001 - of the same class
 
-    def _exchanges(self, kernels: Mapping[CachedKernel, CachedKernel]) -> tuple[Exchanges, int]:
-        """What changes in the table, and in how many places. Runs in a turn of the plan."""
+    def _exchanges(
+        self, kernels: Mapping[CachedKernel, CachedKernel]
+    ) -> tuple[list[Launch], list[tuple[object, str, object]], int]:
+        """What changes in the table, what tells of it, and in how many places launches change.
+
+        Runs in a turn of the plan.
+        """
         ops = list(self._ops)
         parts = list(self._parts.ops)
         attributes: list[tuple[object, str, object]] = []
@@ -385,7 +391,7 @@ class ExecutionPlan(PlanAccessors):
         ]
         again = {i: ops[i] for i in sorted(changed)}
         rows = table.launches(self._parts, again, chains, self._values)
-        return (rows, attributes), count
+        return rows, attributes, count
 
     def _need_stack_of(self, kernels: Iterable[CachedKernel]) -> None:
         if most := max((kernel.stack_bytes for kernel in kernels), default=0):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernelrt import _dispatch
 from kernelrt.ir import UOp
-from kernelrt.runtime.cost import estimate_ns, largest
+from kernelrt.runtime.cost import estimate_ns, is_unknown, largest
 from kernelrt.runtime.foreign import PreparedForeignCall
 from kernelrt.runtime.ops import (
     PreparedCopy,
@@ -31,7 +31,10 @@ if TYPE_CHECKING:
     from kernelrt.runtime.plan import PlanParts
     from kernelrt.runtime.variables import VariableTable
 
-__all__ = ["is_apart", "launches", "rows"]
+__all__ = ["Launch", "is_apart", "launches", "rows"]
+
+Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
+"""A kernel that takes the place of another, as `kernelrt._core.Exchanges` says."""
 
 
 def rows(
@@ -100,7 +103,7 @@ def launches(
     ops: Mapping[int, PreparedOp],
     chains: Sequence[Chain],
     values: Mapping[str, int],
-) -> list[tuple[int, int, list[int], int, int, int, int]]:
+) -> list[Launch]:
     """Describe kernels that take the place of others to the C core.
 
     Parameters
@@ -170,6 +173,8 @@ def _flags(op: PreparedOp, parts: PlanParts) -> int:
         flags |= _dispatch.MAY_FAIL
     if lasting(op, parts.layout):
         flags |= _dispatch.COMMIT
+    if is_unknown(op):
+        flags |= _dispatch.UNKNOWN_COST
     return flags
 
 

@@ -42,6 +42,19 @@ void fail(void *const *bufs, const int64_t *vals)
     *(int64_t *)bufs[1] = vals[0];
 }
 
+/* Waits until *counter is at least `wanted`, for some seconds at most; whether it is. */
+int reaches(const int64_t *counter, int64_t wanted, int64_t seconds)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    int64_t until = now.tv_sec + seconds;
+    while (__atomic_load_n(counter, __ATOMIC_RELAXED) < wanted && now.tv_sec < until) {
+        usleep(100);
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    }
+    return __atomic_load_n(counter, __ATOMIC_RELAXED) >= wanted;
+}
+
 /* Takes vals[0] microseconds of processor time, then counts in bufs[0]. */
 void burn(void *const *bufs, const int64_t *vals)
 {

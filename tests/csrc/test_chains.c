@@ -3,6 +3,13 @@
  * what is refused. */
 #include "check.h"
 
+static krt_status exchange(krt_plan *plan, const size_t *where, const krt_op *items, size_t n,
+                           krt_fault *fault)
+{
+    return krt_exchange_all(
+        &(krt_exchange){.plan = plan, .where = where, .items = items, .n = n}, 1, fault);
+}
+
 enum { SLICES = 16, SLICE = 32, ROWS = 8, MOST_OPS = 40, MOST_CHUNKS = 3 * SLICES };
 enum { ROW = SLICES * SLICE };
 
@@ -143,7 +150,7 @@ static void change(generated *g, krt_plan *plan)
     krt_op item = {.fn = mix, .vals = g->vals[op], .n_vals = 3, .chunks = chunks, .core_slot = 0};
     if (random_below(2) && krt_plan_slices(plan, op))
         item.slices = g->ops[op].slices;
-    CHECK(krt_plan_exchange(plan, &op, &item, 1, &fault) == KRT_OK);
+    CHECK(exchange(plan, &op, &item, 1, &fault) == KRT_OK);
 }
 
 static void test_random_chains(void)
@@ -222,24 +229,24 @@ static void test_exchange(void)
     for (int i = 0; i < 2; ++i)
         items[i] = (krt_op){.fn = mix, .vals = vals, .n_vals = 3, .chunks = 8, .core_slot = 0,
                             .slices = 8};
-    CHECK(krt_plan_exchange(plan, where + 1, items, 1, &fault) == KRT_OK);
+    CHECK(exchange(plan, where + 1, items, 1, &fault) == KRT_OK);
     CHECK(krt_plan_slices(plan, 0) == 8 && krt_plan_slices(plan, 1) == 8);
     CHECK(krt_plan_set_chunks(plan, 0, 8, &fault) == KRT_OK && krt_plan_slices(plan, 1) == 8);
     items[0].slices = 16;
-    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_INVALID);
+    CHECK(exchange(plan, where, items, 1, &fault) == KRT_INVALID);
     items[0].slices = -1;
-    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_INVALID);
+    CHECK(exchange(plan, where, items, 1, &fault) == KRT_INVALID);
     CHECK(krt_plan_slices(plan, 0) == 8);
     krt_test_fail_alloc(1);
     items[0].slices = 0;
-    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_NO_MEMORY);
+    CHECK(exchange(plan, where, items, 1, &fault) == KRT_NO_MEMORY);
     krt_test_fail_alloc(0);
     CHECK(krt_plan_slices(plan, 0) == 8);
-    CHECK(krt_plan_exchange(plan, where, items, 1, &fault) == KRT_OK);
+    CHECK(exchange(plan, where, items, 1, &fault) == KRT_OK);
     CHECK(!krt_plan_slices(plan, 0) && !krt_plan_slices(plan, 1));
     for (int i = 0; i < 2; ++i)
         items[i].slices = 4;
-    CHECK(krt_plan_exchange(plan, where, items, 2, &fault) == KRT_OK);
+    CHECK(exchange(plan, where, items, 2, &fault) == KRT_OK);
     CHECK(krt_plan_slices(plan, 0) == 4 && krt_plan_slices(plan, 1) == 4);
     CHECK(krt_plan_set_chunks(plan, 1, 4, &fault) == KRT_OK);
     CHECK(!krt_plan_slices(plan, 0) && !krt_plan_slices(plan, 1));

@@ -20,6 +20,7 @@ from kernelrt._dispatch import (
     KERNEL,
     MAY_FAIL,
     NOP,
+    REGION,
     STATUS,
     PlanCore,
 )
@@ -159,7 +160,7 @@ GOOD = kernel(1, (8,), (1,))
         ({4: 2**31, 5: 0}, "chunks"),
         ({5: -2}, "core_slot"),
         ({5: 1}, "core_slot"),
-        ({6: 16}, "flags"),
+        ({6: 32}, "flags"),
         ({6: 8}, "slices"),
         ({6: -1}, "flags"),
         ({7: -1}, "cost_ns"),
@@ -507,7 +508,7 @@ def test_coroutines_interleave_turns():
 
 
 def exchange(plan, *items, attributes=()):
-    plan.exchange_with(lambda: (items, attributes))
+    plan.exchange_with(lambda: ([(plan, items)], attributes))
 
 
 def test_kernels_are_exchanged_with_their_values_and_chunks(kernels, log):
@@ -581,3 +582,54 @@ def test_a_malformed_exchange_changes_nothing(kernels, log):
     with pytest.raises(ZeroDivisionError):
         plan.exchange_with(lambda: 1 // 0)
     plan.execute()
+
+
+def test_kernels_of_a_plan_and_its_bodies_are_exchanged_together(kernels, log):
+    here = (log.ctypes.data,)
+    body = PlanCore([kernel(kernels.mark, here, (3, 0))])
+    region = ((body,), 1, False, -1, -1, -1, (), ())
+    plan = PlanCore([(REGION, region, (), (), 1, -1, 0, 0, ()),
+                     kernel(kernels.mark, here, (4, 1))])  # fmt: skip
+    stranger = PlanCore([kernel(kernels.mark, here, (9, 2))])
+    own, within = (1, kernels.mark, (6, 1), 1, -1, 0), (0, kernels.mark, (5, 0), 1, -1, 0)
+    for changes in (
+        [(plan, [own]), (body, [(7, *within[1:])])],
+        [(body, [within]), (plan, [(0, *own[1:])])],
+        [(plan, [own]), (stranger, [within])],
+        [(body, [within]), (body, [within])],
+    ):
+        with pytest.raises(errors.PlanBuildError):
+            plan.exchange_with(lambda changes=changes: (changes, ()))
+        log[:] = 0
+        plan.execute()
+        assert log[:2].tolist() == [3, 4]
+    with pytest.raises(errors.PlanBuildError):
+        body.exchange_with(lambda: ([(body, [within])], ()))
+    plan.exchange_with(lambda: ([(plan, [own]), (body, [within])], ()))
+    log[:] = 0
+    plan.execute()
+    assert log[:3].tolist() == [5, 6, 0]
+
+
+def test_a_plan_is_released_with_its_bodies_or_not_at_all(kernels, log):
+    inner = PlanCore([kernel(kernels.mark, (log.ctypes.data,), (3, 0))])
+    middle = PlanCore([(REGION, ((inner,), 1, False, -1, -1, -1, (), ()), (), (), 1, -1, 0, 0, ())])
+    plan = PlanCore([(REGION, ((middle,), 2, False, -1, -1, -1, (), ()), (), (), 1, -1, 0, 0, ())])
+    refused = []
+
+    def release():
+        with pytest.raises(errors.PlanBusyError):
+            plan.release()
+        refused.append([p.released for p in (plan, middle, inner)])
+
+    assert inner.unless_busy(release)
+    assert refused == [[False] * 3]
+    assert inner.is_body
+    plan.execute()
+    assert log[:2].tolist() == [6, 0]
+    plan.release()
+    for p in (plan, middle, inner):
+        assert p.released
+        assert not p.is_body
+        with pytest.raises(errors.PlanReleasedError):
+            p.execute()

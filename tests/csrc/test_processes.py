@@ -367,6 +367,88 @@ def test_interrupt_ends_a_parallel_plan(script):
     )
 
 
+SIGNALLED = """
+burn = (KERNEL, address("burn"), (counter.ctypes.data,), (1000, 0), 2, 1,
+        HOST_PARALLEL_SAFE, 2_000_000, ())
+signalled = (KERNEL, address("interrupt"), (), (), 1, -1, HOST_PARALLEL_SAFE, 1000, ())
+
+def stopped(plan, error=KeyboardInterrupt):
+    counter[0] = 0
+    try:
+        plan.execute()
+    except error:
+        return counter[0] < 20_000
+    return False
+"""
+
+
+def test_signals_reach_handlers_whoever_set_them_and_when(script):
+    script(
+        SIGNALLED
+        + """
+import _thread
+plan = PlanCore([signalled] + [burn] * 10_000)
+for _ in range(3):  # before the handler is counted, and after
+    assert stopped(plan)
+
+class Told(Exception):
+    pass
+
+def tell(number, frame):
+    raise Told
+
+signal.signal(signal.SIGINT, tell)
+assert signal.getsignal(signal.SIGINT) is tell
+assert stopped(plan, Told) and stopped(plan, Told)
+assert signal.signal(signal.SIGINT, signal.default_int_handler) is tell
+
+# A file that others are woken by, and system calls that go on, stay as they were set.
+read, write = os.pipe()
+os.set_blocking(write, False)
+signal.set_wakeup_fd(write)
+signal.siginterrupt(signal.SIGINT, False)
+assert stopped(plan) and stopped(plan)
+assert os.read(read, 10) == bytes([signal.SIGINT] * 2)
+assert signal.set_wakeup_fd(-1) == write
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+few = PlanCore([signalled] + [burn] * 50)
+few.execute()
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# No signal comes here.
+long = PlanCore([burn] * 10_000)
+timer = threading.Timer(0.05, _thread.interrupt_main)
+timer.start()
+assert stopped(long)
+
+child = os.fork()
+if child == 0:
+    signal.alarm(patience)
+    os._exit(0 if stopped(plan) else 1)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    )
+
+
+def test_a_plan_beside_a_thread_that_keeps_the_gil_goes_on(script):
+    script(
+        SIGNALLED
+        + """
+holding = ctypes.PyDLL(sys.argv[1])  # its functions keep the GIL
+plan = PlanCore([burn] * 100)
+plan.set_threads(1)
+holding.reaches.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+beside = threading.Thread(target=plan.execute)
+beside.start()
+assert library.reaches(ctypes.c_void_p(counter.ctypes.data), ctypes.c_int64(1),
+                       ctypes.c_int64(patience))
+assert holding.reaches(counter.ctypes.data, 200, patience // 2), counter
+beside.join()
+"""
+    )
+
+
 @linux
 @two_cpus
 def test_nothing_spins_after_the_last_execute(script):

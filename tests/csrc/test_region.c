@@ -184,6 +184,101 @@ static void test_interrupt(void)
     destroy(&made);
 }
 
+static krt_plan *asking;
+static int64_t asked;
+
+/* Takes longer, of a clock that is set, than from one look at the host to the next. */
+static void take_long(void *const *bufs, const int64_t *vals)
+{
+    (void)bufs;
+    (void)vals;
+    asking->last_poll_ns = INT64_MIN / 2;
+}
+
+static krt_status count_looks(void *self)
+{
+    (void)self;
+    ++asked;
+    return KRT_OK;
+}
+
+static krt_status take_long_in_host(void *self, size_t op)
+{
+    (void)self;
+    (void)op;
+    take_long(NULL, NULL);
+    return KRT_OK;
+}
+
+/* What is of unknown cost is followed by a look, in a loop as in a plan, on one thread and on several;
+ * what an estimate is known of is not. */
+static void test_unknown_costs(void)
+{
+    enum { TURNS = 40, OPS = 30 };
+    const krt_host counts = {.custom = take_long_in_host, .poll = count_looks};
+    for (int known = 0; known < 2; ++known)
+        for (int custom = 0; custom < 2; ++custom)
+            for (int parallel = 0; parallel < 2; ++parallel) {
+                krt_op ops[OPS], turns = {.kind = KRT_REGION, .chunks = 1, .core_slot = -1};
+                for (size_t i = 0; i < OPS; ++i)
+                    ops[i] = (krt_op){.kind = custom ? KRT_CUSTOM : KRT_KERNEL,
+                                      .fn = take_long,
+                                      .chunks = 1,
+                                      .core_slot = -1,
+                                      .cost_ns = 20000,
+                                      .flags = known ? 0 : KRT_UNKNOWN_COST};
+                krt_op beside = {.fn = take_long, .chunks = 1, .core_slot = -1, .cost_ns = 20000,
+                                 .flags = KRT_HOST_PARALLEL_SAFE};
+                krt_plan *body = make_plan(ops, 1, counts), *bodies[] = {body};
+                krt_region region = {.bodies = bodies, .n_bodies = 1, .count = TURNS,
+                                     .count_slot = -1, .condition_slot = -1, .choice_slot = -1};
+                turns.region = &region;
+                ops[1] = turns;
+                ops[2] = beside; /* so that there is a choice between threads */
+                asking = make_plan(ops, OPS, counts);
+                asked = 0;
+                krt_test_always_parallel(parallel);
+                run_plan(asking);
+                CHECK(known ? asked < 4 : asked >= TURNS + OPS - 2 && asked <= TURNS + OPS);
+                krt_plan_destroy(asking);
+                krt_plan_destroy(body);
+            }
+    krt_test_always_parallel(false);
+}
+
+/* Kernels of a plan and of its body change together, or stay. */
+static void test_exchange(void)
+{
+    plans made;
+    krt_fault fault;
+    size_t none[] = {7}, put_at[] = {1}, all_at[] = {0};
+    krt_op item = {.fn = take_long, .vals = (int64_t[]){0}, .n_vals = 1, .chunks = 1,
+                   .core_slot = 0};
+    CHECK(make(&made, false, &fault) == KRT_OK);
+    krt_exchange both[] = {{.plan = made.inner, .where = put_at, .items = &item, .n = 1},
+                           {.plan = made.inner, .where = none, .items = &item, .n = 1}};
+    CHECK(krt_exchange_all(both, 2, &fault) == KRT_INVALID && fault.op == 7);
+    both[1].where = all_at;
+    for (long nth = 1; nth <= 4; ++nth) {
+        krt_test_fail_alloc(nth);
+        CHECK(krt_exchange_all(both, 2, &fault) == KRT_NO_MEMORY);
+    }
+    krt_test_fail_alloc(0);
+    fill(false);
+    run_plan(made.outer);
+    check_results();
+    both[1] = both[0];
+    both[1].where = all_at;
+    CHECK(krt_exchange_all(both, 1, &fault) == KRT_OK);
+    CHECK(krt_exchange_all(both + 1, 1, &fault) == KRT_OK);
+    fill(false);
+    asking = made.outer;
+    memset(ys, 0, sizeof ys);
+    run_plan(made.outer);
+    CHECK(!ys[0][0] && memcmp(ys, wanted, sizeof ys));
+    destroy(&made);
+}
+
 static void test_samples(void)
 {
     plans made;
@@ -330,6 +425,8 @@ int main(void)
     test_loops();
     test_failure();
     test_interrupt();
+    test_unknown_costs();
+    test_exchange();
     test_samples();
 #ifndef KRT_NO_THREADS
     test_small_stack();

@@ -78,6 +78,27 @@ static void check_calls(int64_t times)
         CHECK(calls[i] == times);
 }
 
+/* What follows where the system gives no thread, asked for by a thread that has none yet. */
+static void fail_to_start(krt_plan *plan)
+{
+    krt_sample samples[OPS];
+    size_t failed_op;
+    krt_test_fail_thread(1);
+    CHECK(krt_plan_execute(plan, &failed_op) == KRT_NO_STACK);
+    krt_test_fail_thread(1);
+    CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_NO_STACK);
+    krt_test_fail_thread(0);
+    check_calls(0);
+    run_plan(plan);
+    check_calls(1);
+    pthread_t first = ran_on;
+    krt_test_fail_thread(1); /* the thread is kept, so that none is started */
+    run_plan(plan);
+    krt_test_fail_thread(0);
+    CHECK(pthread_equal(first, ran_on));
+    memset(calls, 0, sizeof calls);
+}
+
 static void *run_many(void *argument)
 {
     const bool *enough = argument;
@@ -88,6 +109,10 @@ static void *run_many(void *argument)
     elsewhere = 0;
     memset(calls, 0, sizeof calls);
     CHECK(krt_stack_has(DEEP) == *enough);
+    fork_at = OPS;
+    if (!*enough)
+        fail_to_start(plan);
+    elsewhere = 0;
     for (int64_t i = 1; i <= 20; ++i) {
         fork_at = i % 7 ? OPS : 4 + 5 * (size_t)i % OPS;
         run_plan(plan);
@@ -104,15 +129,6 @@ static void *run_many(void *argument)
         nanosleep(&nap, NULL);
         CHECK(krt_plan_execute(plan, &failed_op) == KRT_INTERRUPTED);
         stops = false;
-        memset(calls, 0, sizeof calls);
-        krt_test_fail_thread(1);
-        CHECK(krt_plan_execute(plan, &failed_op) == KRT_NO_STACK);
-        krt_test_fail_thread(1);
-        CHECK(krt_plan_execute_profiled(plan, samples, &failed_op) == KRT_NO_STACK);
-        krt_test_fail_thread(0);
-        check_calls(0);
-        run_plan(plan);
-        check_calls(1);
     }
     krt_plan_destroy(plan);
     CHECK(krt_test_live_allocs() == 0);
@@ -130,9 +146,30 @@ static void with_stack(size_t nbytes, bool enough)
     pthread_attr_destroy(&attributes);
 }
 
+/* Where nothing tells a thread where its stack lies. */
+static void *look_in_vain(void *argument)
+{
+    (void)argument;
+    CHECK(!krt_stack_has(1)); /* it might be anywhere */
+    krt_test_hide_stacks(false);
+    CHECK(!krt_stack_has(1)); /* it does not look again */
+    return NULL;
+}
+
+/* The first thread's stack is found without the system's help. */
+static void assume(void)
+{
+    pthread_t thread;
+    krt_test_hide_stacks(true);
+    CHECK(krt_stack_has(DEEP) && !krt_stack_has(SIZE_MAX));
+    CHECK(!pthread_create(&thread, NULL, look_in_vain, NULL));
+    CHECK(!pthread_join(thread, NULL));
+}
+
 int main(void)
 {
     krt_set_num_threads(1);
+    in_child(assume); /* before this thread has looked for its own */
     with_stack(SMALL, false); /* first, so that it cannot be given a larger one that was left */
     with_stack(LARGE, true);
     CHECK(krt_stack_has(DEEP)); /* the main thread */
