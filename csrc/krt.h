@@ -282,7 +282,8 @@ int64_t krt_cgroup_milli_cpus(void);
 /* min(affinity, cgroup quota, KERNELRT_THREADS), read once a process; at least 1. */
 int krt_pool_limit(void);
 
-/* How many threads, the caller included, a plan may use. Setting it above krt_pool_limit() means
+/* How many threads, the caller included, a plan may use: unless it was set, OMP_NUM_THREADS where
+ * KERNELRT_THREADS gives no number, else krt_pool_limit(). Setting it above krt_pool_limit() means
  * krt_pool_limit(). Takes effect with the next execute. Any thread. */
 int krt_get_num_threads(void);
 void krt_set_num_threads(int n);

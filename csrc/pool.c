@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A worker that finds no region spins this long for the next one: longer than the Python between
  * two steps of a training loop, shorter than anyone notices on a power meter. */
@@ -26,24 +27,38 @@ enum { ROUNDS_BETWEEN_YIELDS = 64 };
 /* ---- How many ---------------------------------------------------------------------------- */
 
 static _Atomic int limit;         /* 0: not yet read */
-static _Atomic int requested;     /* 0: as many as allowed */
+static _Atomic int usual;         /* read with the limit; 0: as many as allowed */
+static _Atomic int requested;     /* 0: the usual number */
 static _Atomic bool start_failed; /* since the last krt_pool_take_start_failure */
 static _Atomic bool start_refused; /* no use in trying again until someone asks for threads */
 
-static int read_limit(void)
+/* The number that the environment has under `name`, 1 to 2**30; 0: it has none. Behind `end` may
+ * follow more. */
+static int read_variable(const char *name, char end)
+{
+    const char *text = getenv(name);
+    char *rest = NULL;
+    long number = text ? strtol(text, &rest, 10) : 0;
+    if (number < 1)
+        return 0;
+    rest += strspn(rest, " \t");
+    if (*rest && *rest != end)
+        return 0;
+    return number < 1 << 30 ? (int)number : 1 << 30;
+}
+
+static int read_limit(int wanted)
 {
 #ifdef KRT_NO_THREADS
+    (void)wanted;
     return 1;
 #endif
     int threads = krt_affinity_count();
     int64_t quota = krt_cgroup_milli_cpus();
     if (quota && (quota + 999) / 1000 < threads)
         threads = (int)((quota + 999) / 1000);
-    const char *text = getenv("KERNELRT_THREADS");
-    char *end = NULL;
-    long wanted = text ? strtol(text, &end, 10) : 0;
-    if (wanted > 0 && *end == '\0' && wanted < threads)
-        threads = (int)wanted;
+    if (wanted && wanted < threads)
+        threads = wanted;
     return threads < MAX_THREADS ? threads : MAX_THREADS;
 }
 
@@ -51,7 +66,10 @@ int krt_pool_limit(void)
 {
     int threads = atomic_load_explicit(&limit, memory_order_relaxed);
     if (!threads) {
-        threads = read_limit();
+        int wanted = read_variable("KERNELRT_THREADS", '\0');
+        threads = read_limit(wanted);
+        atomic_store_explicit(&usual, wanted ? 0 : read_variable("OMP_NUM_THREADS", ','),
+                              memory_order_relaxed);
         atomic_store_explicit(&limit, threads, memory_order_relaxed);
     }
     return threads;
@@ -61,6 +79,8 @@ int krt_get_num_threads(void)
 {
     int allowed = krt_pool_limit();
     int threads = atomic_load_explicit(&requested, memory_order_relaxed);
+    if (!threads)
+        threads = atomic_load_explicit(&usual, memory_order_relaxed);
     return threads && threads < allowed ? threads : allowed;
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 
 from kernelrt._core import get_num_threads, set_num_threads, thread_count
@@ -32,10 +33,7 @@ def num_threads(n: int) -> Limit:
 
 
 def check_environment() -> None:
-    """Begin as ``KERNELRT_JIT`` says; warn of that and of ``KERNELRT_THREADS`` if they say nothing.
-
-    With 0 threads run jitted functions step by step; see :func:`kernelrt.disable_jit`.
-    """
+    """Begin as ``KERNELRT_JIT`` says; warn of that and of numbers of threads that say nothing."""
     jit = os.environ.get("KERNELRT_JIT", "").strip()
     begin_stepwise(jit == "0")
     if jit not in ("", "0", "1"):
@@ -44,11 +42,15 @@ def check_environment() -> None:
             KernelrtWarning,
             stacklevel=2,
         )
-    text = os.environ.get("KERNELRT_THREADS", "")
-    if text and not (text.strip().isdecimal() and int(text) > 0):
-        warnings.warn(
-            f"KERNELRT_THREADS: expected a whole number of at least 1, not {text!r}; it is ignored "
-            f"and {get_num_threads()} threads are used",
-            KernelrtWarning,
-            stacklevel=2,
-        )
+    for name in ("KERNELRT_THREADS", "OMP_NUM_THREADS"):
+        text = os.environ.get(name, "")
+        number = text.split(",")[0] if name == "OMP_NUM_THREADS" else text
+        if re.fullmatch(r"\s*\+?0*[1-9][0-9]*[ \t]*", number, re.ASCII):
+            return
+        if text:
+            warnings.warn(
+                f"{name}: expected a whole number of at least 1, not {text!r}; it is ignored "
+                f"and {get_num_threads()} threads are used",
+                KernelrtWarning,
+                stacklevel=2,
+            )

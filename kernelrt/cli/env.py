@@ -44,8 +44,10 @@ def _size(nbytes: int) -> str:
 
 
 def _limit() -> str:
-    limit = os.environ.get("KERNELRT_THREADS")
-    return f" (KERNELRT_THREADS={limit})" if limit else ""
+    for name in ("KERNELRT_THREADS", "OMP_NUM_THREADS"):
+        if limit := os.environ.get(name):
+            return f" ({name}={limit})"
+    return ""
 
 
 def _cache() -> str:
@@ -53,5 +55,5 @@ def _cache() -> str:
 
     cache = ObjectCache.default()
     if cache is None:
-        return "off (KERNELRT_CACHE=0)"
+        return f"off (KERNELRT_CACHE={os.environ['KERNELRT_CACHE']})"
     return f"{cache.folder}" + (f", {cache.limit >> 20} MB" if cache.usable else " (not usable)")

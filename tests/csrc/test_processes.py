@@ -518,6 +518,27 @@ def test_senseless_thread_counts_are_no_limit(script, text):
     )
 
 
+@two_cpus
+@pytest.mark.parametrize(
+    ("own", "others", "usual"),
+    [
+        ("", "1", 1), ("", " 1 ", 1), ("", "1,4", 1), ("many", "1", 1),
+        ("", "0", 2), ("", "1x", 2), ("", ",1", 2), ("", "", 2), ("", "9999", 2), ("2", "1", 2),
+    ],
+)  # fmt: skip
+def test_the_usual_number_of_threads(script, own, others, usual):
+    script(
+        f"""
+        assert min(get_num_threads(), 2) == {usual}, get_num_threads()
+        assert pool_limit() >= 2
+        set_num_threads(2)  # what the program says holds
+        assert get_num_threads() == 2
+        """,
+        KERNELRT_THREADS=own,
+        OMP_NUM_THREADS=others,
+    )
+
+
 @linux
 @glibc
 @two_cpus

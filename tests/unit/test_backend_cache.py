@@ -91,10 +91,22 @@ def test_a_broken_entry_is_replaced(cache):
     assert cache.get(KEY) == b"object"
 
 
-def test_a_folder_open_to_others_is_refused_with_a_warning(tmp_path):
+@pytest.mark.parametrize("mode", [0o755, 0o701, 0o750])
+def test_a_folder_that_others_only_read_is_used(tmp_path, mode):
     folder = tmp_path / "open"
-    folder.mkdir(mode=0o755)
-    folder.chmod(0o755)
+    folder.mkdir()
+    folder.chmod(mode)
+    cache = ObjectCache(folder)
+    cache.put(KEY, b"object")
+    assert cache.get(KEY) == b"object"
+    assert [path.stat().st_mode & 0o077 for path in entries(cache)] == [0]
+
+
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o720])
+def test_a_folder_that_others_write_to_is_refused_with_a_warning(tmp_path, mode):
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(mode)
     cache = ObjectCache(folder)
     with pytest.warns(RuntimeWarning, match="chmod 700"):
         assert cache.get(KEY) is None
@@ -111,10 +123,23 @@ def test_a_folder_of_someone_else_is_refused(tmp_path):
         assert not ObjectCache(folder).usable
 
 
-def test_a_link_to_a_folder_is_refused(tmp_path):
+def test_a_link_to_a_folder_of_ones_own_is_followed_once(tmp_path):
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    with pytest.warns(RuntimeWarning, match="not a folder"):
+    cache = ObjectCache(tmp_path / "link")
+    cache.put(KEY, b"object")
+    (tmp_path / "link").unlink()
+    assert cache.get(KEY) == b"object"
+    assert cache.folder == (tmp_path / "real").resolve()
+
+
+@needs("root")
+@pytest.mark.parametrize("theirs", ["link", "real"])
+def test_a_link_of_someone_else_or_to_their_folder_is_refused(tmp_path, theirs):
+    (tmp_path / "real").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    os.chown(tmp_path / theirs, 12345, 12345, follow_symlinks=False)
+    with pytest.warns(RuntimeWarning, match="another user"):
         assert not ObjectCache(tmp_path / "link").usable
 
 
@@ -199,8 +224,21 @@ def test_the_default_folder(monkeypatch, tmp_path):
     assert ObjectCache.default().folder == tmp_path / "kernelrt"
     monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path / "mine"))
     assert ObjectCache.default().folder == tmp_path / "mine"
-    monkeypatch.setenv("KERNELRT_CACHE", "0")
-    assert ObjectCache.default() is None
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("KERNELRT_CACHE_DIR", "~/mine")
+    assert ObjectCache.default().folder == tmp_path / "home" / "mine"
+
+
+def test_the_cache_can_be_switched_off(monkeypatch):
+    for off in ("0", "off", "OFF", "no", " false "):
+        monkeypatch.setenv("KERNELRT_CACHE", off)
+        assert ObjectCache.default() is None
+    for on in ("", "1", "on", "yes", "True"):
+        monkeypatch.setenv("KERNELRT_CACHE", on)
+        assert ObjectCache.default() is not None
+    monkeypatch.setenv("KERNELRT_CACHE", "of")
+    with pytest.warns(RuntimeWarning, match="KERNELRT_CACHE is 'of'; expected 0 or off"):
+        assert ObjectCache.default() is not None
 
 
 @pytest.mark.parametrize(

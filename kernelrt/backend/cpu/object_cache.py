@@ -1,6 +1,6 @@
 """Objects and programs on disk, so that the next process need not compile.
 
-The folder belongs to one user alone: code from it runs in this process. A file holds a magic
+One user alone may write to the folder: code from it runs in this process. A file holds a magic
 number, the SHA-256 of its name and the object, and the object; whatever does not check out, a
 renamed file included, is a miss. Files
 are written beside their place and renamed into it, so that readers see all or nothing.
@@ -50,8 +50,9 @@ class ObjectCache:
     Parameters
     ----------
     folder : path
-        Made if need be, with permissions for its owner only. A folder of someone else, or one
-        that others may write to, is refused: the cache is then off and says so in a warning.
+        Made if need be, with permissions for its owner only; or a link of this user's to one. A
+        folder of someone else, or one that others may write to, is refused: the cache is then off
+        and says so in a warning.
     limit : int
         Most bytes to keep, of at most `MOST_FILES` objects or one for each 8 KiB, whichever is
         more; those used longest ago go first.
@@ -77,15 +78,23 @@ class ObjectCache:
 
     @classmethod
     def default(cls) -> Self | None:
-        """Open the user's cache; None if ``KERNELRT_CACHE`` is 0.
+        """Open the user's cache; None if ``KERNELRT_CACHE`` is 0, off, no or false.
 
         ``KERNELRT_CACHE_DIR`` names the folder, else it is ``kernelrt`` in ``XDG_CACHE_HOME`` or
         ``~/.cache``, or, for a user without a home, ``kernelrt-`` and the user's number in the
         folder for temporary files. ``KERNELRT_CACHE_SIZE`` is the limit: bytes, or a number with
         the suffix K, M or G.
         """
-        if os.environ.get("KERNELRT_CACHE", "1") == "0":
+        setting = os.environ.get("KERNELRT_CACHE", "").strip().lower()
+        if setting in _OFF:
             return None
+        if setting not in _ON:
+            warnings.warn(
+                f"KERNELRT_CACHE is {setting!r}; expected 0 or off, or 1 or on. The kernel cache "
+                "is on.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         return cls(_default_folder(), _default_limit())
 
     @property
@@ -167,18 +176,21 @@ class ObjectCache:
     def _prepare(self) -> bool:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            info = self.folder.lstat()
-        except OSError as error:
+            link = self.folder.lstat()
+            folder = self.folder.resolve()  # so that a link is followed once
+            info = folder.lstat()
+        except (OSError, RuntimeError) as error:
             return self._refuse(f"it cannot be made ({error})")
         if not stat.S_ISDIR(info.st_mode):
             return self._refuse("it is not a folder")
-        if info.st_uid != _user(info):
+        if {info.st_uid, link.st_uid} != {_user(info)}:
             return self._refuse("it belongs to another user")
-        if os.name == "posix" and info.st_mode & 0o077:
+        if os.name == "posix" and info.st_mode & 0o022:
             return self._refuse(
-                f"others have access to it (mode {stat.S_IMODE(info.st_mode):o}); "
+                f"others may write to it (mode {stat.S_IMODE(info.st_mode):o}); "
                 "run chmod 700 on it"
             )
+        self.folder = folder
         return True
 
     def _refuse(self, why: str) -> bool:
@@ -234,13 +246,21 @@ class ObjectCache:
 
 def _default_folder() -> Path:
     if folder := os.environ.get("KERNELRT_CACHE_DIR"):
-        return Path(folder)
+        return _expanded(Path(folder))
     if home := os.environ.get("XDG_CACHE_HOME"):
         return Path(home) / "kernelrt"
     try:
         return Path.home() / ".cache" / "kernelrt"
     except RuntimeError:  # no HOME, and a user that the system does not know, as in containers
         return Path(tempfile.gettempdir()) / f"kernelrt-{os.getuid()}"
+
+
+def _expanded(folder: Path) -> Path:
+    """Put a home in the place of ``~``, which no shell does within quotes or service files."""
+    try:
+        return folder.expanduser()
+    except RuntimeError:
+        return folder
 
 
 def _default_limit() -> int:
@@ -261,6 +281,8 @@ def _default_limit() -> int:
     return int(number) << shift
 
 
+_OFF = {"0", "off", "no", "false"}
+_ON = {"", "1", "on", "yes", "true"}
 _MOST_DIGITS = 20  # more than any number of bytes has, and far fewer than int() refuses
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
