@@ -48,7 +48,9 @@ EPOCH = 315532800
 """The first of January 1980, the earliest time that archives of all kinds can hold."""
 CORE = [
     f"csrc/{name}.c"
-    for name in ("plan", "build", "graph", "region", "choice", "pool", "thread", "platform", "signals")
+    for name in (
+        "plan", "build", "graph", "region", "choice", "pool", "thread", "platform", "signals",
+    )
 ]
 ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]

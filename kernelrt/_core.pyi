@@ -13,12 +13,12 @@ Bindings: TypeAlias = tuple[
 attributes ``(owner, name, value)`` to be set once the table has all of these."""
 
 Exchanges: TypeAlias = tuple[
-    Sequence[tuple["Table", Sequence[tuple[int, int, Sequence[int], int, int, int, int]]]],
+    Sequence[tuple[Table, Sequence[tuple[int, int, Sequence[int], int, int, int, int]]]],
     Sequence[tuple[object, str, object]],
 ]
-"""For the plan, and for bodies of its regions, kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)`` as in OpTuple, and attributes as
-in Bindings; slices may be left out. What was made as a chain is one from then on if all its slices
-are equal."""
+"""For the plan, and for bodies of its regions, kernels ``(op, fn, vals, chunks, core_slot, cost_ns,
+slices)`` as in OpTuple; and attributes as in Bindings. Slices may be left out. What was made as a
+chain is one from then on if all its slices are equal."""
 
 class Table:
     """The prepared operations of a plan as flat C arrays, and whose turn it is to use them.
@@ -46,8 +46,8 @@ class Table:
     def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
         """Call `bind` in a turn of the plan and let what it returns take the place of kernels.
 
-        All or nothing, as by `set_with`, in the plan and in bodies. Whoever calls it sees to it that the new code does what
-        the old did to the same buffers, and keeps it alive.
+        All or nothing, as by `set_with`, in the plan and in bodies. Whoever calls it sees to it
+        that the new code does what the old did to the same buffers, and keeps it alive.
         """
     def unless_busy(self, work: Callable[[], object]) -> bool:
         """Call `work` in a turn of the plan, and return True, unless somebody has the turn."""

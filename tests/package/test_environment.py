@@ -10,7 +10,9 @@ PAGE = ROOT / "docs" / "environment.md"
 NAME = re.compile(r"\b(?:KERNELRT|OMP|XDG)_[A-Z][A-Z_]*[A-Z]\b")
 #: A variable of the environment is written in quotes, or as its only word in a string.
 READ = re.compile(r"""["'](KERNELRT_[A-Z_]*[A-Z]|OMP_NUM_THREADS|XDG_CACHE_HOME)["']""")
-SOURCES = ("*.py", "kernelrt/**/*.py*", "csrc/*.[ch]", "tests/**/*.py", "tests/**/*.c", "bench/**/*.py")
+SOURCES = (
+    "*.py", "kernelrt/**/*.py*", "csrc/*.[ch]", "tests/**/*.py", "tests/**/*.c", "bench/**/*.py",
+)  # fmt: skip
 
 
 def read_in_sources() -> set[str]:
