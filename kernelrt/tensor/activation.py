@@ -10,6 +10,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import check_floats, real
 from kernelrt.tensor.functions import clamped, sigmoid, softplus
+from kernelrt.tensor.marks import custom
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.promotion import element
 
@@ -177,7 +178,7 @@ class ActivationMethods(_Below):
 
     def tanhshrink(self) -> Self:
         """``self - tanh(self)``."""
-        return self._widely(lambda x: x.alu(Op.SUB, x.alu(Op.TANH)))
+        return self._widely(_tanhshrink)
 
     def threshold(self, threshold: float, value: float) -> Self:
         """The element where it is above `threshold`, else `value`; NaN stays."""
@@ -215,6 +216,16 @@ def _gelu_by_tanh(x: UOp) -> UOp:
     # digits where tanh is near -1.
     cubic = build.mul(build.mul(x, x.alu(Op.MUL, x)), 0.044715)
     return x.alu(Op.MUL, sigmoid(build.mul(build.add(x, cubic), 2 * math.sqrt(2 / math.pi))))
+
+
+def _tanhshrink(x: UOp) -> UOp:
+    return custom(x.alu(Op.SUB, x.alu(Op.TANH)), _tanhshrink_rule, x)
+
+
+def _tanhshrink_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    # 1 less the derivative of tanh has no digits near 0.
+    bent = node.arg.inputs[0].alu(Op.TANH)
+    return build.mul(g, bent.alu(Op.MUL, bent))
 
 
 def _hardsigmoid(x: UOp) -> UOp:

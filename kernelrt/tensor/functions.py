@@ -6,6 +6,9 @@ their parts.
 
 from __future__ import annotations
 
+import sys
+from typing import Final
+
 from kernelrt.errors import DTypeError
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor import build
@@ -17,6 +20,10 @@ __all__ = [
     "reversed_quotient", "rsqrt", "settled", "sigmoid", "sign", "softplus", "step", "total",
     "truncated_remainder", "whole_power",
 ]  # fmt: skip
+
+
+#: The greatest numbers of float32 and float64.
+_GREATEST: Final = {32: (2 - 2.0**-23) * 2.0**127, 64: sys.float_info.max}
 
 
 def settled(value: UOp, *inputs: UOp) -> UOp:
@@ -164,13 +171,34 @@ def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def sigmoid(x: UOp) -> UOp:
     """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
     one = build.full(1, x.dtype, x.shape)
-    value = one.alu(Op.DIV, x.alu(Op.NEG).alu(Op.EXP).alu(Op.ADD, one))
-    return custom(value, _sigmoid_rule, x)
+    power = x.alu(Op.NEG).alu(Op.EXP)
+    value = one.alu(Op.DIV, power.alu(Op.ADD, one))
+    return custom(value, _sigmoid_rule, x, parts=(power,))
 
 
 def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    rest = build.sub(build.full(1, node.dtype, node.shape), node)
-    return build.mul(g, node.alu(Op.MUL, rest))
+    # 1 - node is power * node, which keeps its digits where node is next to 1.
+    (power,) = node.arg.parts
+    most = build.full(_GREATEST[node.dtype.bits], node.dtype, node.shape)
+    return build.mul(g, node.alu(Op.MUL, node.alu(Op.MUL, power.alu(Op.MIN, most))))
+
+
+def _both_sides(x: UOp) -> tuple[UOp, UOp]:
+    """``sigmoid(x)`` and ``sigmoid(-x)``, of the exponential that :func:`softplus` has, too."""
+    power = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP)
+    most = build.full(1, x.dtype, x.shape).alu(Op.DIV, build.add(power, 1))
+    least = power.alu(Op.MUL, most)
+    above = build.zeros_like(x).alu(Op.LE, x)
+    return (
+        custom(build.where(above, most, least), _side_rule, x, arg=False),
+        custom(build.where(above, least, most), _side_rule, x, arg=True),
+    )
+
+
+def _side_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    one, other = _both_sides(node.arg.inputs[0])
+    slope = build.mul(g, one.alu(Op.MUL, other))
+    return build.neg(slope) if node.arg.arg else slope
 
 
 def softplus(x: UOp) -> UOp:
@@ -275,10 +303,10 @@ def _logistic_rule(node: UOp, g: UOp, i: int) -> UOp:
     x, y, *rest = node.arg.inputs
     factor = rest[0] if rest else None
     if i == 0:
-        share = sigmoid(x)
-        if factor is not None:
-            share = share.alu(Op.MUL, build.add(_less(y), _scaled(y, factor)))
-        return build.mul(g, build.sub(share, _scaled(y, factor)))
+        # Not sigmoid(x) less y, which has no digits of the error of a sure score.
+        likely, unlikely = _both_sides(x)
+        share = build.mul(likely, _less(y))
+        return build.mul(g, build.sub(share, build.mul(unlikely, _scaled(y, factor))))
     below = softplus(build.neg(x))
     if i == 2:
         return build.mul(g, _weighted(y, below))

@@ -329,3 +329,41 @@ def test_places_on_the_edge_of_an_image_have_torchs_gradient(padding: str, align
         torch.tensor(image), theirs, padding_mode=padding, align_corners=align
     ).sum().backward()
     np.testing.assert_allclose(ours.grad.numpy(), theirs.grad.numpy(), rtol=1e-9, atol=1e-9)
+
+
+TAILS = {
+    "x.sigmoid()": lambda e: e / (1 + e) ** 2,
+    "F.logsigmoid(x)": lambda e: e / (1 + e),
+    "F.softplus(-x)": lambda e: -e / (1 + e),
+    "F.binary_cross_entropy_with_logits(x, x.detach() * 0 + 1, reduction='none')": lambda e: (
+        -e / (1 + e)
+    ),
+    "F.binary_cross_entropy_with_logits(-x, x.detach() * 0, reduction='none')": lambda e: (
+        -e / (1 + e)
+    ),
+    "T.logaddexp(-x, x.detach() * 0)": lambda e: -e / (1 + e),
+    "T.logsumexp(T.stack([-x, x.detach() * 0]), 0)": lambda e: -e / (1 + e),
+}
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", TAILS)
+def test_slopes_keep_their_digits_next_to_zero(line, dtype):
+    given = np.array([0.5, 4, 9, 17.5, 30, 37.43, 60, 80], dtype)
+    exact = TAILS[line](np.exp(-given.astype(np.longdouble))).astype(np.float64)
+    for options in ({}, {"create_graph": True}):
+        x = krt.tensor(given, requires_grad=True)
+        value = eval(line, {"F": krt.nn.functional, "T": krt, "x": x})  # noqa: S307 - of our own
+        slope = krt.grad(value.sum(), x, **options)
+        np.testing.assert_allclose(slope.numpy(), exact, rtol=1e2 * np.finfo(dtype).eps)
+    # Far out each of them falls, or grows, as the exponential does.
+    bend = krt.grad(slope.sum(), x).numpy()[-3:]
+    np.testing.assert_allclose(bend, -exact[-3:], rtol=1e2 * np.finfo(dtype).eps)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_the_slope_of_tanhshrink_keeps_its_digits_at_zero(dtype):
+    x = krt.tensor(np.array([1e-7, 1e-3, -1e-10, 0.5, 0], dtype), requires_grad=True)
+    slope = krt.grad(krt.nn.functional.tanhshrink(x).sum(), x).numpy()
+    exact = np.tanh(x.numpy().astype(np.float64)) ** 2
+    np.testing.assert_allclose(slope, exact, rtol=10 * np.finfo(dtype).eps)
