@@ -180,7 +180,13 @@ def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
     # 1 - node is power * node, which keeps its digits where node is next to 1.
     (power,) = node.arg.parts
     most = build.full(_GREATEST[node.dtype.bits], node.dtype, node.shape)
-    return build.mul(g, node.alu(Op.MUL, node.alu(Op.MUL, power.alu(Op.MIN, most))))
+    slope = node.alu(Op.MUL, node.alu(Op.MUL, power.alu(Op.MIN, most)))
+    return build.mul(g, custom(slope, _bend_rule, *node.arg.inputs, parts=(node,)))
+
+
+def _bend_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (share,) = node.arg.parts
+    return build.mul(g, node.alu(Op.MUL, build.sub(_less(share), share)))
 
 
 def _both_sides(x: UOp) -> tuple[UOp, UOp]:
