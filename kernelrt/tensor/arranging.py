@@ -10,7 +10,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import format_shape, prod
+from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, window_count
 from kernelrt.tensor import build, state, views
 from kernelrt.tensor.arguments import axis_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
@@ -208,11 +208,13 @@ class ArrangingMethods(_Below):
         width, stride = integer(size, "size", 0), integer(step, "step", 1)
         if self.ndim == 0:
             return self.reshape(1).unfold(0, size, step).reshape(min(width, 1))
-        length = self._static_size(axis, "unfold")
-        if width > length:
-            raise ShapeError(f"size: expected at most the {length} of axis {axis}, not {width}")
+        length = self.dims[axis]
+        if width > dim_span(length)[0]:
+            raise ShapeError(
+                f"size: expected at most the {format_size(length)} of axis {axis}, not {width}"
+            )
         node, below = views.read(self)
-        count = (length - width) // stride + 1
+        count = window_count(length, width, stride, 1)
         shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
         if build.has_zero(shape):
             return self._of(settled(build.full(0, node.dtype, shape), node))

@@ -66,10 +66,10 @@ def grad(
     retain_graph : bool, optional
         Taken as PyTorch takes it; a graph lives as long as one of its tensors, whatever it says.
     allow_unused : bool, optional
-        What comes of an input that `output` does not depend on: with True None, with False a
-        GradientError, and zeros if it is not given.
+        Whether the gradient of an input that `output` does not depend on is None. Otherwise such
+        an input is an error, as it is most often a mistake.
     materialize_grads : bool, optional
-        With True zeros in the place of None.
+        Whether it is zeros.
     grad_outputs : Tensor or sequence of Tensor or None, optional
         Another name of `gradient`, as PyTorch has it.
 
@@ -83,8 +83,8 @@ def grad(
     GradientError
         An input does not require a gradient, as a frozen parameter; or it is a view, as of
         ``reshape``, which graphs do not keep: use a ``clone()`` of it, or call its
-        ``retain_grad()`` as soon as it is made. Or `output` depends on no tensor that requires a
-        gradient.
+        ``retain_grad()`` as soon as it is made. Or `output` does not depend on an input, and
+        neither `allow_unused` nor `materialize_grads` says what its gradient is.
 
     Notes
     -----
@@ -123,10 +123,10 @@ def grad(
                 "requires_grad=True on one, and do not detach it on the way"
             )
         for i, end in enumerate(ends):
-            if end not in found and allow_unused is False:
+            if end not in found and not allow_unused and not materialize_grads:
                 raise GradientError(
                     f"inputs[{i}]: the output does not depend on it; leave it out, or pass "
-                    "allow_unused=True for None in its place, or nothing for zeros"
+                    "materialize_grads=True for zeros, or allow_unused=True for None in its place"
                 )
         return {
             end: t._of(node if create_graph else detach(node))

@@ -11,6 +11,7 @@ from kernelrt._lazy import quicken_rows
 from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, integer
 from kernelrt.tensor.operation import operations
@@ -133,7 +134,21 @@ class IndexingMethods(_Below):
             bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
             bounds[axis] = (start, stop)
             return self._of(window(node, bounds))
-        return self._strided(axis, *item.indices(self._static_size(axis, "a slice with a step")))
+        if isinstance(size, int):
+            return self._strided(axis, *item.indices(size))
+        if step > 0:
+            return self._slice(axis, slice(item.start, item.stop))._every(axis, int(step))
+        back = self.flip(axis)
+        part = slice(*(_from_behind(end, size) for end in (item.start, item.stop)))
+        return back._slice(axis, part)._every(axis, -int(step))
+
+    def _every(self, axis: int, step: int) -> Self:
+        """The first element of an axis and each `step`-th one after it."""
+        if step == 1:
+            return self
+        node = self._live()
+        taps = UOp(Op.WINDOW, node.dtype, (node,), ((axis, 1, step, 1),))
+        return self._of(build.reshape(taps, taps.shape[:-1]))
 
     def _strided(self, axis: int, start: int, stop: int, step: int) -> Self:
         count = len(range(start, stop, step))
@@ -361,6 +376,14 @@ class IndexingMethods(_Below):
         if build.has_zero(self.dims):
             raise ShapeError("num_classes: needed for no elements, which do not say how many")
         return max(1, int(cast("Tensor", self).detach().numpy().max()) + 1)
+
+
+def _from_behind(end: object, size: Dim) -> Any:
+    """The end of a slice, as that of one of the axis turned around."""
+    end = plain(end)
+    if isinstance(end, UOp):
+        return build.difference(build.difference(size, 1), end)
+    return end if end is None else ~cast("Any", end)
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:

@@ -300,12 +300,30 @@ class MovementMethods(_Below):
     def _rolled(self, move: int, axis: int) -> Self:
         if self.ndim == 0:
             return self._of(self.uop)
-        size = self._static_size(axis, "roll")
+        size = self.dims[axis]
+        if not isinstance(size, int):
+            return self._rolled_open(move, axis, size)
         shift = move % size if size else 0
         if shift == 0:
             return self._of(self.uop)
         parts = [self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)]
         return self._of(build.cat([p.uop for p in parts], axis))
+
+    def _rolled_open(self, move: int, axis: int, size: Dim) -> Self:
+        """Moved along an axis whose size is known at run time."""
+        if move == 0:
+            return self._of(self.uop)
+        if abs(move) <= dim_span(size)[0]:
+            first = build.difference(size, move) if move > 0 else -move
+            ends = [self.narrow(axis, first, build.difference(size, first)),
+                    self.narrow(axis, 0, first)]  # fmt: skip
+            return self._of(build.cat([p.uop for p in ends], axis))
+        # More than once around, where the axis is short.
+        place = build.sub(build.iota(size), move)
+        turned = place.alu(Op.MOD, build.full(size, dt.int64, place.shape))
+        source: Any = self
+        picked: Self = source.index_select(axis, self._of(turned))
+        return picked
 
     def _static_size(self, axis: int, name: str) -> int:
         size = self.dims[axis]

@@ -10,6 +10,7 @@ from kernelrt._handle import exchange
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
+from kernelrt.ir import Op
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
@@ -334,8 +335,12 @@ class PartMethods(_Below):
                 start, count = limit(item.start, 0, size, axis), node.shape[axis]
                 before = start
                 behind, step = build.difference(size, build.total((start, count))), 1
+            elif not isinstance(size, int):
+                node, mask = self._spread_along(node, mask, axis, item)
+                axis += 1
+                continue
             else:
-                first, stop, step = item.indices(self._static_size(axis, "a slice with a step"))
+                first, stop, step = item.indices(size)
                 count = len(range(first, stop, step))
                 if step < 0:
                     node, mask = build.flip(node, (axis,)), build.flip(mask, (axis,))
@@ -350,6 +355,27 @@ class PartMethods(_Below):
             node, mask = build.shrink(node, bounds), build.shrink(mask, bounds)
             axis += 1
         return self._of(mask), self._of(node)
+
+    def _spread_along(
+        self, node: UOp, mask: UOp, axis: int, item: slice
+    ) -> tuple[UOp, UOp]:
+        """Value and mask where a slice with a step takes them along an axis of open size."""
+        size, count, step = self.dims[axis], node.shape[axis], int(item.step)
+        first = limit(item.start, 0 if step > 0 else build.difference(size, 1), size, axis)
+        place = build.iota(size)
+        away = place.alu(Op.SUB, build.full(first, dt.int64, place.shape))
+        if step < 0:
+            away, step = build.neg(away), -step
+        turn = away.alu(Op.IDIV, build.full(step, dt.int64, away.shape))
+        zero, end = build.zeros_like(away), build.full(count, dt.int64, away.shape)
+        hit = away.eq(build.mul(turn, step)).alu(Op.AND, zero.alu(Op.LE, turn))
+        hit = hit.alu(Op.AND, turn.alu(Op.LT, end))
+        # What lies behind the end stands for elements that the slice leaves out.
+        widths = [(0, 1 if a == axis else 0) for a in range(len(node.shape))]
+        index = self._of(build.where(hit, turn, end))
+        picked = (self._of(build.pad(n, widths))._take([(axis, index)]).uop for n in (node, mask))
+        values, among = picked
+        return values, among
 
 
 def _dilate(x: UOp, axis: int, step: int) -> UOp:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, T
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError, VariableError
-from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape, same
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axes_of, axis_of, flag, real, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import custom, detach
 from kernelrt.tensor.operation import operations
+from kernelrt.tensor.scans import in_rows
 from kernelrt.tensor.totals import (
     float_count,
     guarded_root_rule,
@@ -386,26 +387,24 @@ class ReductionMethods(_Below):
         if self.ndim == 0:
             return self._of(node)
         source = self._of(node.cast(node.dtype.accumulator))
-        source._static_size(axis, "cumsum")
         sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
         return self._of(sums.uop.cast(node.dtype))
 
     def _cumsum_last(self, block: int = 64) -> Self:
-        size = self._static_size(self.ndim - 1, "cumsum")
-        if size <= block:
+        *lead, size = self.dims
+        if dim_max(size) <= block:
             return self._running_windows(size)
-        lead = self.dims[:-1]
-        blocks = -(-size // block)
-        rows = self.pad((0, blocks * block - size)).reshape(*lead, blocks, block)
+        rows = self._of(in_rows(self.uop, block, 0))
         within = rows._running_windows(block)
         totals = rows.sum(-1)._cumsum_last(block)
         before = totals.pad((1, -1)).unsqueeze(-1)
-        return (within + before).reshape(*lead, blocks * block).narrow(-1, 0, size)
+        whole = (within + before).reshape(*lead, build.volume(rows.dims[-2:])).uop
+        return self._of(build.shrink(whole, [*((0, d) for d in lead), (0, size)]))
 
-    def _running_windows(self, size: int) -> Self:
-        if size <= 1:
+    def _running_windows(self, size: Dim) -> Self:
+        if dim_max(size) <= 1:
             return self
-        padded = self.pad((size - 1, 0)).uop
+        padded = self.pad((build.difference(size, 1), 0)).uop
         windows = UOp(Op.WINDOW, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
         return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
 

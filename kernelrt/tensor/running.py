@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self, cast
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import dim_span, format_shape, format_size, same
 from kernelrt.tensor import build, functions, views
 from kernelrt.tensor.arguments import axis_of, integer, real, tensor_of
 from kernelrt.tensor.marks import detach
@@ -34,12 +34,11 @@ class RunningMethods(_Below):
 
     __slots__ = ()
 
-    def _on_last(self, node: UOp, dim: int, name: str, rule: Callable[[UOp], UOp]) -> UOp:
+    def _on_last(self, node: UOp, dim: int, rule: Callable[[UOp], UOp]) -> UOp:
         """`rule` of the last axis, done along `dim`."""
         axis = axis_of(dim, self.ndim)
         if not node.shape:
             return build.reshape(rule(build.reshape(node, (1,))), ())
-        self._static_size(axis, name)
         if build.has_zero(node.shape):
             return node
         order = [*(a for a in range(self.ndim) if a != axis), axis]
@@ -55,7 +54,7 @@ class RunningMethods(_Below):
         """
         node = self._summand(dtype)
         wide = node.cast(node.dtype.accumulator)
-        out = self._on_last(wide, dim, "cumprod", lambda x: fold(x, Op.MUL))
+        out = self._on_last(wide, dim, lambda x: fold(x, Op.MUL))
         return self._of(out.cast(node.dtype))
 
     def cummax(self, dim: int) -> Extremum[Self]:
@@ -69,24 +68,24 @@ class RunningMethods(_Below):
         Extremum
             ``values``, and ``indices`` in int64.
         """
-        return self._running_extremum(dim, Op.MAX, "cummax")
+        return self._running_extremum(dim, Op.MAX)
 
     def cummin(self, dim: int) -> Extremum[Self]:
         """The least of the elements up to each one along `dim`, and where it is; see cummax."""
-        return self._running_extremum(dim, Op.MIN, "cummin")
+        return self._running_extremum(dim, Op.MIN)
 
-    def _running_extremum(self, dim: int, op: Op, name: str) -> Extremum[Self]:
+    def _running_extremum(self, dim: int, op: Op) -> Extremum[Self]:
         node = self.uop
         axis = axis_of(dim, self.ndim)
         if build.has_zero(node.shape) or not node.shape:
             return Extremum(self, self._of(build.full(0, dt.int64, node.shape)))
         ranked = node.cast(dt.uint8) if node.dtype.is_bool else node
-        places = self._on_last(detach(ranked), dim, name, lambda x: records(x, op))
+        places = self._on_last(detach(ranked), dim, lambda x: records(x, op))
         return Extremum(self._of(picked(node, places, axis)), self._of(places))
 
     def logcumsumexp(self, dim: int) -> Self:
         """``self.exp().cumsum(dim).log()`` without overflow."""
-        out = self._on_last(self._wide("logcumsumexp"), dim, "logcumsumexp", log_sum)
+        out = self._on_last(self._wide("logcumsumexp"), dim, log_sum)
         return self._of(out.cast(self.dtype))
 
     def diff(
@@ -111,13 +110,13 @@ class RunningMethods(_Below):
         out = self._framed(prepend, append, axis) if times else self
         for _ in range(times):
             node = out.uop
-            size = out._static_size(axis, "diff")
-            if size == 0:
+            size = out.dims[axis]
+            if dim_span(size)[0] == 0 and out._static_size(axis, "diff") == 0:
                 break
             ends = [(0, d) for d in node.shape]
             ends[axis] = (1, size)
             later = build.shrink(node, ends)
-            ends[axis] = (0, size - 1)
+            ends[axis] = (0, build.difference(size, 1))
             earlier = build.shrink(node, ends)
             if node.dtype.is_bool:
                 out = self._of(later.alu(Op.XOR, earlier))
@@ -181,18 +180,19 @@ def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) 
     if x is not None and dx is not None:
         raise DTypeError(f"{name}: x, dx: expected one of the two")
     axis = axis_of(dim, y.ndim)
-    size = y._static_size(axis, name)
-    if size == 0:
+    size = y.dims[axis]
+    if dim_span(size)[0] == 0 and y._static_size(axis, name) == 0:
         return y
-    heights = y.narrow(axis, 1, size - 1) + y.narrow(axis, 0, size - 1)
+    gaps = build.difference(size, 1)
+    heights = y.narrow(axis, 1, gaps) + y.narrow(axis, 0, gaps)
     if x is None:
         return heights * (0.5 * (1.0 if dx is None else real(dx, "dx")))
     places = y._lift(x, "x")
     if places.ndim == 1:
-        if places._static_size(0, name) != size:
+        if not same(places.dims[0], size):
             raise ShapeError(
-                f"{name}: x: expected {size} places, as many as y has along axis {axis}, not "
-                f"{places.shape[0]}"
+                f"{name}: x: expected {format_size(size)} places, as many as y has along axis "
+                f"{axis}, not {format_size(places.dims[0])}"
             )
         places = places.reshape(*(size if a == axis else 1 for a in range(y.ndim)))
         return heights * places.diff(dim=axis) / 2

@@ -6,8 +6,9 @@ import math
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.shape import dim_max
 from kernelrt.tensor import build
 from kernelrt.tensor.special import log_add
 from kernelrt.tensor.totals import log_total
@@ -15,7 +16,7 @@ from kernelrt.tensor.totals import log_total
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["fold", "log_sum", "records"]
+__all__ = ["fold", "in_rows", "log_sum", "records"]
 
 #: Elements that are folded as windows; their totals are folded in the same way.
 _BLOCK = 64
@@ -23,7 +24,7 @@ _BLOCK = 64
 _DEAR_BLOCK = 16
 
 
-def _padded(x: UOp, before: int, behind: int, value: float) -> UOp:
+def _padded(x: UOp, before: Dim, behind: Dim, value: float) -> UOp:
     """`x` with `value` before and behind the last axis."""
     *lead, _ = x.shape
     ends = [
@@ -33,10 +34,27 @@ def _padded(x: UOp, before: int, behind: int, value: float) -> UOp:
     return build.cat(parts, len(lead))
 
 
-def _windows(x: UOp, n: int, nothing: float) -> UOp:
+def in_rows(x: UOp, block: int, value: float) -> UOp:
+    """The last axis as rows of `block` elements, the last of them filled up with `value`."""
+    *lead, n = x.shape
+    if isinstance(n, int):
+        count = -(-n // block)
+        return build.reshape(_behind(x, count * block - n, value), (*lead, count, block))
+    wide = _behind(x, block - 1, value)
+    return UOp(Op.WINDOW, x.dtype, (wide,), ((len(lead), block, block, 1),))
+
+
+def _behind(x: UOp, n: int, value: float) -> UOp:
+    """`x` with `n` times `value` behind the last axis."""
+    if value == 0:
+        return build.pad(x, [*((0, 0) for _ in x.shape[1:]), (0, n)])
+    return _padded(x, 0, n, value)
+
+
+def _windows(x: UOp, n: Dim, nothing: float) -> UOp:
     """The last `n` elements up to each one, along a new last axis; before the first `nothing`."""
     rank = len(x.shape)
-    padded = _padded(x, n - 1, 0, nothing)
+    padded = _padded(x, build.difference(n, 1), 0, nothing)
     return UOp(Op.WINDOW, x.dtype, (padded,), ((rank - 1, n, 1, 1),))
 
 
@@ -49,19 +67,18 @@ def _blocked(
 ) -> UOp:
     """The fold that `within` computes for a few elements, for as many as there are."""
     *lead, n = x.shape
-    assert isinstance(n, int)
-    if n <= block:
-        return within(x) if n > 1 else x
-    count = -(-n // block)
-    rows = build.reshape(_padded(x, 0, count * block - n, nothing), (*lead, count, block))
+    if dim_max(n) <= block:
+        return within(x) if dim_max(n) > 1 else x
+    rows = in_rows(x, block, nothing)
+    count = rows.shape[-2]
     inner = within(rows)
     last = [(0, d) for d in (*lead, count)]
     ends = build.shrink(inner, [*last, (block - 1, block)])
     totals = _blocked(build.reshape(ends, (*lead, count)), within, join, nothing, block)
-    before = build.shrink(totals, [*last[:-1], (0, count - 1)])
-    before = build.reshape(_padded(before, 1, 0, nothing), (*lead, count, 1))
+    before = build.shrink(_padded(totals, 1, 0, nothing), last)
+    before = build.reshape(before, (*lead, count, 1))
     joined = join(build.expand(before, inner.shape), inner)
-    whole = build.reshape(joined, (*lead, count * block))
+    whole = build.reshape(joined, (*lead, build.volume((count, block))))
     return build.shrink(whole, [*last[:-1], (0, n)])
 
 
@@ -71,7 +88,6 @@ def fold(x: UOp, op: Op) -> UOp:
 
     def within(part: UOp) -> UOp:
         n = part.shape[-1]
-        assert isinstance(n, int)
         return build.reduce(_windows(part, n, nothing), op, (len(part.shape),))
 
     return _blocked(x, within, lambda a, b: a.alu(op, b), nothing,
@@ -83,7 +99,6 @@ def log_sum(x: UOp) -> UOp:
 
     def within(part: UOp) -> UOp:
         n = part.shape[-1]
-        assert isinstance(n, int)
         windows = _windows(part, n, -math.inf)
         top, rest = log_total(windows, (len(part.shape),), guard=True)
         return build.reshape(rest.alu(Op.ADD, top), part.shape)

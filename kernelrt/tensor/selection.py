@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, integer, real
@@ -38,6 +38,15 @@ def _first(flags: UOp, size: int) -> UOp:
     return build.shrink(
         build.scatter(Op.MAX, before, build.iota(n), _ranks(flags, size)), [(0, size)]
     )
+
+
+def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
+    """The index along `axis` of places in row-major order; axes without elements count 1."""
+    below = build.full(prod(shape[axis + 1 :]), dt.int64, place.shape)
+    size = build.full(shape[axis], dt.int64, place.shape)
+    one = build.full(1, dt.int64, place.shape)
+    turn = place.alu(Op.IDIV, below.alu(Op.MAX, one))
+    return turn.alu(Op.MOD, size.alu(Op.MAX, one))
 
 
 def _ranks(flags: UOp, size: int) -> UOp:
@@ -124,12 +133,10 @@ class SelectionMethods(_Below):
             return [self._made(c.astype(np.int64)) for c in np.nonzero(holds._as_array())]
         count, fill = integer(size, "size", 0), integer(fill, "fill_value")
         place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
-        missing, columns, below = place < 0, [], 1
+        missing, columns = place < 0, []
         for axis in reversed(range(holds.ndim)):
-            n = holds._static_size(axis, name)
-            column = (place // below) % max(n, 1)
+            column = self._of(_coordinate(place.uop, holds.dims, axis))
             columns.append(column.masked_fill(missing, fill))
-            below *= n or 1
         return columns[::-1]
 
     def masked_select(

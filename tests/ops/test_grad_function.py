@@ -122,11 +122,14 @@ def test_refusals():
     x = krt.tensor(ARRAY, requires_grad=True)
     w = krt.tensor(ARRAY, requires_grad=True)
     y = x.exp().sum()
-    with pytest.raises(krt.GradientError, match=r"inputs\[1\].*allow_unused"):
-        krt.grad(y, [x, w], allow_unused=False)
+    for options in ({}, {"allow_unused": False}, {"materialize_grads": False}):
+        with pytest.raises(krt.GradientError, match=r"inputs\[1\].*materialize_.*allow_unused"):
+            krt.grad(y, [x, w], **options)
+    with pytest.raises(krt.GradientError, match=r"inputs\[1\].*does not depend"):
+        krt.jit(lambda a: krt.grad((x * a).sum(), [x, w]))(ARRAY)
     with pytest.raises(krt.GradientError, match="does not depend"):
         krt.grad(krt.ones(()) * 2, w)
-    assert krt.grad(y, w).tolist() == np.zeros((3, 4)).tolist()
+    assert krt.grad(y, w, materialize_grads=True).tolist() == np.zeros((3, 4)).tolist()
     with pytest.raises(krt.GradientError, match="materialize_grads"):
         krt.grad(y, x, allow_unused=False, materialize_grads=True)
     with pytest.raises(krt.GradientError, match="grad_outputs"):
