@@ -12,6 +12,7 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._handle import ArrayHandle
+from kernelrt._modes import aliases_of, several_of
 from kernelrt.errors import DTypeError
 
 if TYPE_CHECKING:
@@ -97,6 +98,8 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
     del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
     call.__signature__ = signature(plain, name, before=before)  # type: ignore[attr-defined]
+    others = (*(several_of(plain) or ()), *(aliases_of(plain) or ()))
+    call.other_names = frozenset(others)  # type: ignore[attr-defined]
     return call
 
 

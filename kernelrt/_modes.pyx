@@ -173,7 +173,7 @@ cdef enum:
 ALIASES = {"axis": ("dim", "dims"), "keepdims": ("keepdim",)}
 
 
-cdef dict aliases_of(object function):
+cpdef dict aliases_of(object function):
     """NumPy's names for parameters of a function -> the names they have; None where there are none."""
     cdef object code = getattr(function, "__code__", None)
     if code is None:

@@ -32,6 +32,7 @@ __all__ = [
     "PlanBusyError",
     "PlanReleasedError",
     "RetraceWarning",
+    "ScalarError",
     "ShapeError",
     "SharingError",
     "SpecError",
@@ -80,7 +81,11 @@ class ShapeError(KernelrtError, RuntimeError, ValueError):
 
 
 class AxisError(ShapeError, IndexError):
-    """An axis is out of range, or an index has more items than a tensor has axes."""
+    """An axis is out of range, or an index has other or more axes than the tensor."""
+
+
+class ScalarError(ShapeError, TypeError):
+    """A tensor without axes has no length, and nothing to iterate over."""
 
 
 class SharingError(KernelrtError, ValueError):

@@ -8,11 +8,11 @@ positive definite) raises LinAlgError when it is computed, and all state is as b
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor, spectral
+from kernelrt.tensor import Tensor
 from kernelrt.tensor import linalg as nodes
 from kernelrt.tensor.arguments import flag, tensor_of
 from kernelrt.tensor.creation import arange, zeros
@@ -32,6 +32,8 @@ __all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "di
            "svdvals", "vander", "vecdot", "vector_norm"]  # fmt: skip
 
 _T = TypeVar("_T")
+#: A number for all matrices, or a tensor of one for each.
+Tolerance: TypeAlias = float | Tensor | None
 _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 
@@ -112,10 +114,32 @@ def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa
 
 
 def pinv(
-    A: Tensor, rcond: float | None = None, *, rtol: float | None = None  # noqa: N803
-) -> Tensor:
-    """Give the pseudo-inverses; see ``Tensor.pinverse``. `rcond` and `rtol` are the same."""
-    return tensor_of(A, "A").pinverse(_either("rcond", rcond, "rtol", rtol))
+    A: Tensor, rcond: Tolerance = None, hermitian: bool = False, *,  # noqa: N803
+    atol: Tolerance = None, rtol: Tolerance = None,
+) -> Tensor:  # fmt: skip
+    """Give the pseudo-inverses.
+
+    Parameters
+    ----------
+    A : Tensor, shape (..., m, n)
+        The matrices.
+    rcond : float or Tensor, optional
+        NumPy's name of `rtol`.
+    hermitian : bool
+        Whether matrices are symmetric, of which the lower triangle is read then.
+    atol, rtol : float or Tensor, optional
+        Singular values up to the greater of `atol` and `rtol` times the greatest one count as 0.
+        Tensors have a number for each matrix. Without both, rtol is the greater of the sizes
+        times the distance from 1 to the next number; with `atol` alone it is 0.
+    """
+    rtol = _either("rcond", rcond, "rtol", rtol)
+    return _symmetric(A, hermitian)._pseudo_inverse(atol, rtol)  # noqa: SLF001
+
+
+def _symmetric(A: Tensor, hermitian: bool) -> Tensor:  # noqa: N803
+    """The matrices, made symmetric by their lower triangles where they are to be so."""
+    x = tensor_of(A, "A")
+    return x.tril() + x.tril(-1).mT if flag(hermitian, "hermitian") else x
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
@@ -218,7 +242,7 @@ def svdvals(A: Tensor) -> Tensor:  # noqa: N803
 
 
 def lstsq(
-    A: Tensor, B: Tensor, rcond: float | None = None, *,  # noqa: N803
+    A: Tensor, B: Tensor, rcond: Tolerance = None, *,  # noqa: N803
     driver: str | None = None,
 ) -> LeastSquares[Tensor]:  # fmt: skip
     """Give X that makes ``A @ X - B`` least, the shortest one where several do.
@@ -229,7 +253,7 @@ def lstsq(
         The matrices.
     B : Tensor, shape (..., m, k)
         Right sides.
-    rcond : float, optional
+    rcond : float or Tensor, optional
         As of :func:`pinv`, which this is made of.
     driver : {"gels", "gelsy", "gelsd", "gelss"}, optional
         PyTorch's name of a routine, all of which give this result where A has full rank.
@@ -249,7 +273,7 @@ def lstsq(
     return LeastSquares(solution, rest, rank, zeros(0, dtype=x.dtype))
 
 
-def _either(name: str, value: float | None, other: str, given: float | None) -> float | None:
+def _either(name: str, value: Tolerance, other: str, given: Tolerance) -> Tolerance:
     """What an option that has two names was set to."""
     if value is not None and given is not None:
         raise TypeError(f"{name} is another name of {other}; pass one of the two")
@@ -257,8 +281,8 @@ def _either(name: str, value: float | None, other: str, given: float | None) -> 
 
 
 def matrix_rank(
-    A: Tensor, tol: float | None = None, *, atol: float | None = None,  # noqa: N803
-    rtol: float | None = None, hermitian: bool = False,
+    A: Tensor, tol: Tolerance = None, hermitian: bool = False, *,  # noqa: N803
+    atol: Tolerance = None, rtol: Tolerance = None,
 ) -> Tensor:  # fmt: skip
     """Give how many singular values are above a limit, in int64.
 
@@ -266,23 +290,22 @@ def matrix_rank(
     ----------
     A : Tensor, shape (..., m, n)
         The matrices.
-    atol, rtol : float, optional
-        The limit is the greater of `atol` and `rtol` times the greatest value. Without both, rtol
-        is the greater of the sizes times the distance from 1 to the next number.
-    tol : float, optional
+    tol : float or Tensor, optional
         NumPy's name of `atol`.
     hermitian : bool
         Whether matrices are symmetric, of which the lower triangle is read then.
+    atol, rtol : float or Tensor, optional
+        The limit is the greater of `atol` and `rtol` times the greatest value. Tensors have a
+        number for each matrix. Without both, rtol is the greater of the sizes times the distance
+        from 1 to the next number; with `atol` alone it is 0.
     """
     atol = _either("tol", tol, "atol", atol)
-    x = tensor_of(A, "A").detach()
-    values = svdvals(x.tril() + x.tril(-1).mT if flag(hermitian, "hermitian") else x)
+    x = _symmetric(A, hermitian).detach()
+    values = svdvals(x)
     if not int(values.shape[-1]):
         return values.sum(-1).long()
-    if rtol is None:
-        rtol = 0.0 if atol else spectral.usual_tolerance(A.uop)
-    limit = (values.amax(-1, keepdim=True) * rtol).maximum(float(atol or 0.0))
-    return (values > limit).sum(-1)
+    limit = x._rank_limit(values.uop, atol, rtol)  # noqa: SLF001
+    return (values > limit.unsqueeze(-1)).sum(-1)
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
@@ -306,14 +329,24 @@ def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
     return tensor_of(A, "A").matrix_exp()
 
 
-def lu(A: Tensor) -> Decomposition[Tensor]:  # noqa: N803
-    """Give P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``."""
+def lu(A: Tensor, *, pivot: bool = True) -> Decomposition[Tensor]:  # noqa: N803
+    """Give P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``.
+
+    Rows are exchanged: another `pivot` than True is refused, as PyTorch does on a CPU.
+    """
+    _check_pivot(pivot, "lu")
     return tensor_of(A, "A").lu()
 
 
+def _check_pivot(pivot: bool, name: str) -> None:
+    if not flag(pivot, "pivot"):
+        raise LinAlgError(f"{name}: pivot: expected True; there are no factors without exchanges")
+
+
 @operation
-def lu_factor(A: Tensor) -> Factors[Tensor]:  # noqa: N803
-    """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`."""
+def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N803
+    """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`; see :func:`lu`."""
+    _check_pivot(pivot, "lu_factor")
     packed, _, taken = nodes.lu(tensor_of(A, "A").uop)
     return Factors(A._of(packed), A._of(taken).int())  # noqa: SLF001
 

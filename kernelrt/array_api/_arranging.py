@@ -40,7 +40,7 @@ def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
     return krt.cat(parts, axis or 0)
 
 
-def expand_dims(x: Tensor, /, *, axis: int = 0) -> Tensor:
+def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
     """`x` with a new axis of size 1 at `axis`."""
     return x.unsqueeze(axis)
 
@@ -109,8 +109,10 @@ def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis that a vector of positions names."""
-    return x.index_select(only_axis(x, axis, "take"), indices)
+    """The slices along an axis that positions name; those below 0 are counted from the end."""
+    place = only_axis(x, axis, "take")
+    taken: Tensor = x[(*(slice(None),) * place, indices)]
+    return taken
 
 
 def only_axis(x: Tensor, axis: int | None, name: str) -> int:
@@ -121,7 +123,10 @@ def only_axis(x: Tensor, axis: int | None, name: str) -> int:
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The elements along an axis that positions name, which stand beside them."""
+    """The elements along an axis that positions name, which stand beside them.
+
+    Positions below 0 are counted from the end.
+    """
     return x.take_along_dim(indices, axis)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import kernelrt as krt
 from kernelrt import linalg
@@ -24,8 +24,6 @@ __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "m
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr",
            "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot",
            "vector_norm"]  # fmt: skip
-
-_Tolerance: TypeAlias = "float | Tensor | None"
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
@@ -49,14 +47,9 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None
     return linalg.matrix_norm(x, "fro" if ord is None else ord, keepdim=keepdims)
 
 
-def matrix_rank(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
+def matrix_rank(x: Tensor, /, *, rtol: linalg.Tolerance = None) -> Tensor:
     """How many singular values are above `rtol` times the greatest one."""
-    if not isinstance(rtol, krt.Tensor):
-        return linalg.matrix_rank(x, rtol=rtol)
-    values = svdvals(x).detach()
-    if same(values.dims[-1], 0):
-        return values.sum(-1).long()
-    return (values > values.amax(-1, keepdim=True) * rtol.unsqueeze(-1)).sum(-1)
+    return linalg.matrix_rank(x, rtol=rtol)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -66,16 +59,9 @@ def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
     return out
 
 
-def pinv(x: Tensor, /, *, rtol: _Tolerance = None) -> Tensor:
+def pinv(x: Tensor, /, *, rtol: linalg.Tolerance = None) -> Tensor:
     """The pseudo-inverses; singular values of up to `rtol` times the greatest count as 0."""
-    if not isinstance(rtol, krt.Tensor):
-        return linalg.pinv(x, rtol=rtol)
-    u, values, vh = linalg.svd(x, full_matrices=False)
-    if same(values.dims[-1], 0):
-        return linalg.pinv(x)
-    kept = values > values.amax(-1, keepdim=True) * rtol.unsqueeze(-1)
-    inverse = krt.where(kept, 1 / krt.where(kept, values, 1.0), 0.0)
-    return (vh.mT * inverse.unsqueeze(-2)) @ u.mT
+    return linalg.pinv(x, rtol=rtol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
@@ -87,6 +73,7 @@ def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
     """Give X of ``x1 @ X = x2``; `x2` is a vector where it has one axis, else holds matrices."""
+    x1, x2 = of_one_type(x1, x2)
     if x2.ndim == 1:
         return linalg.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
     # An axis less than x1 means vectors in kernelrt.linalg, as in PyTorch.

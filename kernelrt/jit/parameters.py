@@ -29,6 +29,8 @@ class Parameters:
         self._all = () if self._signature is None else tuple(self._signature.parameters.values())
         self.optional = frozenset(p.name for p in self._all if p.default is not p.empty)
         """Arguments that a call may leave out."""
+        #: Names that the function takes beside those of its signature, as `axis` for `dim`.
+        self._others: frozenset[str] = getattr(fn, "other_names", frozenset())
         self._named: dict[int, tuple[str, ...]] = {}
 
     def passed_either_way(self) -> Iterator[str]:
@@ -53,13 +55,15 @@ class Parameters:
         """
         if self._signature is None:
             return args, dict(kwargs)
+        others = {k: v for k, v in kwargs.items() if k in self._others}
+        own = {k: v for k, v in kwargs.items() if k not in others} if others else kwargs
         try:
-            bound = self._signature.bind(*args, **kwargs)
+            bound = self._signature.bind(*args, **own)
         except TypeError as error:
             if self._has_other_names:
                 return args, dict(kwargs)
             raise TypeError(f"{name}(): {error}") from None
-        return bound.args, bound.kwargs
+        return bound.args, {**bound.kwargs, **others} if others else bound.kwargs
 
     def names(self, count: int) -> tuple[str, ...]:
         """Names of the first `count` positional parameters."""

@@ -11,7 +11,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.arguments import index_of, whole
 from kernelrt.tensor.creation import empty
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ __all__ = ["Flatten", "Identity", "LayerNorm", "Linear", "Unflatten"]
 
 def positive(name: str, value: object) -> int:
     """`value` as a positive int, or an error that names the argument."""
-    number = whole(value)
+    number = whole(index_of(value))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
     if number < 1:

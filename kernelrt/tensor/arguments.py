@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
+from kernelrt._lazy import LazyHandle
 from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.device.registry import check_device, is_device
@@ -27,8 +29,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
-           "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of", "sized",
-           "sized_after", "take_by_value", "tensor_of", "type_of_to", "whole"]  # fmt: skip
+           "index_of", "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of",
+           "sized", "sized_after", "take_by_value", "tensor_of", "type_of_to",
+           "whole"]  # fmt: skip
 
 _INTEGERS = (int, np.integer)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -45,9 +48,21 @@ def whole(value: object) -> int | None:
     return int(value)
 
 
+def index_of(value: object) -> object:
+    """The int that an integer tensor without axes stands for; anything else as it is.
+
+    As for ``range()``, it has to be known: a traced function computes none (JitError).
+    """
+    if isinstance(value, LazyHandle):
+        tensor: Any = value
+        if tensor.dtype.is_int and tensor.ndim == 0:
+            return operator.index(tensor)
+    return value
+
+
 def integer(value: object, name: str, least: int | None = None) -> int:
     """A checked int, of at least `least`."""
-    number = whole(value)
+    number = whole(index_of(value))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__} ({value!r})")
     if least is not None and number < least:
@@ -158,6 +173,7 @@ def lacking(have: Dim, need: Dim) -> str | None:
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
     """A checked axis, counted from the front."""
+    dim = index_of(dim)
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
     limit = max(ndim, 1)
@@ -197,6 +213,8 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
             out.append(expression(d, name))
         elif isinstance(d, int | np.integer) and not isinstance(d, bool):
             out.append(int(d))
+        elif (number := whole(index_of(d))) is not None:
+            out.append(number)
         else:
             raise DTypeError(
                 f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
@@ -235,7 +253,7 @@ def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, 
         given *= n
     values: tuple[int, ...] = ()
     for v in given:
-        number = whole(v)
+        number = whole(index_of(v))
         if number is None:
             raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
         values += (number,)

@@ -96,7 +96,10 @@ class ArithmeticMethods(_Below):
         return self._jointly(lambda a, b: a.alu(Op.MUL, b.alu(Op.EXP2)), other)
 
     def nextafter(self, other: Operand) -> Self:
-        """The next number after each element in the direction of `other`; without a gradient."""
+        """The next number after each element in the direction of `other`.
+
+        The gradient passes to the element, and to none where the two are equal.
+        """
         a, b = self._unify(("other", other))
         if not a.dtype.is_float:
             raise DTypeError(

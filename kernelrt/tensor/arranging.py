@@ -12,7 +12,7 @@ from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, window_count
 from kernelrt.tensor import build, state, views
-from kernelrt.tensor.arguments import axis_of, integer, own_axis, whole
+from kernelrt.tensor.arguments import axis_of, index_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.functions import settled
 from kernelrt.tensor.operation import operations
@@ -121,14 +121,19 @@ class ArrangingMethods(_Below):
 
     # ---- shapes
 
-    def view(self, *shape: Any) -> Self:
+    def view(self, *shape: Any, dtype: object = None) -> Self:
         """The elements in another shape, as :meth:`reshape`; or their bits in another type.
 
         Parameters
         ----------
         *shape : int, or one DType
-            A shape, or a type as wide as this tensor's. No gradient passes a change of type.
+            A shape, or a type, which has more or fewer elements along the last axis if it is of
+            another width (see :meth:`bitcast`). No gradient passes a change of type.
+        dtype : DType, optional
+            The type, by name.
         """
+        if dtype is not None:
+            shape = (*shape, dt.parse(dtype))
         if len(shape) == 1 and isinstance(shape[0], dt.DType | str | np.dtype | type):
             return self.detach().bitcast(shape[0])
         return self.reshape(*shape)
@@ -278,7 +283,7 @@ class ArrangingMethods(_Below):
         )
 
     def _split_evenly(self, given: Any, dim: int, name: str) -> tuple[Self, ...]:
-        number = whole(given)
+        number = whole(index_of(given))
         if number is not None and number > 0 and self._static_size(dim, name) % number:
             raise ShapeError(
                 f"{name}: {self.dims[dim]} elements of axis {dim} do not make {number} parts of "

@@ -131,9 +131,13 @@ class ComparisonMethods(_Below):
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:  # no tensor is None, as Python finds then
+            return NotImplemented
         return self._compare(Op.EQ, other)  # type: ignore[arg-type]
 
     def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:
+            return NotImplemented
         return self._compare(Op.NE, other)  # type: ignore[arg-type]
 
     __hash__ = TensorBase.__hash__

@@ -12,11 +12,10 @@ from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
 from kernelrt._late import load
 from kernelrt.device.registry import check_device
-from kernelrt.errors import DeviceError, DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.errors import DeviceError, DTypeError, ScalarError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
-from kernelrt.tensor import grads, hints, sharing, views
+from kernelrt.tensor import grads, hints, representation, sharing, views
 from kernelrt.tensor.arguments import take_by_value, type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.realize import realize
@@ -223,12 +222,12 @@ class ConversionMethods(_Below):
 
     def __len__(self) -> builtins.int:
         if self.ndim == 0:
-            raise ShapeError("len: a tensor without axes has no length")
+            raise ScalarError("len: a tensor without axes has no length")
         return self._static_size(0, "len")
 
     def __iter__(self) -> Any:
         if self.ndim == 0:
-            raise ShapeError("iter: a tensor without axes cannot be iterated over; use item()")
+            raise ScalarError("iter: a tensor without axes cannot be iterated over; use item()")
         self._static_size(0, "iter")
         return iter(self.unbind(0))
 
@@ -259,7 +258,7 @@ class ConversionMethods(_Below):
         return builtins.int(self._python("index(), which range() and lists ask,"))
 
     def __format__(self, spec: str) -> str:
-        if not spec or self.ndim:
+        if self.ndim or (not spec and is_tracing()):
             return repr(self)
         forbid("format()")
         return format(self.item(), spec)
@@ -327,14 +326,27 @@ class ConversionMethods(_Below):
 
     @operation
     def bitcast(self, dtype: object) -> Self:
-        """The bits of each element read as another type of the same width."""
+        """The bits of the elements read as another type.
+
+        One of another width has more or fewer elements along the last axis; those that share an
+        element stand in order, the lowest bits first.
+
+        Raises
+        ------
+        DTypeError
+            Bools are read, or are to be read.
+        ShapeError
+            Widths differ, and there is no last axis, or it does not make whole elements.
+        """
         wanted = dt.parse(dtype)
-        if wanted.bits != self.dtype.bits or dt.bool_ in (wanted, self.dtype):
+        if wanted is self.dtype:
+            return self
+        if dt.bool_ in (wanted, self.dtype):
             raise DTypeError(
-                f"dtype: {self.dtype.name} can be read as a type of {self.dtype.bits} bits that "
-                f"is not bool, not as {wanted.name}; cast converts values instead"
+                f"dtype: {self.dtype.name} cannot be read as {wanted.name}, as the bits of bools "
+                "say no more than 0 and 1; cast converts values instead"
             )
-        return self if wanted is self.dtype else self._of(UOp(Op.BITCAST, wanted, (self.uop,)))
+        return self._of(representation.bits_as(self.uop, wanted))
 
     def float(self) -> Self:
         """This tensor as float32."""

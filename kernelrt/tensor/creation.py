@@ -429,6 +429,8 @@ def _number(value: Any) -> Any:
 
 def _end(value: Any, name: str) -> Any:
     """A finite number, or a whole expression over Variables."""
+    if isinstance(value, TensorBase) and not value.ndim:
+        value = value.item()  # type: ignore[attr-defined]
     number = _number(value)
     if isinstance(number, float) and not math.isfinite(number):
         raise DTypeError(f"{name}: expected a finite number, not {number}")

@@ -8,12 +8,12 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._lazy import quicken_rows
-from kernelrt.errors import DTypeError, IndexBoundsError, JitError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state, views
-from kernelrt.tensor.arguments import axis_of, integer
+from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
     check_known,
@@ -56,8 +56,9 @@ class IndexingMethods(_Below):
         IndexBoundsError
             A number lies outside its axis; for an index tensor at run time, where the element
             that it names is computed.
-        ShapeError
-            There are more indices than axes, or a mask has other sizes than its axes.
+        AxisError
+            There are more indices than axes, or a mask has other sizes than its axes; it is an
+            IndexError and a ShapeError.
         JitError
             An index is a mask of tensors' data, and a function is traced. There a NumPy array, a
             list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is.
@@ -116,7 +117,7 @@ class IndexingMethods(_Below):
 
     def _slice(self, axis: int, item: slice) -> Self:
         size = self.dims[axis]
-        step = 1 if item.step is None else item.step
+        step = 1 if item.step is None else index_of(item.step)
         if not isinstance(step, int | np.integer) or step == 0:
             raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
         if step == 1:
@@ -180,10 +181,12 @@ class IndexingMethods(_Below):
         mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
         sizes = self.dims[axis : axis + mask.ndim]
         if not build.same_shape(mask.dims, sizes):
-            raise ShapeError(
+            raise AxisError(
                 f"index: a mask of shape {format_shape(mask.dims)} for axes of the sizes "
                 f"{format_shape(sizes)}; it needs the sizes of the axes that it stands for"
             )
+        if isinstance(item, bool | np.bool_):
+            return [self._lift(np.arange(int(item)), "index")]
         known = cast("Tensor", mask)
         held = known.detach().numpy() if state.local.trace is None else _known_in_trace(known)
         if held is None:
@@ -236,16 +239,26 @@ class IndexingMethods(_Below):
         IndexBoundsError
             At run time, where an index lies outside [0, size of `dim`).
         """
-        axis = axis_of(dim, self.ndim)
-        places = self._along(axis, index, "gather")
+        return self._gathered(axis_of(dim, self.ndim), index, "gather")
+
+    def _gathered(
+        self, axis: int, index: TensorBase, name: str, *, from_end: bool = False
+    ) -> Self:
+        places = self._along(axis, index, name, from_end=from_end)
         node = self.uop
         if not node.shape:  # one element, at position 0
             picked = _gather(build.reshape(node, (1,)), [build.reshape(places[0], (1,))])
             return self._of(build.reshape(picked, ()))
         return self._of(_gather(node, places))
 
-    def take_along_dim(self, indices: TensorBase, dim: int) -> Self:
-        """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes."""
+    def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
+        """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes.
+
+        Numbers below 0 are counted from the end. Without `dim` both are taken in row-major order.
+        """
+        if dim is None:
+            flat = self._lift(indices, "indices").reshape(-1)
+            return self.reshape(-1).take_along_dim(flat, 0)
         axis = axis_of(dim, self.ndim)
         index = self._lift(indices, "indices")
         if index.ndim != self.ndim:
@@ -256,7 +269,7 @@ class IndexingMethods(_Below):
         )
         wide = self.expand(tuple(self.dims[a] if a == axis else d for a, d in enumerate(shape)))
         index = index.expand(tuple(index.shape[a] if a == axis else d for a, d in enumerate(shape)))
-        return wide.gather(axis, index)
+        return wide._gathered(axis, index, "take_along_dim", from_end=True)
 
     def scatter_add(self, dim: int, index: TensorBase, src: TensorBase) -> Self:
         """This tensor with each element of `src` added at its position from `index`.
@@ -291,7 +304,9 @@ class IndexingMethods(_Below):
             )
         return values
 
-    def _along(self, axis: int, index: object, name: str) -> list[UOp]:
+    def _along(
+        self, axis: int, index: object, name: str, *, from_end: bool = False
+    ) -> list[UOp]:
         """An index for every axis: `index` for one, each element's own position for the rest."""
         places = self._lift(index, "index")
         if not places.dtype.is_int:
@@ -305,7 +320,7 @@ class IndexingMethods(_Below):
                 f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
                 f"{format_shape(self.dims)}, not {format_shape(places.dims)}{end}"
             )
-        node = checked(places.uop, self.dims[axis] if self.dims else 1)
+        node = checked(places.uop, self.dims[axis] if self.dims else 1, from_end=from_end)
         if not self.dims:
             return [node]
         return [
@@ -361,7 +376,8 @@ class IndexingMethods(_Below):
         IndexBoundsError
             At run time, where a class lies outside [0, `num_classes`).
         """
-        if integer(num_classes, "num_classes") == -1:
+        num_classes = integer(num_classes, "num_classes")
+        if num_classes == -1:
             num_classes = self._count_of_classes() if self.dtype.is_int else 1
         if num_classes < 1:
             raise ShapeError(f"num_classes: expected at least 1, or -1, not {num_classes!r}")

@@ -24,6 +24,7 @@ from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
     check_sizes,
+    index_of,
     integer,
     own_axis,
     real,
@@ -360,7 +361,7 @@ class MovementMethods(_Below):
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
         axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "split")
-        step = whole(split_size)
+        step = whole(index_of(split_size))
         if step is not None:
             if step < 1:
                 raise ShapeError(f"split_size: expected at least 1, not {step}")

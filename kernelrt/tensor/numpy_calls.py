@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from kernelrt import dtype as dt
 from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import comparison, creation, einsum, joining
+from kernelrt.tensor import comparison, creation, einsum, joining, running
+from kernelrt.tensor import numpy_functions as more
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.kinds import can_cast
+from kernelrt.tensor.numpy_functions import tensor_of as _tensor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,8 +41,10 @@ _SAME: Final = frozenset((
     "fmax", "fmin", "fmod", "frexp", "gcd", "heaviside", "hypot", "isfinite", "isinf", "isnan",
     "lcm", "ldexp", "log", "log10", "log1p", "log2", "logaddexp", "logaddexp2", "logical_and",
     "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "rad2deg",
-    "reciprocal", "sign", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
+    "reciprocal", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 ))  # fmt: skip
+#: Those that no method is like; the sign of NaN is NaN, unlike PyTorch's.
+_STANDARD: Final = frozenset(("sign", "vecdot"))
 _REDUCE: Final = {
     "add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
     "logical_or": "any",
@@ -52,7 +57,8 @@ def universal(own: Any, ufunc: Any, method: str, inputs: Sequence[Any], options:
     name = str(ufunc.__name__)
     given = {k: v for k, v in options.items() if v is not None}
     if method == "__call__":
-        if name == "vecdot" and (do := _standard(name)) is not None and given.keys() <= {"axis"}:
+        of_standard = name in _STANDARD and given.keys() <= {"axis"}
+        if of_standard and (do := _standard(name)) is not None:
             return do(*map(_tensor, inputs), **given)
         known = name if name in _SAME else _RENAMED.get(name)
         if known is None or given or not hasattr(own, known):
@@ -70,10 +76,6 @@ def universal(own: Any, ufunc: Any, method: str, inputs: Sequence[Any], options:
         return getattr(x, known)(given.get("axis", 0))
     axis = options.get("axis", 0)
     return getattr(x, known)(axis, keepdim=bool(given.get("keepdims", False)))
-
-
-def _tensor(value: Any) -> Any:
-    return value if isinstance(value, TensorBase) else creation.tensor(value)
 
 
 def _typed(value: Any, dtype: Any) -> Any:
@@ -231,11 +233,6 @@ def _median(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     return _tensor(a).quantile(0.5, axis, keepdim=bool(keepdims))
 
 
-def _quantile(a: Any, q: Any, axis: Any = None, *, method: Any = "linear",
-              keepdims: Any = False) -> Any:  # fmt: skip
-    return _tensor(a).quantile(q, axis, keepdim=bool(keepdims), interpolation=method)
-
-
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:  # noqa: A002
     if ord is not None and (not isinstance(axis, int)):
         raise DTypeError("numpy.linalg.norm: ord of a matrix is another norm; use kernelrt.linalg, "
@@ -257,7 +254,35 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "max": _reduced("amax"), "min": _reduced("amin"),
     "std": _spread("std"), "var": _spread("var"),
     "cumsum": _running("cumsum"), "cumprod": _running("cumprod"),
-    "sort": _sort, "argsort": _argsort, "median": _median, "quantile": _quantile,
+    "sort": _sort, "argsort": _argsort, "median": _median,
+    "quantile": more.of_share("quantile", 1), "percentile": more.of_share("quantile", 100),
+    "nanquantile": more.of_share("nanquantile", 1),
+    "nanpercentile": more.of_share("nanquantile", 100),
+    "nanmedian": lambda a, axis=None: more.as_float(a).nanquantile(0.5, axis),
+    "nanmax": more.nan_extreme("amax"), "nanmin": more.nan_extreme("amin"),
+    "ptp": lambda a, axis=None: _tensor(a).amax(axis) - _tensor(a).amin(axis),
+    "average": more.average, "cov": more.cov,
+    "corrcoef": lambda x, rowvar=True: more.as_float(x if rowvar else _tensor(x).mT).corrcoef(),
+    "unique": more.unique, "histogram": more.histogram, "digitize": more.digitize,
+    "searchsorted": more.searchsorted, "interp": more.interp,
+    "bincount": lambda x, weights=None, minlength=0: _tensor(x).bincount(weights, minlength),
+    "isin": lambda element, test_elements, *, invert=False: _tensor(
+        element).isin(_tensor(test_elements), invert=bool(invert)),
+    "argwhere": lambda a: a.argwhere(), "flatnonzero": lambda a: a.flatten().nonzero()[:, 0],
+    "trapezoid": lambda y, x=None, dx=1.0, axis=-1: running.trapezoid(
+        _tensor(y), x, dx=dx if x is None else None, dim=axis),
+    "take": more.take, "append": more.append, "broadcast_arrays": more.broadcast_arrays,
+    "array_split": more.array_split,
+    "hsplit": lambda ary, indices_or_sections: list(ary.hsplit(indices_or_sections)),
+    "vsplit": lambda ary, indices_or_sections: list(ary.vsplit(indices_or_sections)),
+    "rot90": lambda m, k=1, axes=(0, 1): m.rot90(k, axes),
+    "fliplr": lambda m: m.fliplr(), "flipud": lambda m: m.flipud(),
+    "diag": lambda v, k=0: v.diag(k),
+    "trace": lambda a, offset=0, axis1=0, axis2=1: a.diagonal(offset, axis1, axis2).sum(-1),
+    "cross": lambda a, b, axis=-1: _tensor(a).cross(_tensor(b), dim=axis),
+    "vdot": lambda a, b: _tensor(a).flatten() @ _tensor(b).flatten(),
+    "sinc": lambda x: x.sinc(), "i0": lambda x: x.i0(), "angle": lambda z: z.angle(),
+    "fix": lambda x: x.trunc(), "isreal": lambda x: creation.ones_like(x, dt.bool_),
     "count_nonzero": lambda a, axis=None: a.count_nonzero(axis),
     "concatenate": _concatenate, "stack": _stack,
     "vstack": _joined(joining.vstack), "hstack": _joined(joining.hstack),

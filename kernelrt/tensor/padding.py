@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import dim_span, format_shape, format_size
 from kernelrt.tensor import build
-from kernelrt.tensor.arguments import lacking, whole
+from kernelrt.tensor.arguments import index_of, lacking, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ def padded(x: UOp, pad: Sequence[object], mode: str) -> UOp:
         )
     widths = []
     for width in pad:
-        number = whole(width)
+        number = whole(index_of(width))
         if number is None:
             raise DTypeError(f"pad: mode {mode!r} takes ints, not {type(width).__name__}")
         widths.append(number)

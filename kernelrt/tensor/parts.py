@@ -260,7 +260,7 @@ class PartMethods(_Below):
     @operation
     def _masked(self, mask: Self, new: Self) -> Self:
         """This tensor with `new` where a mask over the first axes holds."""
-        wide = self._mask(mask)
+        wide = self._fitted_mask(mask)
         rest = self.dims[mask.ndim :]
         while new.ndim > len(rest) and same(new.dims[0], 1):
             new = new.squeeze(0)
@@ -281,7 +281,7 @@ class PartMethods(_Below):
         picked = values._take([(0, index)]) if not build.has_zero(values.dims) else self
         return self._select(wide, picked.reshape(self.dims), self)
 
-    def _mask(self, mask: Self) -> Self:
+    def _fitted_mask(self, mask: Self) -> Self:
         """A mask over the first axes of this tensor, or over all of them, with all axes."""
         if mask.ndim > self.ndim or not all(map(same, mask.dims, self.dims)):
             raise ShapeError(

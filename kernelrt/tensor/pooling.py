@@ -246,7 +246,8 @@ class PoolingMethods(_Below):
 
     def _avg_pool(self, w: Windows, pad_counts: bool, divisor: int | None) -> Self:
         x = self._of(self._floats(w.name))
-        if divisor is not None and not integer(divisor, "divisor_override"):
+        divisor = None if divisor is None else integer(divisor, "divisor_override")
+        if divisor == 0:
             raise ShapeError("divisor_override: expected another number than 0")
         seen, taps = x._windows(w, 0)
         total = build.reduce(seen, Op.ADD, taps)

@@ -13,7 +13,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
-from kernelrt.tensor.arguments import lacking
+from kernelrt.tensor.arguments import index_of, lacking
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Severed, mark
 
@@ -55,6 +55,8 @@ def mask_rank(item: Any) -> int | None:
         return item.ndim if item.dtype.is_bool else None
     if isinstance(item, np.ndarray):
         return item.ndim if item.dtype == np.bool_ else None
+    if isinstance(item, bool | np.bool_):
+        return 0
     first, rank = item, 0
     while isinstance(first, list | tuple) and first:
         first, rank = first[0], rank + 1
@@ -67,8 +69,8 @@ def is_number(item: object) -> bool:
 
 
 def is_array(item: object) -> bool:
-    """Whether an item is made of numbers that are data."""
-    return isinstance(item, TensorBase | np.ndarray | list | tuple | range)
+    """Whether an item is made of numbers that are data, or a mask."""
+    return isinstance(item, TensorBase | np.ndarray | list | tuple | range | bool | np.bool_)
 
 
 def is_one(item: object) -> bool:
@@ -118,6 +120,7 @@ def limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
                 f"{format_shape((size,))}; narrow the bounds of its Variables"
             )
         return item
+    item = index_of(item)
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
         raise DTypeError(f"index: the ends of a slice are integers, not {type(item).__name__}")
     number = int(item)

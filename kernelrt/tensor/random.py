@@ -14,6 +14,7 @@ from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import (
     check_floats,
+    index_of,
     real,
     sized,
     sized_after,
@@ -307,7 +308,7 @@ def randint(
         low, high = 0, low
     if size is None:
         raise DTypeError("size: expected that of the result, as in randint(10, (3,)), not None")
-    first, limit = whole(low), whole(high)
+    first, limit = whole(index_of(low)), whole(index_of(high))
     if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
     low, high, width = first, limit, limit - first

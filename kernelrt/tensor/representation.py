@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import format_size
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import custom
 
-__all__ = ["common_divisor", "common_multiple", "copysign", "frexp", "neighbour", "signbit"]
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+    from kernelrt.ir import Dim
 
+__all__ = ["bits_as", "common_divisor", "common_multiple", "copysign", "frexp", "neighbour",
+           "signbit"]  # fmt: skip
+
+_UNSIGNED: Final = {8: dt.uint8, 16: dt.uint16, 32: dt.uint32, 64: dt.uint64}
 _WHOLE: Final = {16: dt.int16, 32: dt.int32, 64: dt.int64}
 #: Bits of the fraction, and what is added to exponents.
 _FRACTION: Final = {32: 23, 64: 52}
@@ -96,7 +104,47 @@ def neighbour(a: UOp, b: UOp) -> UOp:
     moved = build.where(a.eq(zero), least, moved)
     value = build.where(a.eq(b), b, UOp(Op.BITCAST, a.dtype, (moved,)))
     unknown = a.ne(a).alu(Op.OR, b.ne(b))
-    return custom(build.where(unknown, math.nan, value), _flat, a, b)
+    return custom(build.where(unknown, math.nan, value), _neighbour_rule, a, b)
+
+
+def _neighbour_rule(node: UOp, g: UOp, i: int) -> UOp:
+    a, b = node.arg.inputs
+    return _flat(node, g, i) if i else build.where(a.eq(b), 0, g)
+
+
+def bits_as(x: UOp, dtype: DType) -> UOp:
+    """The bits of `x` read as `dtype`, several of a narrow type in the place of a wide one."""
+    if dtype.bits == x.dtype.bits:
+        return UOp(Op.BITCAST, dtype, (x,))
+    name = f"dtype: {x.dtype.name} read as {dtype.name}"
+    if not x.shape:
+        raise ShapeError(f"{name}: a tensor without axes has none that could be longer or shorter")
+    *lead, size = x.shape
+    ours, theirs = _UNSIGNED[x.dtype.bits], _UNSIGNED[dtype.bits]
+    whole = UOp(Op.BITCAST, ours, (x,)) if x.dtype is not ours else x
+    if dtype.bits < x.dtype.bits:
+        shape = (*x.shape, x.dtype.bits // dtype.bits)
+        wide = build.expand(build.reshape(whole, (*x.shape, 1)), shape)
+        parts = wide.alu(Op.SHR, _offsets(shape, dtype.bits, ours)).cast(theirs)
+        line = build.reshape(parts, (*lead, build.volume(shape[-2:])))
+    else:
+        count = dtype.bits // x.dtype.bits
+        if not isinstance(size, int) or size % count:
+            raise ShapeError(
+                f"{name}: expected a multiple of {count} elements along the last axis, not "
+                f"{format_size(size)}"
+            )
+        shape = (*lead, size // count, count)
+        parts = build.reshape(whole, shape).cast(theirs)
+        line = build.reduce(
+            parts.alu(Op.SHL, _offsets(shape, x.dtype.bits, theirs)), Op.ADD, (len(lead) + 1,)
+        )
+    return line if dtype is theirs else UOp(Op.BITCAST, dtype, (line,))
+
+
+def _offsets(shape: tuple[Dim, ...], bits: int, dtype: DType) -> UOp:
+    """Where each of the elements along the last axis begins in the one that they share."""
+    return build.mul(build.iota_along(shape, len(shape) - 1), bits).cast(dtype)
 
 
 def common_divisor(a: UOp, b: UOp) -> UOp:
@@ -106,7 +154,7 @@ def common_divisor(a: UOp, b: UOp) -> UOp:
     divisor: the steps that the type can take, of which those that find nothing left change nothing
     (Knuth, The Art of Computer Programming 2, section 4.5.3).
     """
-    unsigned = {8: dt.uint8, 16: dt.uint16, 32: dt.uint32, 64: dt.uint64}[a.dtype.bits]
+    unsigned = _UNSIGNED[a.dtype.bits]
     x, y = (u.alu(Op.ABS).cast(unsigned) if u.dtype.is_signed else u for u in (a, b))
     zero = build.zeros_like(x)
     for _ in range(math.ceil(a.dtype.bits / math.log2(1 + math.sqrt(2))) + 1):

@@ -9,7 +9,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import build, linalg, spectral, views
+from kernelrt.tensor import build, functions, linalg, spectral, views
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.operation import operation, operations
 
@@ -117,23 +117,52 @@ class LinalgMethods(_Below):
         linalg.matrices(node, "inv", square=True)
         return self._of(linalg.solve(node, linalg.eye_like(node), checked=checked))
 
-    def pinverse(self, rcond: float | None = None) -> Self:
+    def pinverse(self, rcond: float | TensorBase | None = None) -> Self:
         """The pseudo-inverses.
 
         Parameters
         ----------
-        rcond : float, optional
+        rcond : float or Tensor, optional
             Singular values up to this share of the greatest count as 0; the greater of the sizes
-            times the distance from 1 to the next number unless given.
+            times the distance from 1 to the next number unless given. A tensor has a share for
+            each matrix.
         """
-        node = self.uop
-        linalg.matrices(node, "pinv")
-        share = spectral.usual_tolerance(node) if rcond is None else float(rcond)
-        if build.has_zero(node.shape):
-            return self._of(linalg.transposed(node))
-        _, s, _ = spectral.svd(node)
-        top = build.reduce(s, Op.MAX, (len(s.shape) - 1,))
-        return self._of(spectral.pseudo_inverse(node, build.mul(top, share)))
+        return self._pseudo_inverse(None, rcond)
+
+    def _pseudo_inverse(
+        self, atol: float | TensorBase | None, rtol: float | TensorBase | None
+    ) -> Self:
+        linalg.matrices(self.uop, "pinv")
+        if build.has_zero(self.dims):
+            return self._of(linalg.transposed(self.uop))
+        limit = self._rank_limit(spectral.svd(self.detach().uop)[1], atol, rtol)
+        shape = broadcast(limit.dims, self.dims[:-2])
+        node = build.broadcast_to(self.uop, (*shape, *self.dims[-2:]))
+        return self._of(spectral.pseudo_inverse(node, build.broadcast_to(limit.uop, shape)))
+
+    def _rank_limit(
+        self, values: UOp, atol: float | TensorBase | None, rtol: float | TensorBase | None
+    ) -> Self:
+        """Up to what singular values count as 0: the greater of `atol` and a share of the greatest.
+
+        The share is `rtol`; unless it is given, the usual one, and 0 where there is an `atol`.
+        """
+        top = self._of(build.reduce(values, Op.MAX, (len(values.shape) - 1,)))
+        least, share = self._tolerance(atol, "atol"), self._tolerance(rtol, "rtol")
+        usual = spectral.usual_tolerance(self.uop)
+        if share is not None:
+            limit = top * share
+        else:
+            limit = top * (usual if least is None else self._select(least > 0, 0.0, usual))
+        return limit if least is None else limit.maximum(least)
+
+    def _tolerance(self, value: float | TensorBase | None, name: str) -> Self | None:
+        if value is None:
+            return None
+        given = self._lift(value, name)
+        if given.dtype.is_bool:
+            raise DTypeError(f"{name}: expected a number or a Tensor of some, not bools")
+        return given.detach().cast(self.dtype)
 
     def matrix_power(self, n: int) -> Self:
         """The matrix product of `n` equal factors; of the inverse where `n` is negative."""
@@ -145,7 +174,7 @@ class LinalgMethods(_Below):
             )
         power = abs(power)
         if power == 0:
-            return self._of(linalg.eye_like(self.uop))
+            return self._of(functions.settled(linalg.eye_like(self.uop), self.uop))
         out: Self | None = None
         while power:
             if power & 1:

@@ -200,3 +200,17 @@ def test_masked_arrays_are_refused_whenever_they_come() -> None:
         with pytest.raises(krt.errors.DTypeError, match="x: a masked array"):
             f(array)
     assert f(whole).item() == 100
+
+
+@pytest.mark.parametrize(("function", "options"), [
+    (krt.flip, {"dims": (1,)}), (krt.flip, {"axis": 0}), (krt.permute, {"dims": (1, 0)}),
+    (krt.sum, {"axis": 0, "keepdims": True}), (krt.softmax, {"axis": 1}),
+    (krt.tile, {"dims": (2, 1)}), (krt.reshape, {"shape": (3, 2)}),
+    (krt.broadcast_to, {"size": (2, 2, 3)}),
+], ids=str)  # fmt: skip
+def test_other_names_of_an_operations_parameters(function, options):
+    x = np.arange(6.0).reshape(2, 3)
+    wanted = function(krt.tensor(x), **options).numpy()
+    np.testing.assert_array_equal(krt.jit(function)(x, **options).numpy(), wanted)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sides'"):
+        krt.jit(function)(x, sides=1)

@@ -76,6 +76,57 @@ CALLS = {
     "nan_to_num": [lambda x, _: np.nan_to_num(x + HOLES)],
     "take_along_axis": [lambda x, _: np.take_along_axis(x, np.argsort(A, 1), 1)],
     "real": [lambda x, _: np.real(x)],
+    "percentile": [lambda x, _: np.percentile(x, 30), lambda x, _: np.percentile(x, [10, 50], 0),
+                   lambda x, _: np.percentile(x, 40, axis=1, method="lower", keepdims=True)],
+    "nanquantile": [lambda x, _: np.nanquantile(x + HOLES, 0.3, axis=0)],
+    "nanpercentile": [lambda x, _: np.nanpercentile(x + HOLES, [30, 70])],
+    "nanmedian": [lambda x, _: np.nanmedian(x + HOLES), lambda x, _: np.nanmedian(x + HOLES, 0)],
+    "nanmax": [lambda x, _: np.nanmax(x + HOLES, 1), lambda x, _: np.nanmax((x * 9).round())],
+    "nanmin": [lambda x, _: np.nanmin(x + HOLES), lambda x, _: np.nanmin(x, axis=0, keepdims=True)],
+    "ptp": [lambda x, _: np.ptp(x), lambda x, _: np.ptp(x, axis=0)],
+    "average": [lambda x, y: np.average(x, weights=y), lambda x, _: np.average(x, 1, A[0]),
+                lambda x, _: np.average(x, axis=0, keepdims=True)],
+    "cov": [lambda x, _: np.cov(x), lambda x, _: np.cov(x, rowvar=False, ddof=0)],
+    "corrcoef": [lambda x, _: np.corrcoef(x), lambda x, _: np.corrcoef(x, rowvar=False)],
+    "unique": [lambda x, _: np.unique((x * 2).round()), lambda x, _: np.unique(x > 1, axis=1),
+               *(lambda x, _, k=k: np.unique((x * 2).round(), True, True, True)[k]
+                 for k in range(4)),
+               lambda x, _: np.unique(np.vstack([x, A]), axis=0, return_index=True)[1]],
+    "histogram": [lambda x, _: np.histogram(x)[0], lambda x, _: np.histogram(x, 4)[1],
+                  lambda x, _: np.histogram(x, [0, 1, 2, 3], density=True)[0],
+                  lambda x, y: np.histogram(x, 3, range=(0, 2), weights=y)[0]],
+    "digitize": [lambda x, _: np.digitize(x, [0.25, 1, 2]),
+                 lambda x, _: np.digitize(x, [2, 1, 0.25], right=True)],
+    "searchsorted": [lambda x, _: np.searchsorted([0.25, 1, 2], x, side="right"),
+                     lambda x, _: np.searchsorted(x[1] * 0, 1.0),
+                     lambda x, _: np.searchsorted(x[0], x, sorter=np.argsort(A[0]))],
+    "interp": [lambda x, _: np.interp(x, [0.5, 1, 2], [3.0, 1, 7]),
+               lambda x, y: np.interp(x, np.sort(B[0]), y[0], left=-1, right=-2),
+               lambda x, _: np.interp(x, [1.0], [5.0]),
+               lambda x, _: np.interp(0.3, [0.0, 1], x[0, :2]),
+               lambda x, _: np.interp(x, [0.5, 1, 1, 2], [3.0, 1, 5, 7])],
+    "bincount": [lambda x, _: np.bincount(x.astype(int).ravel(), minlength=6)
+                 if isinstance(x, np.ndarray) else np.bincount(x.int().ravel(), minlength=6)],
+    "isin": [lambda x, _: np.isin(x, [0.5, 3]), lambda x, _: np.isin(A, x[0], invert=True)],
+    "argwhere": [lambda x, _: np.argwhere(x > 1)],
+    "flatnonzero": [lambda x, _: np.flatnonzero(x > 1)],
+    "trapezoid": [lambda x, _: np.trapezoid(x, dx=0.5), lambda x, y: np.trapezoid(x, y[0])],
+    "take": [lambda x, _: np.take(x, [-1, 5]), lambda x, _: np.take(x, -1, axis=1),
+             lambda x, _: np.take(x, [[0, -1]], axis=1)],
+    "append": [lambda x, _: np.append(x, 1.0), lambda x, _: np.append(x, B, axis=0)],
+    "broadcast_arrays": [lambda x, _: np.broadcast_arrays(x, 0.5)[1],
+                         lambda x, _: np.broadcast_arrays(B[0], x)[0]],
+    "array_split": [lambda x, _: np.array_split(x, 3, axis=1)[0],
+                    lambda x, _: np.array_split(x, [1], 1)[1]],
+    "hsplit": [lambda x, _: np.hsplit(x, 2)[1]], "vsplit": [lambda x, _: np.vsplit(x, [1])[1]],
+    "rot90": [lambda x, _: np.rot90(x), lambda x, _: np.rot90(x, 3, axes=(1, 0))],
+    "fliplr": [lambda x, _: np.fliplr(x)], "flipud": [lambda x, _: np.flipud(x)],
+    "diag": [lambda x, _: np.diag(x), lambda x, _: np.diag(x[0], 1)],
+    "trace": [lambda x, _: np.trace(x, 1)],
+    "cross": [lambda x, y: np.cross(x[:, :3], y[:, :3])],
+    "vdot": [np.vdot], "sinc": [lambda x, _: np.sinc(x)], "i0": [lambda x, _: np.i0(x)],
+    "angle": [lambda x, _: np.angle(x - 1)], "fix": [lambda x, _: np.fix(-x)],
+    "isreal": [lambda x, _: np.isreal(x)],
 }  # fmt: skip
 
 
@@ -153,6 +204,39 @@ def test_methods_of_functions() -> None:
     np.testing.assert_allclose(np.multiply.accumulate(x).numpy(), A.cumprod(0))
 
 
+def test_what_has_no_numbers_is_broadcast_as_an_array() -> None:
+    x, names, none = np.broadcast_arrays(krt.tensor(A[0]), "ab", None)
+    assert isinstance(x, krt.Tensor)
+    assert (names.tolist(), none.tolist()) == (["ab"] * 4, [None] * 4)
+
+
+def test_masked_arrays_of_tensors() -> None:
+    x = krt.tensor(HOLES)
+    assert np.ma.getmask(x) is np.ma.nomask
+    np.testing.assert_array_equal(np.ma.masked_invalid(x).filled(0), np.nan_to_num(HOLES))
+    np.testing.assert_array_equal(np.ma.ravel(krt.tensor(A)), A.ravel())
+    assert not [n for n in vars(np.ma.array([1])) if hasattr(krt.Tensor, n)]
+
+
+def test_scalars_are_no_sequences() -> None:
+    scalar = krt.tensor(1.5)
+    assert not np.iterable(scalar)
+    for ask in (len, iter):
+        with pytest.raises(TypeError, match="without axes") as error:
+            ask(scalar)
+        assert isinstance(error.value, ShapeError)
+
+
+def test_the_sign_of_nan() -> None:
+    np.testing.assert_array_equal(np.sign(krt.tensor([np.nan, -2.0])).numpy(), [np.nan, -1])
+
+
+def test_gradients_of_interpolation() -> None:
+    x, y = (krt.tensor(v, requires_grad=True) for v in ([0.5, 1.0, 3.0], [0.0, 2.0, 6.0]))
+    np.interp(x, [0.0, 1.0, 2.0], y).sum().backward()
+    assert (x.grad.tolist(), y.grad.tolist()) == ([2, 4, 0], [0.5, 1.5, 1.0])
+
+
 def test_they_have_gradients() -> None:
     x = krt.tensor(A, requires_grad=True)
     np.sum(np.exp(x) * B).backward()
@@ -173,7 +257,7 @@ def test_what_reads_values_gets_arrays() -> None:
 
 def test_what_cannot_be_says_the_way_out() -> None:
     x, out = krt.tensor(A), np.empty((3, 4))
-    for ask in (lambda: np.linalg.eig(x), lambda: np.sum(x, out=out), lambda: np.unique(x),
+    for ask in (lambda: np.linalg.eig(x), lambda: np.sum(x, out=out), lambda: np.delete(x, 1),
                 lambda: np.concatenate([x, x], out=out), lambda: np.exp(x, out=out),
                 lambda: np.cbrt(x), lambda: np.add.reduce(x, where=A > 1),
                 lambda: np.subtract.outer(x, x)):  # fmt: skip

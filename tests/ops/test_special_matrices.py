@@ -88,6 +88,26 @@ def test_a_limit_goes_by_one_of_its_names(name, options):
         getattr(krt.linalg, name)(krt.eye(2), **options)
 
 
+def test_factors_without_exchanges_are_refused():
+    for name in ("lu", "lu_factor"):
+        with pytest.raises(krt.linalg.LinAlgError, match="pivot: expected True"):
+            getattr(krt.linalg, name)(krt.eye(2), pivot=False)
+
+
+def test_limits_of_bools_are_refused():
+    with pytest.raises(krt.DTypeError, match=r"rtol: .* not bools"):
+        krt.linalg.pinv(krt.eye(2), rtol=krt.tensor([True]))
+
+
+def test_a_power_of_zero_has_a_gradient_of_zeros():
+    x = krt.eye(2).requires_grad_()
+    krt.linalg.matrix_power(x, 0).sum().backward()
+    assert x.grad.tolist() == [[0, 0], [0, 0]]
+    y = krt.ones(1, 3, requires_grad=True)
+    y.pdist().sum().backward()
+    assert y.grad.tolist() == [[0, 0, 0]]
+
+
 def test_a_driver_that_nobody_has_is_refused():
     with pytest.raises(krt.errors.ShapeError, match=r"driver: expected one of gels, .* not 'gelz'"):
         krt.linalg.lstsq(krt.eye(2), krt.eye(2), driver="gelz")

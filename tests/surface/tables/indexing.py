@@ -50,6 +50,7 @@ ROWS = [
     Row("gather_scalar", "x.gather(0, i)", ("a", Index("m", "a"))),
     Row("take_along_dim", "x.take_along_dim(i, 1)", ("a b", Index("1 m", "b")),
         ints=True),
+    Row("take_along_dim_flat", "x.take_along_dim(i)", ("a b", Index("2 m", "a")), ints=True),
     Row("take_along_dim_first", "x.take_along_dim(i, 0)", ("a b", Index("m 1", "a"))),
     *(Row(f"scatter_add_{d}".replace("-", "minus_"), f"x.scatter_add({d}, i, y)",
           ("a b", Index("c b", "a") if d == 0 else Index("a c", "b"),

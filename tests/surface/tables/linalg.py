@@ -1,6 +1,6 @@
 """Linear algebra: functions of factors that do not depend on the signs of their columns."""
 
-from surface.rows import Row
+from surface.rows import In, Row
 
 FULL = "matrices that are not finite raise errors"
 
@@ -83,6 +83,11 @@ ROWS = [
     row("pinv_wide", "T.linalg.pinv(x)", ("b 2 4",), tol=500.0),
     row("pinv_rcond", "(T.linalg.pinv(x, 0.5), T.linalg.pinv(x, rcond=0.4))", ("5 3",),
         grad=False, zero=False, tol=500.0),
+    row("pinv_limits", "(T.linalg.pinv(x, rtol=y), T.linalg.pinv(x, atol=y, rtol=y / 4), "
+        "T.linalg.pinv(x[0], atol=y))", ("3 4 2", In("3", 0.1, 0.9)), grad=False, zero=False,
+        tol=500.0),
+    row("pinv_lower", "T.linalg.pinv(x, hermitian=True)", ("3 3",), grad=False, zero=False,
+        tol=5000.0),
     row("qr", "[p.abs() for p in T.linalg.qr(x)]", ("b 4 3",), tol=500.0),
     row("qr_square", "[p.abs() for p in x.qr()]", ("3 3",), zero=False, tol=500.0),
     row("qr_wide", "[p.abs() for p in T.linalg.qr(x)]", ("3 5",), zero=False,
@@ -129,6 +134,12 @@ ROWS = [
     row("matrix_rank_tol",
         "(T.linalg.matrix_rank(x, 1.0), T.linalg.matrix_rank(x, tol=0.1))", ("5 4",), grad=False,
         zero=False),
+    row("matrix_rank_limits",
+        "(T.linalg.matrix_rank(x, rtol=y), T.linalg.matrix_rank(x, atol=y), "
+        "T.linalg.matrix_rank(x[0], atol=y, rtol=y / 4), T.linalg.matrix_rank(x, atol=y - y))",
+        ("2 4 3", In("2", 0.1, 0.9)), grad=False, zero=False),
+    row("lu_pivot", "(*T.linalg.lu(x, pivot=True), *T.linalg.lu_factor(x, pivot=True))", ("4 4",),
+        grad=False, zero=False, tol=500.0),
     row("cond", lambda k, x: k.linalg.cond(regular(k, x)), ("b 3 3",), tol=500.0),
     row("cond_one", lambda k, x: k.linalg.cond(regular(k, x), 1), ("3 3",), zero=False, tol=500.0,
         torch=lambda t, x: t.linalg.matrix_norm(regular(t, x), 1)
