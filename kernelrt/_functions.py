@@ -44,6 +44,9 @@ _FIRST: Final = {
     "cosine_embedding_loss": "input1", "ctc_loss": "log_probs", "gumbel_softmax": "logits",
     "margin_ranking_loss": "input1", "triplet_margin_loss": "anchor",
     "triplet_margin_with_distance_loss": "anchor",
+    "cdist": "x1", "cosine_similarity": "x1", "pairwise_distance": "x1", "isin": "elements",
+    "searchsorted": "sorted_sequence", "split": "tensor", "unsafe_split": "tensor",
+    "matrix_exp": "A",
 }
 
 

@@ -173,8 +173,18 @@ cdef enum:
 ALIASES = {"axis": ("dim", "dims"), "keepdims": ("keepdim",)}
 
 
+# Names that PyTorch has for parameters of single functions, and those they have as methods.
+OF_ONE = {
+    "mm": {"mat2": "other"}, "bmm": {"mat2": "other"}, "outer": {"vec2": "other"},
+    "ger": {"vec2": "other"}, "dot": {"tensor": "other"}, "vdot": {"tensor": "other"},
+    "split": {"split_size_or_sections": "split_size"},
+    "unsafe_split": {"split_size_or_sections": "split_size"},
+    "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+}
+
+
 cpdef dict aliases_of(object function):
-    """NumPy's names for parameters of a function -> the names they have; None where there are none."""
+    """Other names for parameters of a function -> the names they have; None where there are none."""
     cdef object code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -184,6 +194,9 @@ cpdef dict aliases_of(object function):
         for alias, known in ALIASES.items() if alias not in names
         for name in known[::-1] if name in names
     }
+    for alias, name in OF_ONE.get(code.co_name, {}).items():
+        if alias not in names and name in names:
+            found[alias] = name
     return found or None
 
 

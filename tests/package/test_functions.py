@@ -66,6 +66,23 @@ def test_what_torch_takes_before_the_tensor_comes_first() -> None:
     assert list(inspect.signature(krt.polygamma).parameters) == ["n", "input"]
 
 
+def test_torchs_other_names_of_parameters() -> None:
+    x, y = krt.tensor(X), krt.tensor(X.T)
+    for given, wanted in (
+        (krt.mm(x, mat2=y), x @ y), (krt.bmm(x[None], mat2=y[None]), (x @ y)[None]),
+        (krt.outer(x[0], vec2=x[1]), x[0].outer(x[1])), (krt.dot(x[0], tensor=x[1]), x[0] @ x[1]),
+        (krt.cdist(x1=x, x2=x + 1), x.cdist(x + 1)),
+        (krt.isin(elements=x, test_elements=x[0]), x.isin(x[0])),
+        (krt.searchsorted(sorted_sequence=x[0], values=x), x[0].searchsorted(x)),
+        (krt.split(tensor=x, split_size_or_sections=1)[1], x[1:]),
+        (krt.swapaxes(x, axis0=0, axis1=1), y), (x.mm(mat2=y), x @ y),
+        (F.cosine_similarity(x1=x, x2=x + 1), x.cosine_similarity(x + 1)),
+    ):
+        np.testing.assert_array_equal(given.numpy(), wanted.numpy())
+    with pytest.raises(TypeError, match="mat2"):
+        krt.add(x, mat2=y)
+
+
 def test_out_is_answered_with_what_to_write() -> None:
     x = krt.tensor(X)
     with pytest.raises(TypeError, match=r"^add\(\) has no out=; write y = add\(\.\.\.\), or out\["):

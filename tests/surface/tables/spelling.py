@@ -83,9 +83,9 @@ ROWS = [
         grad=False, special=False, why="NaN has many bits",
         torch="(x.float().view(T.int32), x.half().view(T.int16))"),
     Row("bitcast_narrow",
-        "(x.float().view(T.uint8), (x.double() * 1).view(T.int32), x.half().view(dtype=T.int8))",
-        ("a b",), grad=False, special=False, why="NaN has many bits",
-        torch="(x.float().view(T.uint8), (x.double() * 1).view(T.int32), x.half().view(dtype=T.int8))"),
+        "(x.float().view(T.uint8), (x.double() * 1).view(T.int32), "
+        "x.half().view(dtype=T.int8))", ("a b",), grad=False, special=False,
+        why="NaN has many bits"),
     Row("bitcast_wide", "(x.float().view(T.float64), x.half().view(T.int64), "
         "x.float().view(T.uint8).view(T.float32))", ("a 4",), grad=False, special=False,
         why="NaN has many bits"),
