@@ -15,8 +15,8 @@ from kernelrt._late import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["INIT", "MODULE", "NN", "OPTIM", "OPTIMIZER", "OTHERS", "TENSOR", "TOP", "Lacking",
-           "install", "near", "of_module"]  # fmt: skip
+__all__ = ["INIT", "LINALG", "MODULE", "NN", "OPTIM", "OPTIMIZER", "OTHERS", "TENSOR", "TOP",
+           "Lacking", "install", "near", "of_module"]  # fmt: skip
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -45,6 +45,7 @@ solve = kernelrt.linalg.solve
 lstsq = kernelrt.linalg.lstsq
 triangular_solve = kernelrt.linalg.solve_triangular
 register_post_accumulate_grad_hook = near: x.register_hook
+stft istft = near: numpy.fft of x.numpy()
 to_sparse to_dense coalesce = x itself: there are no sparse tensors
 squeeze_ = x = x.squeeze(): the shape of a tensor never changes
 unsqueeze_ = x = x.unsqueeze(dim): the shape of a tensor never changes
@@ -56,8 +57,8 @@ resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 #: Of tensors, too; an error names what is called nearly so.
 OTHERS: Final = _words("""
 igamma igammac
-imag index istft
-positive_ record_stream resize resize_as stft
+imag index
+positive_ record_stream resize resize_as
 values indices
 """)
 
@@ -74,6 +75,17 @@ get_extra_state set_extra_state = a tensor as an attribute, which is part of the
 #: Of kernelrt.nn.
 NN: Final = _pairs("""
 SyncBatchNorm = near: nn.BatchNorm2d
+DataParallel parallel = near: kernelrt.set_num_threads, as one process uses all cores
+quantized qat intrinsic = near: x.to(kernelrt.bfloat16), as there are no quantized tensors
+""")
+
+#: Of kernelrt.linalg.
+LINALG: Final = _pairs("""
+eig eigvals = near: kernelrt.linalg.eigh for symmetric matrices, or numpy.linalg.eig(x.numpy())
+tensorinv tensorsolve = kernelrt.linalg.inv or solve, with reshape
+ldl_factor ldl_factor_ex ldl_solve = near: kernelrt.linalg.lu_factor and lu_solve
+householder_product = near: kernelrt.linalg.qr
+lu_factor_ex = kernelrt.linalg.lu_factor
 """)
 
 #: Of kernelrt.nn.optim.
@@ -97,7 +109,7 @@ compile = kernelrt.jit
 autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input; for a Function of one's own see docs/porting.md
 save = kernelrt.nn.save, for tensors, or pickle
 load = kernelrt.nn.load, for tensors, or pickle
-cuda mps xpu accelerator = no device: kernelrt computes on CPUs
+cuda mps xpu accelerator = no device, and False in the place of is_available(): kernelrt computes on CPUs
 cpu set_default_device get_default_device get_device_module = no device: kernelrt computes on CPUs
 random = kernelrt.manual_seed
 solve = kernelrt.linalg.solve
@@ -126,6 +138,9 @@ sparse = near: indices, as in x[index]: there are no sparse tensors
 multiprocessing distributed = near: kernelrt.set_num_threads, as one process uses all cores
 utils = plain Python, or kernelrt.data
 fft special = NumPy's on x.numpy()
+script trace = kernelrt.jit
+quantization ao = near: x.to(kernelrt.bfloat16), as there are no quantized tensors
+onnx export hub fx package = near: kernelrt.nn.save of module.state_dict(), as only parameters are kept in files
 """)  # noqa: E501
 
 
@@ -225,7 +240,8 @@ def near(name: str, known: Iterable[str]) -> list[str]:
     alike: dict[str, list[str]] = {}
     for there in dict.fromkeys(known):
         alike.setdefault(there.lower(), []).append(there)
-    return [n for found in difflib.get_close_matches(name.lower(), alike, 3) for n in alike[found]]
+    found = difflib.get_close_matches(name.lower(), alike, 3, 0.7)
+    return [n for lowered in found for n in alike[lowered]]
 
 
 def _is_method(kind: type, name: str) -> bool:

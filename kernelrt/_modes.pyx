@@ -179,7 +179,7 @@ OF_ONE = {
     "ger": {"vec2": "other"}, "dot": {"tensor": "other"}, "vdot": {"tensor": "other"},
     "split": {"split_size_or_sections": "split_size"},
     "unsafe_split": {"split_size_or_sections": "split_size"},
-    "swapaxes": {"axis0": "dim0", "axis1": "dim1"},
+    "transpose": {"axis0": "dim0", "axis1": "dim1"},  # swapaxes is another name of it
 }
 
 

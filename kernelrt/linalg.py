@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from kernelrt._lacking import LINALG, of_module
 from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
@@ -405,3 +406,7 @@ def diagonal(
 ) -> Tensor:
     """Give the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
     return tensor_of(A, "A").diagonal(offset, dim1, dim2)
+
+
+if not TYPE_CHECKING:  # else any name would pass for one that is there
+    __getattr__ = of_module(__name__, LINALG, __all__)

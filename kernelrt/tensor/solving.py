@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import spread
 from kernelrt.ir.shape import broadcast, format_shape
 from kernelrt.tensor import build, functions, linalg, spectral, views
 from kernelrt.tensor.arguments import flag, integer
@@ -266,7 +267,7 @@ class LinalgMethods(_Below):
     def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
         node = self.uop
         m, n = linalg.matrices(node, "svd")
-        u, s, vt = (self._of(x) for x in spectral.svd(node))
+        u, s, vt = self._parts_of_routine(*spectral.svd(node))
         if full and m > n:
             u = u._completed()
         elif full and n > m:
@@ -285,7 +286,13 @@ class LinalgMethods(_Below):
         node = self.uop
         linalg.matrices(node, "eigh", square=True)
         values, vectors = spectral.eigh(linalg.transposed(node) if upper else node)
-        return Eigen(self._of(values), self._of(vectors))
+        return Eigen(*self._parts_of_routine(values, vectors))
+
+    def _parts_of_routine(self, *parts: UOp) -> tuple[Self, ...]:
+        """Parts of what a routine gives, which is told where they were asked for."""
+        found = tuple(self._of(part) for part in parts)
+        spread(list(toposort(parts, stop=lambda node: node is self.uop)))
+        return found
 
     # ---- solutions
 

@@ -130,3 +130,13 @@ def test_the_gradient_of_a_symmetric_matrix_is_symmetric(call):
     (wanted * torch.tensor(weights)).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(x.grad.numpy(), x.grad.mT.numpy(), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(("call", "name"), [
+    (lambda x: krt.linalg.eigh(x).eigenvectors, "eigh"), (lambda x: x.svd()[0], "svd"),
+    (krt.linalg.svdvals, "svd"), (krt.linalg.inv, "inv"), (krt.linalg.pinv, "(svd|pinv)"),
+], ids=["eigh", "svd", "svdvals", "inv", "pinv"])  # fmt: skip
+def test_errors_name_the_line(call, name):
+    for function in (call, krt.jit(lambda x: call(x))):  # noqa: PLW0108 - its line is told
+        with pytest.raises(krt.LinAlgError, match=rf"^{name} \(test_special_matrices\.py:\d+\): "):
+            function(krt.tensor([[np.nan, 1.0], [1.0, 2.0]])).numpy()

@@ -18,7 +18,7 @@ X = krt.ones(3)
 @pytest.mark.parametrize(("look", "text"), [
     (lambda: X.cuda, "a Tensor of kernelrt has no 'cuda', which PyTorch's has; use x itself"),
     (lambda: X.set_, r"no 'set_', .*; use another tensor"),
-    (lambda: X.istft, "no 'istft', .*; near it are "),
+    (lambda: X.istft, r"no 'istft', .*; .* near it is numpy\.fft"),
     (lambda: setattr(X, "storage", X), r"no 'storage', .*x\.data_ptr"),
     (lambda: nn.Linear(2, 2).cuda(), "a Module of kernelrt has no 'cuda'"),
     (lambda: krt.zeroes(3), "'zeroes'; near it are zeros"),
@@ -37,6 +37,13 @@ X = krt.ones(3)
     (lambda: nn.functional.crossentropy, "near it are cross_entropy"),
     (lambda: nn.optim.SGD([krt.ones(1, requires_grad=True)]).register_step_post_hook(print),
      "an Optimizer of kernelrt has no 'register_step_post_hook', .*; use plain Python"),
+    (lambda: [krt.cuda.is_available()], r"'cuda'; use no device, and False in the place of is_av"),
+    (lambda: krt.quantization, "'quantization'; .* no quantized tensors"),
+    (lambda: krt.onnx, r"'onnx'; .* near it is kernelrt\.nn\.save"),
+    (lambda: nn.DataParallel, "'DataParallel'; .* near it is kernelrt.set_num_threads"),
+    (lambda: krt.linalg.eig(X), r"'eig'; .* near it is kernelrt\.linalg\.eigh"),
+    (lambda: krt.linalg.slv, "has no attribute 'slv'"),
+    (lambda: krt.hubs, "has no attribute 'hubs'$"),
     (lambda: krt.pca_lowrank(X), r"'pca_lowrank'; .* near it is kernelrt\.linalg\.svd"),
     (lambda: nn.optim.SparseAdam, "'SparseAdam'; nothing means the same, near it is Adam"),
 ])  # fmt: skip
