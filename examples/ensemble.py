@@ -29,7 +29,7 @@ class Ensemble:
 
     def __init__(self, images, labels) -> None:
         self.members = nn.stack_modules(make_member, MEMBERS)
-        self.opt = nn.optim.Adam(self.members.parameters(), lr=RATES)
+        self.opt = nn.optim.Adam(self.members.parameters(), lr=krt.tensor(RATES).float())
         self.images, self.labels = krt.tensor(images), krt.tensor(labels)
 
     @krt.jit
@@ -61,7 +61,7 @@ def main(plot: bool = False) -> float:
     tests = data.test_images.reshape(-1, 64)
     count = len(data.train_labels)
     steps = count // BATCH
-    seconds = []
+    seconds, losses = [], np.zeros(MEMBERS)
     for epoch in range(EPOCHS):
         orders = np.stack([rng.permutation(count)[: steps * BATCH] for _ in range(MEMBERS)])
         batches = np.ascontiguousarray(orders.reshape(MEMBERS, steps, BATCH).swapaxes(0, 1))

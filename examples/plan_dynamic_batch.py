@@ -23,7 +23,9 @@ def main() -> int:
     rows = np.zeros((LARGEST, FEATURES), np.float32)  # the plan reads this array in place
     batch = krt.Variable("batch", 1, LARGEST)
     plan = model(krt.from_numpy(rows)[:batch]).softmax(-1).prepare()
-    answers = plan.output_buffer.numpy().reshape(LARGEST, CLASSES)
+    output = plan.output_buffer
+    assert output is not None
+    answers = output.numpy().reshape(LARGEST, CLASSES)
     print(plan)
 
     rng = np.random.default_rng(0)

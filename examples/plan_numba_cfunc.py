@@ -53,7 +53,9 @@ def main() -> np.ndarray:
     plan = builder.build()
 
     plan.execute_with_vars(count=SAMPLES)
-    found = plan.output_buffer.copyout()
+    output = plan.output_buffer
+    assert output is not None
+    found = output.copyout()
     expected, _ = np.histogram(1 / (1 + np.exp(-values)), BINS, (0, 1))
     print(found)
     print(f"{found.sum():,} values; {int(np.abs(found - expected).sum())} differ from NumPy's bins")

@@ -37,11 +37,10 @@ def main() -> float:
     for epoch in range(EPOCHS):
         opt.lr = 2e-3 * (1 - epoch / EPOCHS)  # read by the plan: no new trace
         order = rng.permutation(len(data.train_labels))
-        for start in range(0, len(order) - BATCH + 1, BATCH):
-            chosen = order[start : start + BATCH]
-            loss = train_step(data.train_images[chosen], data.train_labels[chosen])
+        batches = order[: len(order) // BATCH * BATCH].reshape(-1, BATCH)
+        losses = [train_step(data.train_images[b], data.train_labels[b]) for b in batches]
         if epoch % 10 == 9:
-            print(f"epoch {epoch + 1}: loss {loss.item():.4f}")
+            print(f"epoch {epoch + 1}: loss {losses[-1].item():.4f}")
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "digits.npz")

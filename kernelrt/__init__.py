@@ -344,14 +344,11 @@ newaxis: Final = None
 
 if TYPE_CHECKING:
     from kernelrt import array_api, data, distributions, func, linalg, optim
+    from kernelrt import errors as errors
+    from kernelrt import runtime as runtime
+    from kernelrt import threads as threads
+    from kernelrt._dtypes import *  # noqa: F403 - types by names that Python has for others
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
-    from kernelrt.dtype import bool_ as bool  # noqa: A004, F401
-    from kernelrt.dtype import float16 as half  # noqa: F401
-    from kernelrt.dtype import float32 as float  # noqa: A004, F401
-    from kernelrt.dtype import float64 as double  # noqa: F401
-    from kernelrt.dtype import int16 as short  # noqa: F401
-    from kernelrt.dtype import int32 as int  # noqa: A004, F401
-    from kernelrt.dtype import int64 as long  # noqa: F401
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
     from kernelrt.tensor.debugging import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.foreign import call
@@ -360,7 +357,8 @@ else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(
-            "kernelrt", ("array_api", "data", "distributions", "func", "linalg", "optim"),
+            "kernelrt",
+            ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
             {
                 "autotune": "kernelrt.tune",

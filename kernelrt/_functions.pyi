@@ -1,6 +1,6 @@
 """Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 
-# ruff: noqa: I001, E501, A001, A002, F811, N803, RUF022
+# ruff: noqa: I001, E501, A001, A002, F401, F811, N803, RUF022, RUF100
 from collections.abc import Callable
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence

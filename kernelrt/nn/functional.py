@@ -29,6 +29,7 @@ from kernelrt.tensor.images import fold, unfold
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt.nn._functions import *  # noqa: F403 - those that are made of methods
     from kernelrt.tensor import Tensor
 
 __all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "dropout2d",

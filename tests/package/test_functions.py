@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
+import os
 import pickle
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +27,7 @@ X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 def test_the_stub_is_what_the_methods_are() -> None:
     """Otherwise: ``python -m tests.support.function_stub`` in the project's root."""
     assert function_stub.STUB.read_text() == function_stub.written()
+    assert function_stub.STUB_OF_LAYERS.read_text() == function_stub.written_of_layers()
 
 
 def test_every_method_is_a_function() -> None:
@@ -143,6 +147,49 @@ def test_a_users_program_type_checks(tmp_path) -> None:
     assert len(errors) == 2, done.stdout + done.stderr
     assert "no_such_function" in errors[0]
     assert "Incompatible types" in errors[1]
+
+
+#: Modules whose public names a program may use.
+PUBLIC = """
+kernelrt kernelrt.array_api kernelrt.array_api.linalg kernelrt.data kernelrt.distributions
+kernelrt.errors kernelrt.func kernelrt.linalg kernelrt.nn kernelrt.nn.functional kernelrt.nn.init
+kernelrt.nn.optim kernelrt.nn.optim.lr_scheduler kernelrt.nn.utils kernelrt.optim kernelrt.threads
+kernelrt.tune
+"""
+
+
+def public_names(module: str) -> list[str]:
+    """Those that it lists, and those that it makes where they are asked for."""
+    found = importlib.import_module(module)
+    listed = set(getattr(found, "__all__", ()))
+    if module in ("kernelrt", "kernelrt.nn.functional"):
+        listed |= {n for n in dir(found) if hasattr(found, n) and not inspect.ismodule(
+            getattr(found, n))}  # fmt: skip
+    return sorted(n for n in listed if not n.startswith("_") and n != "annotations" and getattr(
+        getattr(found, n), "__module__", "kernelrt").startswith("kernelrt"))  # fmt: skip
+
+
+@pytest.mark.exhaustive
+def test_every_public_name_and_example_type_checks(tmp_path) -> None:
+    pytest.importorskip("mypy")
+    lines = ["import kernelrt as krt"]
+    for number, module in enumerate(PUBLIC.split()):
+        names_of = public_names(module)
+        assert names_of
+        lines += [f"import {module}", f"from {module} import ("]
+        lines += [f"    {n} as n{number}_{n}," for n in names_of]
+        lines.append(")")
+        lines += [f"n{number}_{n}" for n in names_of]
+        lines += [f"krt{module.removeprefix('kernelrt')}.{n}" for n in names_of]
+    program = tmp_path / "every_name.py"
+    program.write_text("\n".join(lines) + "\n")
+    root = Path(krt.__file__).parents[1]
+    examples = sorted((root / "examples").glob("*.py"))
+    command = [sys.executable, "-m", "mypy", "--config-file", "", "--ignore-missing-imports",
+               "--no-implicit-reexport", str(program), *map(str, examples)]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path,
+                          env={**os.environ, "MYPYPATH": str(root)})  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_no_two_families_of_methods_have_one_name() -> None:

@@ -1,4 +1,4 @@
-"""Writes kernelrt/_functions.pyi: the types of Tensor's methods as functions.
+"""Writes the types of Tensor's methods as functions: _functions.pyi of kernelrt and kernelrt/nn.
 
 ``python -m tests.support.function_stub`` in the project's root, after a method came or went.
 """
@@ -11,16 +11,21 @@ import inspect
 import re
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import kernelrt
 from kernelrt import Tensor
 from kernelrt._functions import _FIRST, _SECOND, names, signature
+from kernelrt.nn import functional
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
+STUB_OF_LAYERS = STUB.parent / "nn" / "_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
-NOQA = "# ruff: noqa: I001, E501, A001, A002, F811, N803, RUF022"
+NOQA = "# ruff: noqa: I001, E501, A001, A002, F401, F811, N803, RUF022, RUF100"
 ALWAYS = (
     "from collections.abc import Callable, Iterable, Mapping", "from typing import Any",
     "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",
@@ -63,12 +68,26 @@ def imports_of(module: Any) -> dict[str, str]:
 
 def written() -> str:
     """The text of the stub."""
+    return _written(sorted(names(Tensor) - set(kernelrt.__all__)), OWN, _SECOND, ())
+
+
+def written_of_layers() -> str:
+    """The text of that of kernelrt.nn.functional."""
+    both = functional._METHODS.split(), functional._ACTIVATIONS.split()
+    public = sorted({*both[0], *both[1]} - set(functional.__all__))
+    return _written(public, "", (), both[1])
+
+
+def _written(
+    public: list[str], own: str, before: Container[str], in_place: Container[str]
+) -> str:
+    """The functions `public`; those `before` take the tensor second, those `in_place` say so."""
     lines = set(ALWAYS)
-    body, public = [], sorted(names(Tensor) - set(kernelrt.__all__))
+    body = []
     for name in public:
         method = inspect.unwrap(getattr(Tensor, name))
         known = imports_of(sys.modules[method.__globals__["__name__"]])
-        taken = signature(method, name, before=name in _SECOND)
+        taken = signature(method, name, before=name in before)
         text: list[str] = []
         seen_star = False
         for parameter in taken.parameters.values():
@@ -84,6 +103,8 @@ def written() -> str:
             seen_star |= parameter.kind is parameter.VAR_POSITIONAL
             default = "" if parameter.default is parameter.empty else " = ..."
             text.append(f"{star}{parameter.name}: {_plain(parameter.annotation)}{default}")
+        if name in in_place:
+            text += [*([] if seen_star else ["*"]), "inplace: bool = ..."]
         result = _plain(taken.return_annotation)
         joined = f"def {name}({', '.join(text)}) -> {result}: ..."
         body.append(joined)
@@ -91,7 +112,7 @@ def written() -> str:
             if word in known and word not in vars(builtins) and word not in ("Self", "Tensor"):
                 lines.add(known[word])
     listed = "__all__ = [" + ", ".join(f'"{n}"' for n in public) + "]"
-    return "\n".join([HEAD, NOQA, *sorted(lines), "", listed, OWN, *body, ""])
+    return "\n".join([HEAD, NOQA, *sorted(lines), "", listed, own, *body, ""])
 
 
 def _plain(annotation: object) -> str:
@@ -101,3 +122,4 @@ def _plain(annotation: object) -> str:
 
 if __name__ == "__main__":
     STUB.write_text(written())
+    STUB_OF_LAYERS.write_text(written_of_layers())
