@@ -201,6 +201,25 @@ class ConversionMethods(_Below):
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
+    def __arrow_array__(self, type: Any = None) -> Any:  # noqa: A002 - Arrow's name
+        """The elements of a vector as an array of Arrow, as ``pyarrow.array(x)`` asks."""
+        if self.ndim != 1:
+            raise ShapeError(
+                f"__arrow_array__: an array of Arrow is a vector, not of shape "
+                f"{format_shape(self.dims)}; give a column, as x[:, 0], or x.tolist()"
+            )
+        try:
+            import pyarrow as pa  # type: ignore[import-not-found, unused-ignore]
+        except ImportError:
+            raise DTypeError(
+                "__arrow_array__: needs the package pyarrow; install it, or give x.numpy()"
+            ) from None
+        return pa.array(self.numpy(), type=type)
+
+    def __arrow_c_array__(self, requested_schema: object = None) -> Any:
+        """The same for others that read Arrow's arrays, as ``polars.Series(x)`` does."""
+        return self.__arrow_array__().__arrow_c_array__(requested_schema)
+
     def __dlpack__(self, **options: Any) -> Any:
         """The data, shared with the importer.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -110,3 +112,24 @@ def test_tensors_of_torch_that_are_negative_by_a_mark() -> None:
     with pytest.raises(krt.DTypeError, match=r"^data: torch\.Tensor.*data\.resolve_neg\(\)"):
         krt.tensor(narrow)
     assert krt.from_dlpack(marked.resolve_neg()).tolist() == [-2, 4]
+
+
+def test_arrays_of_arrow(monkeypatch):
+    class Array:
+        def __init__(self, elements, type=None):  # noqa: A002 - Arrow's name
+            self.elements, self.type = elements, type
+
+        def __arrow_c_array__(self, requested_schema):
+            return self.elements.tolist(), requested_schema
+
+    x = krt.tensor([1.5, 2.5], requires_grad=True)
+    monkeypatch.setitem(sys.modules, "pyarrow", types.SimpleNamespace(array=Array))
+    found = x.__arrow_array__("double")
+    assert (type(found.elements), found.elements.tolist(), found.type) == (
+        np.ndarray, [1.5, 2.5], "double")  # fmt: skip
+    assert x.__arrow_c_array__("schema") == ([1.5, 2.5], "schema")
+    with pytest.raises(krt.ShapeError, match=r"vector, not of shape \(2, 1\)"):
+        x[:, None].__arrow_array__()
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(krt.DTypeError, match=r"needs the package pyarrow.*x\.numpy\(\)"):
+        x.__arrow_array__()
