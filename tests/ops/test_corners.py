@@ -41,9 +41,9 @@ def test_activations_at_their_limits(name):
 def test_tails_keep_their_digits(name):
     x = np.array([-700, -50, -20.5, -17.5, -1e-9, 17.5, 20.5, 37, 700])
     theirs = getattr(torch.nn.functional, name)
+    if name == "sigmoid":  # torch's gradient is made of the value, which is 1 where it is flat
+        theirs = lambda x: torch.where(x > 0, 1 - torch.sigmoid(-x), torch.sigmoid(x))  # noqa: E731
     agree(lambda x: getattr(x, name)(), theirs, x, rtol=1e-14)
-    if name == "sigmoid":
-        return  # its gradient is computed from its value, which is 1 in float32 where it is flat
     single = krt.tensor(x.astype(np.float32), requires_grad=True)
     getattr(single, name)().sum().backward()
     peer = torch.tensor(x, requires_grad=True)
