@@ -83,7 +83,7 @@ def kernelrt_function(case: Case, each: Callable[[Any], Any] | None = None) -> C
         execute(case, scope, each)
         results = [scope[name] for name in case["results"]]
         if case["grad"]:
-            results += krt.grad(loss_of(results), leaves)
+            results += krt.grad(loss_of(results), leaves, materialize_grads=True)
         return tuple(results)
 
     return program

@@ -56,7 +56,8 @@ class Library:
     def grad(self, loss: Any, leaves: list[Any], *, again: bool = False) -> list[Any]:
         if not leaves or not loss.requires_grad:
             return [krt.zeros_like(x) for x in leaves]
-        return list(krt.grad(loss, leaves, create_graph=again))
+        found = krt.grad(loss, leaves, create_graph=again, materialize_grads=True)
+        return list(found)
 
     def read(self, state: Any) -> Any:
         return state

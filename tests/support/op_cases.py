@@ -121,10 +121,11 @@ def _evaluate(
 
 def _gradients(outputs: list[Any], sources: list[Any], weights: list[np.ndarray]) -> list[Any]:
     if len(outputs) == 1:
-        return list(krt.grad(outputs[0], sources, krt.tensor(weights[0]).cast(outputs[0].dtype)))
+        seed = krt.tensor(weights[0]).cast(outputs[0].dtype)
+        return list(krt.grad(outputs[0], sources, seed, materialize_grads=True))
     total = sum((x * krt.tensor(w).cast(x.dtype)).sum().double()
                 for x, w in zip(outputs, weights, strict=True))  # fmt: skip
-    return list(krt.grad(total, sources))
+    return list(krt.grad(total, sources, materialize_grads=True))
 
 
 def _torch_gradients(

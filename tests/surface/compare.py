@@ -104,7 +104,8 @@ def differentiate(
     total = sum(((s.reshape(-1)[:0]).sum() for s in wanted), krt.tensor(0.0, dtype=krt.float64))
     for output, w in zip(floats, cotangents(out) if given is None else given, strict=True):
         total = total + (output * w).sum().double()
-    return list(krt.grad(total, wanted, create_graph=create_graph))
+    found = krt.grad(total, wanted, create_graph=create_graph, materialize_grads=True)
+    return list(found)
 
 
 def values(out: Any, gradients: Sequence[krt.Tensor] = ()) -> Found:

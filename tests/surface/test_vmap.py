@@ -57,7 +57,7 @@ def slopes(out, sources, weights):
     total = sum(((s.reshape(-1)[:0]).sum() for s in wanted), krt.tensor(0.0, dtype=krt.float64))
     for o, w in zip(floats, weights, strict=True):
         total = total + (o * krt.tensor(w, dtype=krt.float64)).sum()
-    return list(krt.grad(total, wanted))
+    return list(krt.grad(total, wanted, materialize_grads=True))
 
 
 def together(out, gradients):
