@@ -207,7 +207,7 @@ def test_masked_arrays_are_refused_whenever_they_come() -> None:
     (krt.sum, {"axis": 0, "keepdims": True}), (krt.softmax, {"axis": 1}),
     (krt.tile, {"dims": (2, 1)}), (krt.reshape, {"shape": (3, 2)}),
     (krt.broadcast_to, {"size": (2, 2, 3)}),
-], ids=str)  # fmt: skip
+], ids=lambda value: getattr(value, "__name__", str(value)))  # fmt: skip
 def test_other_names_of_an_operations_parameters(function, options):
     x = np.arange(6.0).reshape(2, 3)
     wanted = function(krt.tensor(x), **options).numpy()
