@@ -272,12 +272,12 @@ def test_modules_can_be_jitted() -> None:
     from kernelrt import nn
 
     model = nn.Sequential(nn.Linear(3, 2), nn.Tanh())
-    f = krt.jit(model, dynamic={"x": {0: krt.Variable("n", 1, 9)}})
+    f = krt.jit(model, dynamic={"input": {0: krt.Variable("n", 1, 9)}})
     for n in (1, 4, 9):
         x = rand(n, 3)
         np.testing.assert_allclose(f(x).numpy(), model(krt.tensor(x)).numpy(), rtol=1e-5)
-    assert f.explain().splitlines() == ["Sequential: 1 plan", "  1. x: float32 (n, 3)"]
-    assert np.array_equal(f(x=x).numpy(), f(x).numpy())
+    assert f.explain().splitlines() == ["Sequential: 1 plan", "  1. input: float32 (n, 3)"]
+    assert np.array_equal(f(input=x).numpy(), f(x).numpy())
 
 
 def test_builtins_can_be_jitted() -> None:

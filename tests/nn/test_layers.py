@@ -211,8 +211,6 @@ def test_sure_probabilities_cost_at_most_a_hundred():
     theirs.sum().backward()
     np.testing.assert_allclose(ours.detach().numpy(), theirs.detach().numpy(), rtol=1e-6)
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), rtol=1e-6)
-    assert np.isnan(krt.tensor([-0.1, 1.1]).binary_cross_entropy(krt.ones(2), reduction="none")
-                    .numpy()).any()  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
