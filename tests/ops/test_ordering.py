@@ -123,7 +123,7 @@ def test_quantiles(how: str) -> None:
                 assert got.shape == tuple(want.shape)
     for share in (np.nan, 1.5, -0.1):
         shares = krt.tensor([0.2, share, 0.7], dtype="float64")
-        with pytest.raises(krt.DomainError, match="q: quantile .* expected numbers from 0 to 1"):
+        with pytest.raises(krt.DomainError, match=r"q: quantile .* expected numbers from 0 to 1"):
             krt.tensor(a[0]).quantile(shares, interpolation=how).numpy()
 
 

@@ -31,8 +31,8 @@ PLACES = {
 #: Special methods that compute nothing: they make, show, copy and hand over.
 _SERVICES = {
     "__array__", "__array_function__", "__array_ufunc__", "__arrow_array__", "__arrow_c_array__",
-    "__copy__", "__deepcopy__", "__dir__", "__dlpack__", "__dlpack_device__", "__format__", "__hash__", "__init__", "__new__",
-    "__reduce__", "__repr__",
+    "__copy__", "__deepcopy__", "__dir__", "__dlpack__", "__dlpack_device__",
+    "__format__", "__hash__", "__init__", "__new__", "__reduce__", "__repr__",
 }  # fmt: skip
 
 
