@@ -302,6 +302,12 @@ class Compiler(Protocol):
             A source was rejected; the message names the kernel and quotes the compiler.
         """
 
+    def forget(self, programs: Sequence[ProgramSpec]) -> bool:
+        """Drop what is kept of `programs`, which could not be loaded; whether there was anything.
+
+        If so, compiling them again may help.
+        """
+
 
 @runtime_checkable
 class Program(Protocol):

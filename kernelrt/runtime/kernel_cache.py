@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 from kernelrt import _locks
 from kernelrt._recent import touch
 from kernelrt.device.registry import free_programs, opened
-from kernelrt.errors import DeviceError, SpecError
+from kernelrt.errors import CompileError, DeviceError, SpecError
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.routine import is_call
 from kernelrt.runtime.kernel import CachedKernel
@@ -330,7 +330,14 @@ def _loaded(
 ) -> list[CachedKernel]:
     device = target.device
     programs = _Programs(kernels, render)
-    loaded = device.loader.load(device.compiler.compile(programs))
+    compiled = device.compiler.compile(programs)
+    try:
+        loaded = device.loader.load(compiled)
+    except CompileError:
+        # An object that another process kept may be of no use to this one.
+        if not device.compiler.forget(programs):
+            raise
+        loaded = device.loader.load(device.compiler.compile(programs))
     return [
         CachedKernel.from_program(spec, program)
         for spec, program in zip(programs, loaded, strict=True)

@@ -12,8 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 from support.skip_list import needs
 
-from kernelrt.backend.cpu import LLVMCompiler, ObjectCache, object_cache
+from kernelrt import dtype as dt
+from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader, ObjectCache, object_cache
+from kernelrt.codegen import LLVMRenderer
+from kernelrt.device import registry
 from kernelrt.device.spec import DeviceSpec, host
+from kernelrt.errors import CompileError
+from kernelrt.ir import Op, UOp, const
+from kernelrt.runtime import kernel_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -341,3 +347,30 @@ def test_a_limit_of_nothing_keeps_nothing(tmp_path):
     cache = ObjectCache(tmp_path / "cache", limit=0)
     cache.put(KEY, b"object")
     assert cache.get(KEY) is None
+
+
+def test_an_object_that_cannot_be_linked_is_compiled_anew(tmp_path, monkeypatch):
+    """As one that another machine kept in a shared folder, with functions that this one lacks."""
+    spec = host()
+    cache = ObjectCache(tmp_path / "cache")
+    compiler = LLVMCompiler(spec, cache=cache)
+    x, y = (UOp(Op.PARAM, dt.float32, (), (slot, 4)) for slot in (1, 0))
+    i = UOp(Op.RANGE, dt.int64, (const(4, dt.int64),), 0)
+    value = UOp(Op.LOAD, dt.float32, (x, i)) * 3
+    ast = UOp(Op.SINK, dt.float32, (UOp(Op.STORE, dt.float32, (y, i, value)),))
+    program = LLVMRenderer(spec).render(ast)
+    lacking = (
+        f"define void @{program.name}(ptr %a, ptr %b) {{\n  call void @no_such_function()\n"
+        "  ret void\n}\ndeclare void @no_such_function()\n"
+    )
+    [wrong] = LLVMCompiler(spec).compile_sources([(program.name, lacking)])
+    cache.put(compiler.key(program.src), wrong)
+    device = registry.Device(spec, LLVMRenderer(spec), compiler, LLVMLoader(compiler))
+    monkeypatch.setattr(kernel_cache, "opened", lambda name: device)
+    [kernel] = kernel_cache.build([(ast, None)])
+    assert kernel.entry_point == program.name
+    assert cache.get(compiler.key(program.src)) not in (None, wrong)
+    monkeypatch.setattr(compiler, "cache", None)
+    monkeypatch.setattr(compiler, "_object", lambda name, src: wrong)
+    with pytest.raises(CompileError, match="no_such_function"):
+        kernel_cache.build([(ast, None)])

@@ -94,6 +94,13 @@ class LLVMCompiler:
             for program, data in zip(programs, objects, strict=True)
         ]
 
+    def forget(self, programs: Sequence[ProgramSpec]) -> bool:
+        """Drop the objects of `programs` from the cache on disk; whether there were any."""
+        if self.cache is None:
+            return False
+        dropped = [self.cache.drop(self.key(program.src)) for program in programs]
+        return any(dropped)
+
     def compile_sources(self, kernels: Iterable[tuple[str, str]]) -> list[bytes]:
         """Compile (entry point, LLVM IR text) pairs to objects, in order.
 

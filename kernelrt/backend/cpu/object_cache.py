@@ -134,6 +134,16 @@ class ObjectCache:
             return
         self._grown(path, len(data) + len(_MAGIC) + _DIGEST)
 
+    def drop(self, key: Iterable[str]) -> bool:
+        """Remove what is kept under `key`; whether there was anything."""
+        if not self.usable:
+            return False
+        try:
+            self._path(key).unlink()
+        except OSError:
+            return False
+        return True
+
     def clear(self) -> None:
         """Remove every object."""
         for name, _ in self._files():
