@@ -88,12 +88,11 @@ def copy_into(root: object, values: Mapping[str, Any], *, strict: bool) -> Incom
         raise DTypeError(
             f"state_dict: expected a mapping of names to arrays, not {type(values).__name__}"
         )
-    givers = [(name, value) for name, value, _ in tree.keepers(root) if _takes(value)]
+    targets, kept = tree.found_state(root)
+    givers = [(name, value) for name, value, _ in kept if _takes(value)]
     inside = tuple(f"{name}." for name, _ in givers)
-    targets = {
-        name: target for name, target in tree.tensors_by_name(root).items()
-        if not name.startswith(inside)
-    }  # fmt: skip
+    if inside:
+        targets = {n: target for n, target in targets.items() if not n.startswith(inside)}
     missing = [name for name in targets if name not in values]
     unexpected = [
         name for name in values if name not in targets and not name.startswith(inside)

@@ -12,9 +12,9 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
 __all__ = [
-    "TRANSIENT", "UNMADE", "Branch", "asking", "children", "completes", "defines", "is_complete",
-    "keepers", "made_parameters", "named_objects", "named_parameters", "named_tensors", "own_state",
-    "parameters", "ranked", "tensors_by_name", "walks",
+    "TRANSIENT", "UNMADE", "Branch", "asking", "children", "completes", "defines", "found_state",
+    "is_complete", "made_parameters", "named_objects", "named_parameters", "named_tensors",
+    "own_state", "parameters", "ranked", "tensors_by_name", "walks",
 ]  # fmt: skip
 
 #: The attribute of a module that names those that are not saved with it.
@@ -97,11 +97,16 @@ def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]
     for name, value in named_objects(root, prefix):
         if isinstance(value, Tensor):
             yield name, value
-        elif UNMADE in getattr(value, "__dict__", ()):
-            raise StateError(
-                f"{name or 'module'}: {type(value).__name__} makes its parameters when it is first "
-                "called, and has none before; call the module once with an input"
-            )
+        else:
+            _check_made(name, value)
+
+
+def _check_made(name: str, value: object) -> None:
+    if UNMADE in getattr(value, "__dict__", ()):
+        raise StateError(
+            f"{name or 'module'}: {type(value).__name__} makes its parameters when it is first "
+            "called, and has none before; call the module once with an input"
+        )
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -175,12 +180,39 @@ def own_state(value: object) -> Mapping[str, object] | None:
     return found if isinstance(found, Mapping) else None
 
 
-def keepers(
-    root: object, prefix: str = "", *, ask_root: bool = False
-) -> list[tuple[str, object, dict[str, Tensor]]]:
-    """(name, object, state) for all that define a ``state_dict`` of tensors, the outermost ones.
+#: (name, object, state) of objects whose classes define a ``state_dict``.
+_Kept = list[tuple[str, object, "dict[str, Tensor]"]]
+
+
+def _keepers(objects: Iterable[tuple[str, object]], root: object, *, ask_root: bool) -> _Kept:
+    """All that define a ``state_dict`` of tensors, the outermost ones.
 
     Where it gives something else too, as that of a schedule does, the object is like any other.
+    """
+    found: _Kept = []
+    inside: tuple[str, ...] = ()
+    for name, value in objects:
+        if not _may_keep(type(value)) or (value is root and not ask_root):
+            continue
+        if name.startswith(inside):
+            continue
+        state = own_state(value)
+        if state is not None and all(isinstance(v, Tensor) for v in state.values()):
+            found.append((name, value, cast("dict[str, Tensor]", dict(state))))
+            inside = (*inside, f"{name}." if name else "")
+    return found
+
+
+def _may_keep(kind: type) -> bool:
+    """Whether objects of a class are asked for a state of their own."""
+    method = getattr(kind, "state_dict", None)
+    return method is not None and method not in _WALKING and not issubclass(kind, _LEAVES)
+
+
+def found_state(
+    root: object, prefix: str = "", *, ask_root: bool = False
+) -> tuple[dict[str, Tensor], _Kept]:
+    """Every tensor by its name, as of :func:`tensors_by_name`, and who says itself what it keeps.
 
     Parameters
     ----------
@@ -189,20 +221,44 @@ def keepers(
     prefix : str
         Put before each name, with a dot.
     ask_root : bool
-        Whether `root` may be one of them.
+        Whether `root` itself may be asked for its state.
     """
-    found: list[tuple[str, object, dict[str, Tensor]]] = []
-    inside: tuple[str, ...] = ()
-    for name, value in named_objects(root, prefix):
-        if isinstance(value, _LEAVES) or name.startswith(inside):
-            continue
-        if value is root and not ask_root:
-            continue
-        state = own_state(value)
-        if state is not None and all(isinstance(v, Tensor) for v in state.values()):
-            found.append((name, value, cast("dict[str, Tensor]", dict(state))))
-            inside = (*inside, f"{name}." if name else "")
-    return found
+    objects = [*named_objects(root, prefix)]
+    kept = _keepers(objects, root, ask_root=ask_root)
+    inside = tuple(f"{name}." if name else "" for name, _, _ in kept)
+    left_out: set[str] = set()
+    found: dict[str, Tensor] = {}
+
+    def put(name: str, tensor: Tensor) -> None:
+        if found.setdefault(name, tensor) is not tensor:
+            raise StateError(
+                f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
+                "change one of the keys"
+            )
+
+    for name, value in objects:
+        if isinstance(value, Tensor):
+            if name not in left_out and not (inside and name.startswith(inside)):
+                put(name, value)
+        elif not isinstance(value, _LEAVES):
+            _check_saveable(name, value)
+            held = getattr(value, "__dict__", {}).get(TRANSIENT, ())
+            left_out.update(f"{name}.{key}" if name else key for key in held)
+    for name, _, state in kept:
+        for key, tensor in state.items():
+            put(f"{name}.{key}" if name else key, tensor)
+    return found, kept
+
+
+def _check_saveable(name: str, value: object) -> None:
+    """Raise StateError for an object whose tensors are not there, or not all of its state."""
+    _check_made(name, value)
+    if hasattr(type(value), "get_extra_state") and _walked(value):
+        raise StateError(
+            f"{name or 'module'}: {type(value).__name__} defines get_extra_state, which state "
+            "dicts do not call; keep a tensor as an attribute, which is part of the state, or "
+            "define state_dict and load_state_dict"
+        )
 
 
 def tensors_by_name(
@@ -213,44 +269,14 @@ def tensors_by_name(
     Parameters
     ----------
     root, prefix, ask_root
-        As of :func:`keepers`, whose states are taken for what is in them.
+        As of :func:`found_state`.
 
     Raises
     ------
     StateError
-        Two tensors have one name, or a class defines ``get_extra_state``.
+        Two tensors have one name, a module has none yet, or a class defines ``get_extra_state``.
     """
-    found: dict[str, Tensor] = {}
-    kept = keepers(root, prefix, ask_root=ask_root)
-    inside = tuple(f"{name}." if name else "" for name, _, _ in kept)
-    left_out: set[str] = set()
-    for name, value in named_objects(root, prefix):
-        if hasattr(type(value), "get_extra_state") and _walked(value):
-            raise StateError(
-                f"{name or 'module'}: {type(value).__name__} defines get_extra_state, which state "
-                "dicts do not call; keep a tensor as an attribute, which is part of the state, or "
-                "define state_dict and load_state_dict"
-            )
-        held = getattr(value, "__dict__", {}).get(TRANSIENT, ())
-        left_out |= {f"{name}.{key}" if name else key for key in held}
-    walked = (
-        (name, tensor)
-        for name, tensor in named_tensors(root, prefix)
-        if name not in left_out and not name.startswith(inside)
-    )
-    own = (
-        (f"{name}.{key}" if name else key, tensor)
-        for name, _, state in kept
-        for key, tensor in state.items()
-    )
-    for tensors in (walked, own):
-        for name, tensor in tensors:
-            if found.setdefault(name, tensor) is not tensor:
-                raise StateError(
-                    f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
-                    "change one of the keys"
-                )
-    return found
+    return found_state(root, prefix, ask_root=ask_root)[0]
 
 
 def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
