@@ -27,6 +27,7 @@ from kernelrt.tensor.arguments import (
     take_by_value,
 )
 from kernelrt.tensor.base import TensorBase, storage_node
+from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.promotion import Weak, check_fits, element, number_node
 from kernelrt.tensor.state import local
@@ -326,10 +327,10 @@ def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
 
 
 def full(
-    size: Any, fill_value: bool | float | Size | Real, dtype: object = None, device: object = None,
-    requires_grad: bool = False,
+    size: Any, fill_value: bool | float | Size | Real | TensorBase, dtype: object = None,
+    device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor of shape `size` with `fill_value` everywhere.
+    """A tensor of shape `size` with `fill_value`, a number or a tensor without axes, everywhere.
 
     Raises
     ------
@@ -339,6 +340,10 @@ def full(
     registry.check_device(device)
     shape = check_shape((size,))
     value: Any = number_node(fill_value)
+    if value is None and isinstance(fill_value, TensorBase) and not fill_value.ndim:
+        kept = fill_value.dtype if dtype is None else dt.parse(dtype)
+        node = build.broadcast_to(detach(fill_value.uop.cast(kept)), shape)
+        return _asked(_class()._of(UOp(Op.CONTIGUOUS, kept, (node,))), requires_grad)
     if value is None:
         value = _number(fill_value)
     if not isinstance(value, bool | int | float | UOp):
@@ -393,8 +398,8 @@ def empty(
 
 
 def full_like(
-    input: TensorBase, fill_value: bool | float, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
-    requires_grad: bool = False,
+    input: TensorBase, fill_value: bool | float | TensorBase, dtype: object = None,  # noqa: A002 - torch's name
+    device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`fill_value` in the shape, and unless told otherwise the type, of `input`."""
     return full(input.shape, fill_value, dtype or input.dtype, device, requires_grad)

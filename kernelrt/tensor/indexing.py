@@ -139,9 +139,13 @@ class IndexingMethods(_Below):
             return self._strided(axis, *item.indices(size))
         if step > 0:
             return self._slice(axis, slice(item.start, item.stop))._every(axis, int(step))
-        back = self.flip(axis)
+        back = self._backwards(axis)
         part = slice(*(_from_behind(end, size) for end in (item.start, item.stop)))
         return back._slice(axis, part)._every(axis, -int(step))
+
+    def _backwards(self, axis: int) -> Self:
+        """The elements themselves from last to first, where :meth:`flip` may show a copy."""
+        return self._of(build.flip(self._live(), (axis,)))
 
     def _every(self, axis: int, step: int) -> Self:
         """The first element of an axis and each `step`-th one after it."""
@@ -157,7 +161,7 @@ class IndexingMethods(_Below):
             return self.narrow(axis, 0, 0)
         out, size = self, self._static_size(axis, "a slice with a step")
         if step < 0:
-            out, start, step = out.flip(axis), size - 1 - start, -step
+            out, start, step = out._backwards(axis), size - 1 - start, -step
         # Every step-th element is the first column of rows of length step.
         length = min(count * step, size - start)
         out = out.narrow(axis, start, length)

@@ -221,3 +221,17 @@ def test_masked_arrays_are_not_shared():
     with pytest.raises(krt.errors.DTypeError, match="array: a masked array"):
         krt.from_numpy(np.ma.masked_array([1.0, 99.0], mask=[False, True]))
     assert krt.from_numpy(np.ma.masked_array([1.0, 99.0])).tolist() == [1, 99]
+
+
+def test_a_tensor_without_axes_fills_others():
+    value = krt.tensor(2.5, requires_grad=True)
+    assert krt.full((2, 1), value).tolist() == [[2.5], [2.5]]
+    assert krt.full((2,), krt.tensor(3)).dtype is krt.int64
+    out = krt.full_like(krt.ones(2, dtype="int64"), value)
+    assert (out.dtype, out.tolist(), out.requires_grad) == (krt.int64, [2, 2], False)
+    out[0] = 7
+    assert (out.tolist(), value.item()) == ([7, 2], 2.5)
+    summed = krt.jit(lambda x: krt.full((3,), x.sum()))
+    assert summed(np.ones(2, np.float32)).tolist() == [2, 2, 2]
+    with pytest.raises(krt.DTypeError, match="fill_value: expected a number"):
+        krt.full((2,), krt.ones(2))

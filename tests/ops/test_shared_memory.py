@@ -198,6 +198,18 @@ def test_a_part_is_written_and_no_other_element():
         assert x.tolist() == wanted.tolist()
 
 
+@pytest.mark.parametrize("size", [1, 2, 5])
+@pytest.mark.parametrize("step", [-3, -2, -1, 2, 3])
+def test_slices_with_steps_are_written_in_memory_of_any_length(size, step):
+    for start in (0, 3):  # the memory as a whole, and a part of it
+        memory = np.arange(float(start + size))
+        wanted = memory.copy()
+        part = krt.from_numpy(memory)[start:]
+        part[::step] = -1
+        wanted[start:][::step] = -1
+        assert (part.tolist(), memory.tolist()) == (wanted[start:].tolist(), wanted.tolist())
+
+
 def test_views_that_were_read_see_what_is_written_later():
     memory = np.zeros((2, 2), np.float32)
     x = krt.from_numpy(memory)
