@@ -7,6 +7,7 @@ draw for ever. A generator tells by its state whether it was used.
 from __future__ import annotations
 
 import random
+import threading
 import types
 import warnings
 from typing import TYPE_CHECKING, Any
@@ -53,15 +54,20 @@ class Draws:
         found: dict[int, tuple[str, Any]] = {
             id(own): (module.__name__, module) for module, own in modules.items() if shared
         }
+        named: set[int] = set()
         methods = types.BuiltinMethodType, types.MethodType
         for name, value in reached((*kinds, *methods, types.ModuleType)):
             of = value.__self__ if is_a(value, methods) else value
             if is_a(of, types.ModuleType):
                 if of in modules:
                     found[id(modules[of])] = of.__name__, of
+                    named.add(id(modules[of]))
             # That of the system has no state, so nothing tells whether it was used.
             elif is_a(of, kinds) and not is_a(of, random.SystemRandom):
                 found.setdefault(id(of), (name, of))
+                named.add(id(of))
+        #: Those of the process that no code in reach names: other threads may draw from them, too.
+        self._unnamed = {i for i, key in enumerate(found) if key not in named}
         self._sources = tuple(found.values())[:most]
         self._before: list[Any] = [None] * len(self._sources)
         #: Containers that are compared before and after, by identity.
@@ -91,7 +97,7 @@ class Draws:
         """Warn of each generator that the function, which is called `name`, has drawn from."""
         wrong, afresh = purpose.drawing
         for i, (source, _) in enumerate(self._sources):
-            if not self._has_drawn(i):
+            if not self._has_drawn(i) or (i in self._unnamed and threading.active_count() > 1):
                 continue
             found = here(None)
             origin = None if found is None else resolve(found)

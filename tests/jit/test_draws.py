@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 import warnings
 
 import numpy as np
@@ -70,3 +71,27 @@ def test_draws_of_our_own_and_outside_are_fine():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [f(ONE, r).tolist() for r in (0.5, 2.0)] == [[0.5, 0.5], [2, 2]]
+
+
+def test_draws_of_another_thread_are_no_matter_of_the_function() -> None:
+    begun, over = threading.Event(), threading.Event()
+
+    def load() -> None:
+        while not over.is_set():
+            np.random.rand()  # noqa: NPY002 - as loaders have it
+            begun.set()
+
+    def traced(x: krt.Tensor) -> krt.Tensor:
+        begun.clear()
+        assert begun.wait(60)
+        return x * 2
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert krt.jit(traced)(np.ones(2)).tolist() == [2, 2]
+    finally:
+        over.set()
+        thread.join()
