@@ -272,11 +272,12 @@ class Peer(NDArrayOperatorsMixin):
         if mode != "nearest":
             raise Lacking
         n, out = self.ndim - 2, self.array
-        sizes = _each_axis(size, n) if size is not None else [
-            int(m * f) for m, f in zip(self.shape[2:], _each_axis(scale_factor, n), strict=True)
-        ]  # fmt: skip
-        for axis, m in enumerate(sizes, 2):
-            out = np.take(out, np.arange(m) * self.shape[axis] // m, axis)
+        for axis, given in enumerate(_each_axis(scale_factor if size is None else size, n), 2):
+            old = self.shape[axis]
+            new = int(old * given) if size is None else given
+            step = old / new if size is not None or new == old else 1 / given
+            places = np.floor(np.arange(new) * step)
+            out = np.take(out, places.astype(int), axis)
         return peer(out)
 
     def standard(self, axes: tuple[int, ...], eps: float) -> Peer:
