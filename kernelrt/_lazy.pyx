@@ -18,8 +18,8 @@ from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter, Memory
 from kernelrt._survey cimport lineage_of
 from kernelrt._modes cimport (
-    KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, new_instance, now, records_gradients,
-    tracing,
+    KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, is_nested, new_instance, now,
+    records_gradients, tracing,
 )
 from kernelrt._node cimport Node, intern, is_plain, mix, moved
 from kernelrt._origin cimport epoch, here_of
@@ -137,7 +137,7 @@ cdef ArrayHandle made(object kind, Node node, object code):
     watched.join(tensor)
     if (node.depth > TURN_DEPTH and node.op not in MOVES
             and (tensor._plain or lineage_of(node) is not True)
-            and (node.depth > MOST_DEPTH or ends_turn(node))):
+            and (node.depth > MOST_DEPTH or (not is_nested() and ends_turn(node)))):
         tensor._cut()
     return tensor
 
@@ -157,19 +157,23 @@ cdef set turn_ends = set()
 cdef bint ends_turn(Node node) except -1:
     """Return whether a value is one that a loop without `realize()` computes in each turn.
 
-    The operations above it have come at least twice before, at equal distances. Of each loop one
-    such value is chosen. So graphs that end there have one structure, and one plan.
+    The operations above it have come at least twice before, at equal distances, and ended in values
+    of tensors there, too. Of each loop one such value is chosen. So graphs that end there have one
+    structure, and one plan.
     """
     cdef uint64_t[N_SEARCHED] path
+    cdef PyObject *nodes[N_SEARCHED]
     cdef Py_ssize_t i, distance
-    cdef Py_ssize_t n = descend(node, path, N_ALIKE)
+    cdef Py_ssize_t n = descend(node, path, nodes, N_ALIKE)
     cdef size_t window = N_ALIKE * sizeof(uint64_t)
     if place_of(path) in turn_ends:
         return True
-    n = descend(node, path, N_SEARCHED)
+    n = descend(node, path, nodes, N_SEARCHED)
     for distance in range(1, (n - N_ALIKE) // 2 + 1):
         if (memcmp(path, path + distance, window) == 0
-                and memcmp(path, path + 2 * distance, window) == 0):
+                and memcmp(path, path + 2 * distance, window) == 0
+                and (<Node> nodes[distance]).origin is not None
+                and (<Node> nodes[2 * distance]).origin is not None):
             break
     else:
         return False
@@ -191,11 +195,14 @@ cdef uint64_t place_of(const uint64_t *path) noexcept:
     return place
 
 
-cdef Py_ssize_t descend(Node node, uint64_t *path, Py_ssize_t most) noexcept:
+cdef Py_ssize_t descend(
+    Node node, uint64_t *path, PyObject **nodes, Py_ssize_t most
+) noexcept:
     """Write down at most so many operations of the longest path below `node`; return how many."""
     cdef Node below
     cdef Py_ssize_t i, n = 0
     while n < most and PyTuple_GET_SIZE(node.src):
+        nodes[n] = <PyObject *> node
         path[n] = mix(<size_t> <PyObject *> node.op, <size_t> <PyObject *> node.dtype)
         n += 1
         below = <Node> PyTuple_GET_ITEM(node.src, 0)

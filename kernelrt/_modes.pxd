@@ -41,6 +41,10 @@ cdef Moment now() noexcept
 cdef bint disturbed(Moment begun) noexcept
 
 
+# Whether an operation of this thread is part of another one.
+cdef bint is_nested() noexcept
+
+
 # An instance of a class, as its __new__ gives it without arguments.
 cdef object new_instance(object kind)
 

@@ -20,6 +20,7 @@ cdef extern from *:
     """
     static _Thread_local PyObject *krt_modes[6]; /* NULL: as a thread begins */
     static _Thread_local unsigned long krt_writes, krt_computed;
+    static _Thread_local long krt_nested; /* operations that are running */
 
     /* Calls go to `call`, which stands at `place` in instances; methods are called unbound. */
     static void krt_let_call(PyObject *type, size_t place)
@@ -38,6 +39,7 @@ cdef extern from *:
     object krt_new(object type, tuple no_args)
     PyObject *krt_modes[4]
     unsigned long krt_writes, krt_computed
+    long krt_nested
     void krt_let_call(object type, size_t place)
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
     object PyMethod_New(object function, object owner)
@@ -283,12 +285,17 @@ cdef PyObject *done_whole(
     PyObject *operation, PyObject **args, size_t nargsf, PyObject *names
 ) except NULL:
     # What stands before the arguments must not change between two calls.
+    global krt_nested
     cdef size_t n = nargsf & ~(<size_t> 1 << (8 * sizeof(size_t) - 1))
     cdef tuple own
     if names == NULL and n == 2 and (<Operation> operation).short_road != NULL:
-        found = (<Operation> operation).short_road(
-            (<Operation> operation).rule, (<Operation> operation).code, <object> args[0],
-            <object> args[1])
+        krt_nested += 1
+        try:
+            found = (<Operation> operation).short_road(
+                (<Operation> operation).rule, (<Operation> operation).code, <object> args[0],
+                <object> args[1])
+        finally:
+            krt_nested -= 1
         if found is not None:
             Py_INCREF(found)
             return <PyObject *> found
@@ -315,16 +322,20 @@ cdef PyObject *repeated(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
 ) except NULL:
     """What `function` gives when no write came in between; one that matters, or `any_write`."""
+    global krt_nested
     cdef Moment begun
     cdef object found
     for _ in range(MOST_TIMES):
         begun = now()
+        krt_nested += 1
         try:
             found = PyObject_Vectorcall(function, args, n, names)
         except Exception:
             if tracing():
                 offer_numbers(args, n, names)
             raise
+        finally:
+            krt_nested -= 1
         if krt_writes == begun.writes or not (any_write or disturbed(begun)):
             Py_INCREF(found)
             return <PyObject *> found
@@ -332,6 +343,10 @@ cdef PyObject *repeated(
         f"{named.__qualname__} was interrupted {MOST_TIMES} times by code that writes to memory; "
         "let the handler of the signal come less often"
     )
+
+
+cdef bint is_nested() noexcept:
+    return krt_nested > 1
 
 
 def undisturbed(function, named):
