@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
+from kernelrt._version import __version__
 from kernelrt.device.program import ProgramSpec
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.fingerprint import content
@@ -54,13 +55,13 @@ class StoredRenderer:
     def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
         self.device = device
         self._cache = cache
+        self._stamp = None if cache is None else _package_stamp()
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
         """Give the program of a kernel AST, written as `variant` says if it is given."""
-        stamp = None if self._cache is None else _package_stamp()
-        if self._cache is None or stamp is None:
+        if self._cache is None or self._stamp is None:
             return self._renderer().render(ast, variant)
-        key = ("program", stamp, repr(self.device), variant or "", content(ast))
+        key = ("program", __version__, self._stamp, repr(self.device), variant or "", content(ast))
         data = self._cache.get(key)
         known = None if data is None else decoded(data, self.device, ast)
         if known is not None:
