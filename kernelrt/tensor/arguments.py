@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
-           "index_of", "integer", "lacking", "own_axis", "per_axis", "real", "shape_of", "size_of",
-           "sized", "sized_after", "take_by_value", "tensor_of", "type_of_to",
-           "whole"]  # fmt: skip
+           "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number", "real",
+           "shape_of", "size_of", "sized", "sized_after", "take_by_value", "tensor_of",
+           "type_of_to", "whole"]  # fmt: skip
 
 _INTEGERS = (int, np.integer)
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -132,8 +132,18 @@ def take_by_value(value: object) -> None:
         state.local.trace.take_by_value([value])
 
 
+def python_number(value: Any) -> Any:
+    """The number that a float argument of a function run step by step stands for; else `value`."""
+    if not (state.local.stepwise and isinstance(value, ArrayHandle)):
+        return value
+    from kernelrt.tensor.promotion import number_node
+
+    return value if number_node(value) is None else cast("Any", value).item()
+
+
 def real(value: object, name: str) -> float:
     """A checked number of Python or NumPy, as Python's."""
+    value = python_number(value)
     if not isinstance(value, bool | int | float | np.integer | np.floating):
         take_by_value(value)
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")

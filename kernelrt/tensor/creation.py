@@ -21,6 +21,7 @@ from kernelrt.tensor.arguments import (
     check_sizes,
     integer,
     lacking,
+    python_number,
     real,
     shape_of,
     sized,
@@ -429,6 +430,7 @@ def empty_like(
 
 def _number(value: Any) -> Any:
     take_by_value(value)
+    value = python_number(value)
     return value.item() if isinstance(value, np.generic) else plain(value)
 
 
