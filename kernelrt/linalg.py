@@ -15,7 +15,7 @@ from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
 from kernelrt.tensor import linalg as nodes
-from kernelrt.tensor.arguments import flag, tensor_of
+from kernelrt.tensor.arguments import flag, take_by_value, tensor_of
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
 from kernelrt.tensor.norms import any_norm as norm
@@ -311,6 +311,7 @@ def matrix_rank(
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
     """Give how much matrices enlarge errors: the norm times that of the inverse."""
+    p = take_by_value(p)
     if p is None or p in (2, -2):
         values = svdvals(A)
         if not int(values.shape[-1]):

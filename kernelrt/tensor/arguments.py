@@ -123,29 +123,33 @@ def check_floats(dtype: DType, name: str) -> None:
         )
 
 
-def take_by_value(value: object) -> None:
-    """Let a float argument of a traced function be part of the program, where numbers are needed.
+def take_by_value(value: Any) -> Any:
+    """Return the number that a float argument of a jitted function stands for; else `value`.
 
-    Nothing is done where `value` is made of something else than such arguments.
+    In a trace such a number has no value: the function is traced anew, with the number as a part of
+    its program.
     """
-    if state.local.trace is not None and isinstance(value, ArrayHandle):
+    if not isinstance(value, ArrayHandle):
+        return value
+    if state.local.trace is not None:
         state.local.trace.take_by_value([value])
+        return value
+    return python_number(value)
 
 
 def python_number(value: Any) -> Any:
-    """The number that a float argument of a function run step by step stands for; else `value`."""
-    if not (state.local.stepwise and isinstance(value, ArrayHandle)):
-        return value
+    """Return the number that a float argument stands for step by step; else `value`."""
     from kernelrt.tensor.promotion import number_node
 
-    return value if number_node(value) is None else cast("Any", value).item()
+    if not state.local.stepwise or number_node(value) is None:
+        return value
+    return value.item()
 
 
-def real(value: object, name: str) -> float:
+def real(value: Any, name: str) -> float:
     """A checked number of Python or NumPy, as Python's."""
-    value = python_number(value)
+    value = take_by_value(value)
     if not isinstance(value, bool | int | float | np.integer | np.floating):
-        take_by_value(value)
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
     number = value.item() if isinstance(value, np.generic) else value
     element(number, dt.float64, name)

@@ -21,7 +21,6 @@ from kernelrt.tensor.arguments import (
     check_sizes,
     integer,
     lacking,
-    python_number,
     real,
     shape_of,
     sized,
@@ -429,8 +428,7 @@ def empty_like(
 
 
 def _number(value: Any) -> Any:
-    take_by_value(value)
-    value = python_number(value)
+    value = take_by_value(value)
     return value.item() if isinstance(value, np.generic) else plain(value)
 
 

@@ -95,7 +95,7 @@ def gradient(
     order = integer(edge_order, "edge_order", 1)
     if order > 2:
         raise ShapeError(f"edge_order: expected 1 or 2, not {order}")
-    take_by_value(spacing)
+    spacing = take_by_value(spacing)
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
         raise ShapeError(

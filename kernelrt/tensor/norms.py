@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeVar
 
 from kernelrt.errors import ShapeError
-from kernelrt.tensor.arguments import axes_of, real
+from kernelrt.tensor.arguments import axes_of, real, take_by_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +52,7 @@ def matrix_norm(
     rows, columns = (axes_of(d, x.ndim)[0] for d in dim)
     if rows == columns:
         raise ShapeError(f"dim: {dim!r} names an axis twice")
+    ord = take_by_value(ord)  # noqa: A001 - torch's name
     if ord in ("fro", "nuc"):
         return x.norm(ord, (rows, columns), keepdim)
     order = real(ord, "ord")

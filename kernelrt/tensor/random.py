@@ -181,8 +181,7 @@ def normal(
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
     if size or place is not None:
-        take_by_value(mean)
-        take_by_value(std)
+        mean, std = take_by_value(mean), take_by_value(std)
     if not isinstance(std, TensorBase):
         std = at_least_zero(std, "std")
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):

@@ -185,19 +185,9 @@ def put(x: Any, s: Any) -> Any:
     return x
 
 
-#: Calls that do not take the number of a float argument step by step yet.
-LEFT = {
-    "a derived number", "cdist", "gradient", "in grad", "in scan", "in vmap", "linalg.cond",
-    "linalg.matrix_norm", "linalg.norm", "norm", "normal", "pdist", "renorm", "scatter",
-    "xavier_normal",
-}  # fmt: skip
-
-
 @pytest.mark.cases(12)
-@pytest.mark.parametrize(
-    ("name", "stepwise"),
-    [*((name, False) for name in CALLS), *((name, True) for name in CALLS if name not in LEFT)],
-)
+@pytest.mark.parametrize("stepwise", [False, True], ids=["jit", "step by step"])
+@pytest.mark.parametrize("name", CALLS)
 def test_a_float_argument_comes_to_the_same_as_the_number(name: str, stepwise: bool) -> None:
     call, one, other = CALLS[name]
     jitted = krt.jit(call)
