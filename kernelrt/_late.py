@@ -8,14 +8,19 @@ import importlib
 import os
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, NoReturn
+import time
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from kernelrt import _locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["Helpers", "aside", "load", "submodules"]
+__all__ = ["BEGUN_NS", "Helpers", "aside", "load", "submodules"]
+
+#: When the import of the package began, as :func:`time.time_ns` gives it: files that were changed
+#: since then may hold other code than this process has.
+BEGUN_NS: Final = time.time_ns()
 
 
 def aside(work: Callable[[], object], threads: int) -> None:

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 import kernelrt as krt
+import kernelrt.codegen
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import ObjectCache, rendered
-from kernelrt.backend.cpu.rendered import StoredRenderer, decoded, encoded
+from kernelrt.backend.cpu.rendered import StoredRenderer, decoded, encoded, package_stamp
 from kernelrt.codegen import LLVMRenderer
 from kernelrt.device.program import ProgramSpec
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.runtime.kernel_cache import kernels
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SPEC = DeviceSpec.avx2()
 FIELDS = [f.name for f in dataclasses.fields(ProgramSpec)]
@@ -101,22 +108,47 @@ def test_what_differs_in_anything_is_written_anew(cache, spec, ast, variant):
     assert fields_of(found) == fields_of(LLVMRenderer(spec).render(ast, variant))
 
 
-def test_an_edit_of_the_package_makes_all_programs_anew(cache, tmp_path, monkeypatch):
-    """Any file of the package counts, by its size and by its time."""
+@pytest.fixture
+def package(tmp_path, monkeypatch) -> Path:
+    """A folder that stands for that of the package."""
     folder = tmp_path / "kernelrt" / "backend" / "cpu"
     folder.mkdir(parents=True)
-    file = folder.parents[1] / "edited.py"
     monkeypatch.setattr(rendered, "__file__", str(folder / "rendered.py"))
-    stamps = set()
-    for text in ("", "x = 1", "x = 2"):
-        file.write_text(text)
-        rendered._package_stamp.cache_clear()
-        stamps.add(rendered._package_stamp())
-    (file.parent / "more.py").write_text("")
-    rendered._package_stamp.cache_clear()
-    stamps.add(rendered._package_stamp())
-    rendered._package_stamp.cache_clear()
-    assert len(stamps) == 4
+    return folder.parents[1]
+
+
+def test_each_file_of_the_package_counts(package):
+    stamps = []
+    for name, text, time in [("a.py", "", 1), ("a.py", "x", 1), ("a.py", "y", 2), ("b.py", "", 1),
+                             ("a.txt", "", 1), ("__pycache__", None, 1)]:  # fmt: skip
+        if text is None:
+            (package / name).mkdir()
+            continue
+        (package / name).write_text(text)
+        os.utime(package / name, ns=(time, time))
+        stamps.append(package_stamp())
+    assert len(set(stamps[:4])) == 4
+    assert stamps[4] == stamps[3]
+
+
+def test_code_that_may_have_changed_since_the_import_keeps_nothing(package, cache):
+    (package / "edited.py").write_text("")
+    assert package_stamp(0) is None
+    StoredRenderer(SPEC, cache).render(scaled())
+    assert not cache.folder.exists() or not list(cache.folder.iterdir())
+
+
+def test_an_edit_before_the_code_generator_is_imported_keeps_nothing(package, cache, monkeypatch):
+    file = package / "edited.py"
+    file.write_text("")
+    os.utime(file, ns=(1, 1))
+    renderer = StoredRenderer(SPEC, cache)
+    file.write_text("x")
+    os.utime(file, ns=(2, 2))
+    monkeypatch.delitem(sys.modules, "kernelrt.codegen")
+    monkeypatch.setattr(rendered, "load", lambda name: sys.modules.update({name: kernelrt.codegen}))
+    renderer.render(scaled())
+    assert not cache.folder.exists() or not list(cache.folder.iterdir())
 
 
 @pytest.mark.parametrize("data", [b"", b"no program", b"\x78\x9c\x03\x00\x00\x00\x00\x01"])

@@ -6,17 +6,17 @@ of its files hash all of these.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import os
+import sys
 import zlib
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
-from kernelrt._late import load
+from kernelrt._late import BEGUN_NS, load
 from kernelrt._version import __version__
 from kernelrt.device.program import ProgramSpec
 from kernelrt.ir import Op, UOp, toposort
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernelrt.device.program import Variant
     from kernelrt.device.spec import DeviceSpec
 
-__all__ = ["StoredRenderer", "decoded", "encoded"]
+__all__ = ["StoredRenderer", "decoded", "encoded", "package_stamp"]
 
 #: Fields of a ProgramSpec that the caller knows.
 _GIVEN: Final = ("device", "ast")
@@ -55,7 +55,7 @@ class StoredRenderer:
     def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
         self.device = device
         self._cache = cache
-        self._stamp = None if cache is None else _package_stamp()
+        self._stamp = None if cache is None else package_stamp()
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
         """Give the program of a kernel AST, written as `variant` says if it is given."""
@@ -67,7 +67,8 @@ class StoredRenderer:
         if known is not None:
             return known
         program = self._renderer().render(ast, variant)
-        self._cache.put(key, encoded(program))
+        if self._stamp is not None:
+            self._cache.put(key, encoded(program))
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
@@ -79,9 +80,12 @@ class StoredRenderer:
         return self._renderer().outline(ast, variant)
 
     def _renderer(self) -> LLVMRenderer:
+        late = "kernelrt.codegen" not in sys.modules
         load("kernelrt.codegen")
         from kernelrt.codegen import LLVMRenderer
 
+        if late and self._stamp is not None and package_stamp() != self._stamp:
+            self._stamp = None  # an edit came before the import
         return LLVMRenderer(self.device)
 
 
@@ -139,17 +143,24 @@ def _frozen(arg: Any) -> Any:
     return tuple(_frozen(a) for a in arg) if isinstance(arg, list) else arg
 
 
-@functools.cache
-def _package_stamp() -> str | None:
-    """A hash of the names, sizes and times of the package's files; None where these are no files.
+def package_stamp(begun_ns: int = BEGUN_NS) -> str | None:
+    """Hash the names, sizes and times of the package's files.
 
-    An edit of the code generator, or another version of it, so finds no programs of the old one.
+    So programs that other code wrote are not found.
+
+    Returns
+    -------
+    str or None
+        None where the package is not in files, or one was changed since `begun_ns`: what this
+        process has imported may be another text.
     """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
     try:
         for entry in sorted(_files(root), key=lambda e: e.path):
             info = entry.stat()
+            if info.st_mtime_ns > begun_ns:
+                return None
             place = entry.path.removeprefix(str(root))
             digest.update(f"{place} {info.st_size} {info.st_mtime_ns}\n".encode())
     except OSError:
