@@ -18,8 +18,8 @@ from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter, Memory
 from kernelrt._survey cimport lineage_of
 from kernelrt._modes cimport (
-    KRT_SCOPE, KRT_TRACE, Moment, Operation, disturbed, get, is_nested, new_instance, now,
-    records_gradients, tracing,
+    KRT_SCOPE, KRT_TRACE, Moment, Operation, debugging, debugs, disturbed, get, is_nested,
+    new_instance, now, records_gradients, tracing,
 )
 from kernelrt._node cimport Node, intern, is_plain, mix, moved
 from kernelrt._origin cimport epoch, here_of
@@ -42,6 +42,15 @@ def _name_state(dict now_pending, list now_steady, list now_births, Roster now_w
     global pending, steady, births, watched, shared, units, lock
     pending, steady, births = now_pending, now_steady, now_births
     watched, shared, units, lock = now_watched, now_shared, now_units, now_lock
+
+
+cdef object note_made = None
+
+
+def _name_debugging(note):
+    """Tell what is called for each tensor that a thread makes while it debugs."""
+    global note_made
+    note_made = note
 
 
 cdef object MOVES = frozenset()
@@ -135,6 +144,8 @@ cdef ArrayHandle made(object kind, Node node, object code):
     cdef ArrayHandle tensor = bare(kind, node, code)
     births[0] += 1
     watched.join(tensor)
+    if debugging and debugs() and note_made is not None:
+        note_made(tensor)
     if (node.depth > TURN_DEPTH and node.op not in MOVES
             and (tensor._plain or lineage_of(node) is not True)
             and (node.depth > MOST_DEPTH or (not is_nested() and ends_turn(node)))):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
+from kernelrt._lazy import _name_debugging
 from kernelrt._modes import NONFINITE, STEPWISE, Closing, Setting
 from kernelrt.tensor import state
 from kernelrt.tensor.arguments import flag
@@ -11,6 +14,8 @@ from kernelrt.tensor.realize import flush, realize
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from kernelrt.tensor.base import TensorBase
 
 __all__ = ["debug_nans", "detect_anomaly", "disable_jit"]
 
@@ -77,21 +82,40 @@ def _nonfinite(*, value: bool) -> Setting[bool]:
     return Closing(NONFINITE, value, _lazy, _compute)
 
 
-def _lazy() -> frozenset[int]:
-    """Commit what is pending; the tensors that are lazy already, by identity."""
+class _Made(threading.local):
+    """The tensors that this thread has made while it debugged, by identity."""
+
+    def __init__(self) -> None:
+        self.tensors: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
+
+    def lazy(self) -> dict[int, TensorBase]:
+        """Those that have no data."""
+        return {key: t for key, t in list(self.tensors.items()) if not t.is_realized}
+
+
+_made = _Made()
+
+
+def _note(tensor: TensorBase) -> None:
+    _made.tensors[id(tensor)] = tensor
+
+
+_name_debugging(_note)
+
+
+def _lazy() -> dict[int, TensorBase]:
+    """Commit what is pending, and give the tensors of an outer block that are lazy."""
     if state.local.trace is not None:
-        return frozenset()
+        return {}
     flush()
-    return frozenset(id(t) for t in state.watched.members() if not t.is_realized)
+    return _made.lazy()
 
 
-def _compute(before: frozenset[int]) -> None:
-    """Compute what was made since then and is there still."""
+def _compute(before: dict[int, TensorBase]) -> None:
+    """Compute what this thread has made since then and is there still."""
     if state.local.trace is None:
-        realize(*[
-            t for t in state.watched.members()
-            if not t.is_realized and id(t) not in before and t._born is None
-        ])  # fmt: skip
+        found = _made.lazy()
+        realize(*[t for key, t in found.items() if key not in before and t._born is None])
 
 
 @overload

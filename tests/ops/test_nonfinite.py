@@ -230,6 +230,17 @@ def test_it_is_a_switch_a_block_and_a_decorator():
         krt.debug_nans(1)
 
 
+def test_a_block_computes_nothing_of_other_threads():
+    made = []
+    with krt.debug_nans():
+        thread = threading.Thread(target=lambda: made.append(v(-1).sqrt()))
+        thread.start()
+        thread.join()
+        own = v(4).sqrt()
+    assert (made[0].is_realized, own.is_realized) == (False, True)
+    assert np.isnan(made[0].item())
+
+
 def test_what_a_block_made_is_computed_at_its_end():
     with pytest.raises(krt.NonFiniteError), krt.debug_nans():
         y = v(-1).sqrt()
