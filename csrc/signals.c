@@ -3,8 +3,7 @@
  * The host's handler only notes the signal and leaves the rest to whoever holds the host's lock. So
  * does this one, and then adds one to a number that anybody may read. A handler that something else
  * has installed stays where it is, and so does one that takes more than the number of the signal.
- * Where the host, or anything else, installs a handler later, this one is gone until the next look
- * puts it back. */
+ * If a handler is installed later, it replaces this one, and the next look puts this one back. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif

@@ -79,7 +79,7 @@ DataParallel parallel = near: kernelrt.set_num_threads, as one process uses all 
 quantized qat intrinsic = near: x.to(kernelrt.bfloat16), as there are no quantized tensors
 """)
 
-#: Of kernelrt.linalg.
+#: Names of torch.linalg.
 LINALG: Final = _pairs("""
 eig eigvals = near: kernelrt.linalg.eigh for symmetric matrices, or numpy.linalg.eig(x.numpy())
 tensorinv tensorsolve = kernelrt.linalg.inv or solve, with reshape

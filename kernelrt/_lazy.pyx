@@ -161,7 +161,7 @@ cdef enum:
     #: How many ends of turns are remembered.
     N_ENDS = 1024
 
-#: Where turns of loops end, by the hash of the operations above.
+#: Hashes of the operations above the places where loops are cut.
 cdef set turn_ends = set()
 
 

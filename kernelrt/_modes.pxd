@@ -22,11 +22,10 @@ cdef bint records_gradients() noexcept
 # Whether this thread traces a function.
 cdef bint tracing() noexcept
 
-# Whether a thread has ever begun to debug: to look for numbers that are not finite, or to run jitted
-# functions step by step. Reading it costs less than asking what this thread does.
+# Set once a thread has entered debug_nans or disable_jit. It is cheaper to read than debugs().
 cdef bint debugging
 
-# Whether this thread does.
+# Return whether this thread is in debug_nans or disable_jit.
 cdef bint debugs() noexcept
 
 
@@ -41,7 +40,7 @@ cdef Moment now() noexcept
 cdef bint disturbed(Moment begun) noexcept
 
 
-# Whether an operation of this thread is part of another one.
+# Return whether the running operation of this thread was called by another operation.
 cdef bint is_nested() noexcept
 
 

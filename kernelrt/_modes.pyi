@@ -28,13 +28,13 @@ class Local:
         """Where attributes that are read are noted, or None."""
     @property
     def debugs(self) -> bool:
-        """Whether it does one of the two that follow."""
+        """Whether this thread is in debug_nans or disable_jit."""
     @property
     def nonfinite(self) -> bool:
-        """Whether it looks for numbers that are not finite."""
+        """Whether this thread is in debug_nans."""
     @property
     def stepwise(self) -> bool:
-        """Whether it runs jitted functions, bodies and ``vmap`` step by step."""
+        """Whether this thread is in disable_jit."""
     @property
     def writes(self) -> int:
         """How often this thread began to change memory that lazy tensors may read."""

@@ -14,12 +14,12 @@ class Skeleton:
 
     Attributes
     ----------
-    stripped : bool
-        Of an open survey: whether ``marks.strip`` would change no more than marks.
+    needs_strip : bool
+        Of an open survey: whether ``marks.strip`` may change more than marks.
     """
 
     @property
-    def stripped(self) -> bool: ...
+    def needs_strip(self) -> bool: ...
 
 @overload
 def survey(

@@ -107,7 +107,8 @@ cdef class Skeleton:
     cdef list args
     cdef Words words
     cdef size_t content
-    cdef readonly bint stripped  # no size that is open is 0, and no program has values inside
+    #: Whether strip() may change more than marks: a tensor has no elements, or there is a loop.
+    cdef readonly bint needs_strip
 
     def __hash__(self):
         return <Py_hash_t> (self.content >> 1)
@@ -160,7 +161,7 @@ cdef class Survey:
         self.made = Skeleton.__new__(Skeleton)
         self.made.args = []
         self.made.words = Words()
-        self.made.stripped = True
+        self.made.needs_strip = False
         self.buffers = []
         if deep:
             self.leaf_places = {}
@@ -270,11 +271,11 @@ cdef class Survey:
         elif (self.open_ and type_of(node.arg) is OUTCOME
               and type_of(node.arg.program) is LOOP):
             self.put_loop(node.arg)
-            self.made.stripped = False
+            self.made.needs_strip = True
             self.sized.append(node)
         elif node.op is not DETACH or not self.deep:
             if type_of(node.arg) is OUTCOME:
-                self.made.stripped = False
+                self.made.needs_strip = True
             self.note(node.arg)
         elif type_of(node.arg) is LEAF:
             words.put(-2)
@@ -307,7 +308,7 @@ cdef class Survey:
     cdef int put_size(self, size) except -1:
         self.sizes.append(size)
         if size is ZERO:
-            self.made.stripped = False
+            self.made.needs_strip = True
         return 0
 
     cdef int put_pairs(self, tuple pairs, bint bounds) except -1:
@@ -319,7 +320,7 @@ cdef class Survey:
             self.sizes.append(start)
             self.sizes.append(stop)
             if bounds and type_of(start) is int and start == stop:
-                self.made.stripped = False
+                self.made.needs_strip = True
         return 0
 
     cdef int put_windows(self, tuple windows) except -1:

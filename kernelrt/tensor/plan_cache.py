@@ -257,7 +257,7 @@ class PlanCache:
         roots = [*values, *(new for _, new in commits)]
         storages = [storage for storage, _ in commits]
         skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
-        if not skeleton.stripped:
+        if skeleton.needs_strip:
             skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
         if not sizes or any(isinstance(size, UOp) for size in sizes):
             return None
