@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params
-from kernelrt.distributions.discrete import Categorical, Chances
+from kernelrt.distributions.discrete import Chances, OverCategories
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing
@@ -299,7 +299,7 @@ class NegativeBinomial(Chances):
         return ways - n * self.logits.softplus() - found * (-self.logits).softplus()
 
 
-class Multinomial(Distribution):
+class Multinomial(OverCategories):
     """How often each category comes up in some draws.
 
     Parameters
@@ -314,27 +314,12 @@ class Multinomial(Distribution):
         Whether values are checked.
     """
 
-    _parts = ("_categorical",)
-
     def __init__(
         self, total_count: int = 1, probs: Tensor | None = None, logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:  # fmt: skip
         self.total_count = integer(total_count, "total_count", least=0)
-        self._categorical = Categorical(probs, logits, validate_args)
-        super().__init__(
-            self._categorical.batch_shape, self._categorical.param_shape[-1:], validate_args
-        )
-
-    @property
-    def probs(self) -> Tensor:
-        """The probabilities."""
-        return self._categorical.probs
-
-    @property
-    def logits(self) -> Tensor:
-        """Their logarithms."""
-        return self._categorical.logits
+        super().__init__(probs, logits, validate_args)
 
     @property
     def support(self) -> Constraint:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical"]
+__all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical", "OverCategories"]
 
 
 def _one_of(kind: str, probs: object, logits: object) -> None:
@@ -235,8 +235,8 @@ class Categorical(Distribution):
         return _all_values(self._count, self, dt.int64, expand=expand)
 
 
-class OneHotCategorical(Distribution):
-    """Categories as vectors with a single one.
+class OverCategories(Distribution):
+    """A distribution of vectors that have an element for each category.
 
     Parameters
     ----------
@@ -246,7 +246,6 @@ class OneHotCategorical(Distribution):
         Whether values are checked.
     """
 
-    has_enumerate_support = True
     _parts = ("_categorical",)
 
     def __init__(
@@ -267,6 +266,20 @@ class OneHotCategorical(Distribution):
     def logits(self) -> Tensor:
         """Their logarithms."""
         return self._categorical.logits
+
+
+class OneHotCategorical(OverCategories):
+    """Categories as vectors with a single one.
+
+    Parameters
+    ----------
+    probs, logits : Tensor, optional
+        As in :class:`Categorical`.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
+
+    has_enumerate_support = True
 
     @property
     def support(self) -> Constraint:

@@ -22,22 +22,11 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma"]
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "OfShares"]
 
 
-class Gamma(Distribution):
-    """The gamma distribution.
-
-    Draws are by rejection in eight rounds at once; one of 2e10 is the mode of the proposal in
-    place of a draw. Gradients of :meth:`rsample` are by implicit reparameterization.
-
-    Parameters
-    ----------
-    concentration, rate : float or Tensor
-        Above 0; the mean is ``concentration / rate``.
-    validate_args : bool, optional
-        Whether values are checked.
-    """
+class _OfRate(Distribution):
+    """A distribution with a concentration and a rate, both above 0."""
 
     arg_constraints: ClassVar = {
         "concentration": constraints.positive, "rate": constraints.positive,
@@ -51,6 +40,21 @@ class Gamma(Distribution):
     ) -> None:  # fmt: skip
         self.concentration, self.rate = as_params(concentration=concentration, rate=rate)
         super().__init__(self.concentration.dims, (), validate_args)
+
+
+class Gamma(_OfRate):
+    """The gamma distribution.
+
+    Draws are by rejection in eight rounds at once; one of 2e10 is the mode of the proposal in
+    place of a draw. Gradients of :meth:`rsample` are by implicit reparameterization.
+
+    Parameters
+    ----------
+    concentration, rate : float or Tensor
+        Above 0; the mean is ``concentration / rate``.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
 
     @property
     def support(self) -> Constraint:
@@ -112,7 +116,7 @@ class Chi2(Gamma):
         super().__init__(0.5 * self.df, 0.5, validate_args)
 
 
-class InverseGamma(Distribution):
+class InverseGamma(_OfRate):
     """The distribution of one over a gamma variate.
 
     Parameters
@@ -122,19 +126,6 @@ class InverseGamma(Distribution):
     validate_args : bool, optional
         Whether values are checked.
     """
-
-    arg_constraints: ClassVar = {
-        "concentration": constraints.positive, "rate": constraints.positive,
-    }  # fmt: skip
-    has_rsample = True
-    _params = ("concentration", "rate")
-
-    def __init__(
-        self, concentration: float | Tensor, rate: float | Tensor,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        self.concentration, self.rate = as_params(concentration=concentration, rate=rate)
-        super().__init__(self.concentration.dims, (), validate_args)
 
     @property
     def support(self) -> Constraint:
@@ -322,16 +313,8 @@ class Dirichlet(Distribution):
         return norm - ((a - 1) * a.digamma()).sum(-1)
 
 
-class Beta(Distribution):
-    """The beta distribution.
-
-    Parameters
-    ----------
-    concentration1, concentration0 : float or Tensor
-        Often called alpha and beta, above 0.
-    validate_args : bool, optional
-        Whether values are checked.
-    """
+class OfShares(Distribution):
+    """A distribution of numbers from 0 to 1 with two concentrations above 0."""
 
     arg_constraints: ClassVar = {
         "concentration1": constraints.positive, "concentration0": constraints.positive,
@@ -352,6 +335,18 @@ class Beta(Distribution):
     def support(self) -> Constraint:
         """What samples may be."""
         return constraints.unit_interval
+
+
+class Beta(OfShares):
+    """The beta distribution.
+
+    Parameters
+    ----------
+    concentration1, concentration0 : float or Tensor
+        Often called alpha and beta, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+    """
 
     @property
     def _both(self) -> Dirichlet:

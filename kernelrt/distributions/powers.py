@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params
 from kernelrt.distributions.noise import inside
+from kernelrt.distributions.positive import OfShares
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.drawing import exponentials
 
@@ -175,7 +176,7 @@ class Pareto(Distribution):
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
 
 
-class Kumaraswamy(Distribution):
+class Kumaraswamy(OfShares):
     """The Kumaraswamy distribution, on (0, 1), whose cumulated probability has a closed form.
 
     Parameters
@@ -185,26 +186,6 @@ class Kumaraswamy(Distribution):
     validate_args : bool, optional
         Whether values are checked.
     """
-
-    arg_constraints: ClassVar = {
-        "concentration1": constraints.positive, "concentration0": constraints.positive,
-    }  # fmt: skip
-    has_rsample = True
-    _params = ("concentration1", "concentration0")
-
-    def __init__(
-        self, concentration1: float | Tensor, concentration0: float | Tensor,
-        validate_args: bool | None = None,
-    ) -> None:  # fmt: skip
-        self.concentration1, self.concentration0 = as_params(
-            concentration1=concentration1, concentration0=concentration0
-        )
-        super().__init__(self.concentration1.dims, (), validate_args)
-
-    @property
-    def support(self) -> Constraint:
-        """What samples may be."""
-        return constraints.unit_interval
 
     def _moment(self, order: int) -> Tensor:
         b, first = self.concentration0, 1 + order / self.concentration1
