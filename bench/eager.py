@@ -23,6 +23,7 @@ ELEMENTS = 16
 ROWS = 64
 STEPS, MOST_ROWS = 64, 30
 BATCH, FEATURES, HIDDEN = 32, 8, 64
+POINTS = 256
 LR = 1e-3
 
 
@@ -278,6 +279,34 @@ def carried(library: str) -> Call:
     return step
 
 
+def denoised(library: str) -> Call:
+    """A sampler: steps of a small network over points, of which none reads a value."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(6)
+    first, second = (lib.tensor(rng.standard_normal(shape, np.float32) / 8)
+                     for shape in ((3, HIDDEN), (HIDDEN, 2)))  # fmt: skip
+    start = rng.standard_normal((POINTS, 2), np.float32)
+    beta = lib.tensor(np.linspace(1e-4, 0.02, STEPS, dtype=np.float32))
+
+    def sample() -> float:
+        x = lib.tensor(start)
+        with lib.no_grad():
+            for t in range(STEPS):
+                time = lib.full((POINTS, 1), t / STEPS)
+                noise = (lib.cat([x, time], 1) @ first).tanh() @ second
+                x = (x - beta[t] * noise) / (1 - beta[t]).sqrt()
+        return float(x.sum().item())
+
+    return sample
+
+
+def copied(library: str) -> Call:
+    """A small array as a tensor."""
+    lib = importlib.import_module(library)
+    array = np.arange(float(ELEMENTS), dtype=np.float32)
+    return lambda: lib.tensor(array)
+
+
 @functools.cache
 def cases() -> tuple[Case, ...]:
     """The comparisons; an aim of 0.5 is half of torch's speed, without anything to trace."""
@@ -309,4 +338,7 @@ def cases() -> tuple[Case, ...]:
         Case("eager batches", f"SGD steps over 2 to {ROWS} rows, no jit", both(batches), aim=0.3),
         Case("eager carried", f"a state of {HIDDEN} carried, a number read, no jit",
              both(carried), aim=0.3, tolerance=1e-3),
+        Case("eager sampler", f"{STEPS} steps of a sampler of {POINTS} points, no jit",
+             both(denoised), aim=0.3, tolerance=1e-3),
+        Case("eager data", f"a tensor of an array of {ELEMENTS}", both(copied), aim=0.5),
     )  # fmt: skip
