@@ -20,9 +20,9 @@ cdef struct Space:
 cdef class Names:
     cdef readonly tuple cells  # (name, cell)
     cdef tuple held  # what each cell held
-    cdef readonly tuple globals  # (key, dict, what it is called), those of one dict side by side
+    cdef readonly tuple globals  # (key, dict, what it is called, of an object), those of one dict side by side
     cdef tuple found  # what each was
-    cdef readonly tuple lists  # (what it is called, list, places of items in it)
+    cdef readonly tuple lists  # (what it is called, list, places of items in it, its length)
     cdef list items  # what each list held
     cdef bint holds_objects  # whether there are lists or slots
     cdef readonly tuple slots  # (what it is called, object, descriptor)
@@ -38,4 +38,5 @@ cdef class Names:
     cdef bint settles(self, Py_ssize_t space, uint64_t version) except -1
     cdef bint lists_hold(self) except -1
     cdef bint slots_hold(self) except -1
+    cdef bint all_alike(self, list now, list before) except -1
     cdef bint alike(self, object now, object before) except -1

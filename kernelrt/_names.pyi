@@ -7,6 +7,9 @@ from typing import Any
 def class_items(cls: type) -> dict[str, Any]:
     """The dict of the attributes of a class that Python code defined; to be read only."""
 
+ALL_ITEMS: object
+"""In the place of a key: all items of a dict, their keys, and the order of these."""
+
 class Names:
     """Variables, attributes and items, as they were when this was made.
 
@@ -15,11 +18,12 @@ class Names:
     cells : iterable of (str, cell)
         Variables of enclosing functions.
     named : iterable of (key, dict, str, bool)
-        Keys of dicts, what is called so by users, and whether it is an attribute of an object.
+        Keys of dicts, or `ALL_ITEMS`; how users call each; and whether it is an attribute of an
+        object.
     same : callable
         Whether two values that are not one object may stand for each other.
-    lists : iterable of (str, list, tuple of int)
-        Lists, and which of their items are looked at.
+    lists : iterable of (str, list, tuple of int, bool)
+        Lists, which of their items are looked at, and whether their length is, too.
     slots : iterable of (str, object, descriptor)
         Attributes that no dict has.
     """
@@ -29,9 +33,9 @@ class Names:
         cells: Iterable[tuple[str, CellType]],
         named: Iterable[tuple[Any, dict[Any, Any], str, bool]],
         same: Callable[[object, object], bool],
-        lists: Iterable[tuple[str, list[Any], tuple[int, ...]]] = (),
+        lists: Iterable[tuple[str, list[Any], tuple[int, ...], bool]] = (),
         slots: Iterable[tuple[str, object, Any]] = (),
     ) -> None: ...
     def __len__(self) -> int: ...
     def changed(self) -> str | None:
-        """The first of them that is something else now."""
+        """What the first of them that is something else now did."""

@@ -42,10 +42,13 @@ cdef extern from *:
     uint64_t dict_version(const PyObject *dict) noexcept
     PyObject *PyCell_GET(PyObject *cell) noexcept
     PyObject *PyDict_GetItemWithError(object d, object key) except? NULL
+    bint PyDict_Next(object d, Py_ssize_t *at, PyObject **key, PyObject **value) noexcept
 
 
 # What a variable is that has no value.
 cdef object NOTHING = object()
+ALL_ITEMS = object()
+cdef object ALL = ALL_ITEMS
 
 
 cdef class Names:
@@ -60,7 +63,7 @@ cdef class Names:
         self.held = tuple(cell_value(cell) for _, cell in self.cells)
         self.found = tuple(item_of(names, key) for key, names, _, _ in self.globals)
         self.lists = tuple(lists)
-        self.items = [list(held) for _, held, _ in self.lists]
+        self.items = [list(held) for _, held, _, _ in self.lists]
         self.slots = tuple(slots)
         self.holds_objects = bool(self.lists or self.slots)
         self.filled = tuple(slot_value(owner, slot) for _, owner, slot in self.slots)
@@ -110,6 +113,8 @@ cdef class Names:
             if size == PyList_GET_SIZE(before) and not memcmp(
                     ITEMS_OF(now), ITEMS_OF(before), <size_t> size * sizeof(void *)):
                 continue
+            if (<tuple> self.lists[i])[3] and size != PyList_GET_SIZE(before):
+                return False
             for place in (<tuple> self.lists[i])[2]:
                 if place >= PyList_GET_SIZE(now) or not self.alike(now[place], before[place]):
                     return False
@@ -130,6 +135,10 @@ cdef class Names:
         cdef PyObject *value
         cdef object names = <object> self.spaces[space].names
         for i in range(self.spaces[space - 1].end if space else 0, self.spaces[space].end):
+            if self.globals[i][0] is ALL:
+                if not self.all_alike(all_items(names), <list> self.found[i]):
+                    return False
+                continue
             value = PyDict_GetItemWithError(names, self.globals[i][0])
             if value != <PyObject *> self.found[i] and not self.alike(
                     NOTHING if value == NULL else <object> value, self.found[i]):
@@ -140,22 +149,43 @@ cdef class Names:
     cdef bint alike(self, object now, object before) except -1:
         return now is before or bool(self.same(now, before))
 
+    cdef bint all_alike(self, list now, list before) except -1:
+        cdef Py_ssize_t i
+        if PyList_GET_SIZE(now) != PyList_GET_SIZE(before):
+            return False
+        for i in range(PyList_GET_SIZE(now)):
+            if not self.alike(now[i], before[i]):
+                return False
+        return True
+
     def changed(self):
-        """The first of them that is something else, or None."""
+        """What the first of them that is something else did, or None."""
         for (name, cell), before in zip(self.cells, self.held):
             if not self.alike(cell_value(cell), before):
-                return name
+                return REBOUND.format(name)
+        grown = None
         for (key, names, name, _), before in zip(self.globals, self.found):
-            if not self.alike(item_of(names, key), before):
-                return name
-        for (name, now, places), before in zip(self.lists, self.items):
+            if key is ALL:
+                if grown is None and not self.all_alike(all_items(names), before):
+                    grown = OTHERS.format(name)
+            elif not self.alike(item_of(names, key), before):
+                return REBOUND.format(name)
+        if grown is not None:
+            return grown
+        for (name, now, places, whole), before in zip(self.lists, self.items):
+            if whole and len(now) != len(before):
+                return OTHERS.format(name)
             for place in places:
                 if place >= len(now) or not self.alike(now[place], before[place]):
-                    return f"{name}[{place}]"
+                    return REBOUND.format(f"{name}[{place}]")
         for (name, owner, slot), before in zip(self.slots, self.filled):
             if not self.alike(slot_value(owner, slot), before):
-                return name
+                return REBOUND.format(name)
         return None
+
+
+REBOUND = "{} was rebound, or became another number"
+OTHERS = "{} got or lost items, or their order changed"
 
 
 def class_items(cls):
@@ -172,8 +202,23 @@ cdef object cell_value(object cell):
 
 
 cdef object item_of(object names, object key):
-    cdef PyObject *value = PyDict_GetItemWithError(names, key)
+    cdef PyObject *value
+    if key is ALL:
+        return all_items(names)
+    value = PyDict_GetItemWithError(names, key)
     return NOTHING if value == NULL else <object> value
+
+
+cdef list all_items(object names):
+    """The keys and values of a dict, in its order; runs no code of users."""
+    cdef Py_ssize_t at = 0
+    cdef PyObject *key
+    cdef PyObject *value
+    cdef list found = []
+    while PyDict_Next(names, &at, &key, &value):
+        found.append(<object> key)
+        found.append(<object> value)
+    return found
 
 
 cdef object slot_value(object owner, object slot):

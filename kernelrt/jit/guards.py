@@ -6,20 +6,25 @@ what is in dicts and lists that are reached by such names.
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt._names import class_items
-from kernelrt.jit.holders import COLLECTIONS, attributes, is_a, text_of
+from kernelrt._names import ALL_ITEMS, class_items
+from kernelrt.jit.bytecode import named, texts_of
+from kernelrt.jit.holders import COLLECTIONS, NOTHING, attributes, is_a, text_of
 from kernelrt.jit.reach import is_ours, is_standard
+from kernelrt.jit.uses import uses
 from kernelrt.nn import Module
 from kernelrt.nn.optim import Optimizer
 from kernelrt.nn.optim.groups import Group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from kernelrt.jit.bytecode import Named
     from kernelrt.jit.holders import Place, Where
+    from kernelrt.jit.uses import Key, Use
 
 __all__ = ["Guards"]
 
@@ -27,8 +32,13 @@ MOST_GUARDED: Final = 1024
 """How many attributes and items are looked at."""
 MOST_ITEMS: Final = 256
 """A list or dict of more items is not looked at."""
+MOST_KEYS: Final = 8
+"""How many keys are followed from a name to a container in others."""
 #: What is seen in other ways when it changes, or changes nothing.
 _ELSEWHERE: Final = (Module, Optimizer, Group, types.CellType, types.FunctionType, tuple)
+#: Members of classes that an attribute of an object hides, beside those that are plain values.
+_HIDDEN: Final = (types.FunctionType, staticmethod, classmethod)
+_GETTERS: Final = ("__getattr__", "__getattribute__")
 
 
 class Guards:
@@ -38,14 +48,14 @@ class Guards:
     ----------
     places : sequence of Place
         The containers within reach.
-    read : set of str
-        Attributes that code which may run reads.
+    ways : mapping of int to list
+        Further ways to them, by the identity of the container.
+    codes : sequence of code objects
+        What may run.
     classes : iterable of type
         Classes within reach.
     arguments : iterable of (str, object)
         What the function is given, whose dicts and lists are made for this call.
-    texts : set of str
-        Texts in code that may run, which may be keys that a dict does not have yet.
 
     Attributes
     ----------
@@ -54,32 +64,61 @@ class Guards:
     """
 
     def __init__(
-        self, places: Sequence[Place], read: set[str], classes: Iterable[type],
-        arguments: Iterable[tuple[str, object]], texts: set[str],
+        self, places: Sequence[Place], ways: Mapping[int, list[Where]],
+        codes: Sequence[types.CodeType], classes: Iterable[type],
+        arguments: Iterable[tuple[str, object]],
     ) -> None:  # fmt: skip
         self.named: list[tuple[Any, dict[Any, Any], str, bool]] = []
-        self.lists: list[tuple[str, list[Any], tuple[int, ...]]] = []
+        self.lists: list[tuple[str, list[Any], tuple[int, ...], bool]] = []
         self.slots: list[tuple[str, object, Any]] = []
-        self._names = {name for name in read if not name.startswith("__")}
-        self._texts = texts
-        self._of_classes: dict[type, list[str]] = {}
+        known = [named(code) for code in codes]
+        read = {name for names in known for name in names.attributes}
+        if any(names.by_text for names in known):  # the text may come from other code
+            read.update(text for code in codes for text in texts_of(code))
+        self._names = dict.fromkeys(sorted(n for n in read if not n.startswith("__")))
+        #: Whether code may go on where an attribute is missing.
+        self._copes = any(names.copes for names in known)
+        self._uses = uses(codes)
+        self._ways = ways
+        #: Of classes: what they and their bases have; whether an attribute of an object hides it.
+        self._of_classes: dict[type, dict[str, bool]] = {}
+        self._in_classes: dict[tuple[int, str], object] = {}
         #: Objects, and the dicts of their attributes.
         self._owners: list[tuple[object, dict[str, Any]]] = []
+        self._orders: dict[int, list[object]] = {}
+        objects: list[Place] = []
         own = {id(item) for _, value in arguments for item in _collections(value)}
+        within = self._read_places(places)
         for place in places:
             if self._left <= 0:
                 break
-            if id(place.holder) not in own and self._is_read(place.where):
-                self._add(place)
+            if id(place.holder) not in own and id(place) in within:
+                self._add(place, objects)
         for cls in classes:
             self._class_attributes(cls)
+        for cls in list(self._of_classes):
+            self._absent_of_class(cls)
+        for place in objects:  # behind all that is there, in case that this is much
+            self._absent(place)
 
     @property
     def _left(self) -> int:
         return MOST_GUARDED - len(self.named) - len(self.lists) - len(self.slots)
 
-    def leave_out(self, items: Iterable[tuple[object, object]], holders: set[int]) -> bool:
+    @property
+    def _count(self) -> int:
+        """How much is looked at, each item of a list and its length counted."""
+        of_lists = sum(len(places) + whole for _, _, places, whole in self.lists)
+        return len(self.named) + len(self.slots) + of_lists
+
+    def leave_out(
+        self, items: Iterable[tuple[object, object]], holders: set[int],
+        setting: Sequence[Named],
+    ) -> bool:  # fmt: skip
         """Do not look at these items of containers any more, and at nothing in these `holders`.
+
+        Nor at the order of dicts and at what classes did not have, where code changed these
+        that names this in `setting`.
 
         Returns
         -------
@@ -87,46 +126,105 @@ class Guards:
             Whether that was done before.
         """
         keys = {(id(holder), key) for holder, key in items}
+        changed = {holder for holder, _ in keys}
         owners = {id(held): id(holder) for holder, held in self._owners}
+        attributes_set = {name for names in setting for name in names.set_attributes}
+        sets_items = any(names.sets_items for names in setting)
 
-        def stays(holder: object, key: object) -> bool:
+        def stays(holder: Any, key: Any) -> bool:
             owner = owners.get(id(holder), id(holder))
-            return owner not in holders and (owner, key) not in keys
+            if owner in holders or (owner, key) in keys:
+                return False
+            if key is ALL_ITEMS:
+                order = self._orders[owner]
+                return owner not in changed and not (sets_items and any(
+                    map(operator.is_not, order, dict.__iter__(holder))
+                ))  # fmt: skip
+            before = self._in_classes.get((id(holder), key))
+            return before is not NOTHING or key not in attributes_set or key not in holder
 
-        count = self._left
+        count = self._count
         self.named = [entry for entry in self.named if stays(entry[1], entry[0])]
         self.lists = [
-            (name, held, places) for name, held, before in self.lists
-            if (places := tuple(i for i in before if stays(held, i)))
+            (name, held, places, whole) for name, held, met, length in self.lists
+            for places in [tuple(i for i in met if stays(held, i))]
+            for whole in [length and id(held) not in changed | holders]
+            if places or whole
         ]
         self.slots = [entry for entry in self.slots if stays(entry[1], entry[2].__name__)]
-        return self._left != count
+        return self._count != count
 
-    def _is_read(self, where: Where) -> bool:
-        """Whether the way to a container goes through attributes that are named."""
-        while not isinstance(where, str):
-            place, key = where
-            if not is_a(place.holder, (*COLLECTIONS, types.CellType)) and not (
-                isinstance(key, str) and key in self._names
-            ):
-                return False
-            where = place.where
-        return True
+    def _ways_to(self, place: Place) -> Iterator[Where]:
+        yield place.where
+        yield from self._ways.get(id(place.holder), ())
 
-    def _add(self, place: Place) -> None:
+    def _read_places(self, places: Sequence[Place]) -> set[int]:
+        """The containers that a way leads to through attributes that are named, by identity."""
+        found = set[int]()
+
+        def leads(where: Where) -> bool:
+            return isinstance(where, str) or (id(where[0]) in found and (
+                is_a(where[0].holder, (*COLLECTIONS, types.CellType)) or where[1] in self._names
+            ))  # fmt: skip
+
+        count = -1
+        while count != len(found):  # most are met behind those that they are in
+            count = len(found)
+            for place in places:
+                if id(place) not in found and any(map(leads, self._ways_to(place))):
+                    found.add(id(place))
+        return found
+
+    def _use(self, place: Place) -> tuple[bool, dict[Key, None], bool]:
+        """Whether code may read all of a list or dict; constant keys; and whether it tests one."""
+        whole, tested = not is_standard(type(place.holder)), False
+        keys: dict[Key, None] = {}
+        for use, depth in self._uses_of(place, 0, set()):
+            if use is None or depth >= use.depth:
+                whole = True
+            if use is not None:
+                keys |= dict.fromkeys(sorted((k for d, k in use.keys if d == depth), key=repr))
+                tested = tested or depth in use.tested
+        return whole, keys, tested
+
+    def _uses_of(
+        self, place: Place, depth: int, met: set[tuple[int, int]]
+    ) -> Iterator[tuple[Use | None, int]]:
+        """How code uses each name that leads to a container, and how many keys it is behind it."""
+        if depth == MOST_KEYS:
+            yield None, depth
+        if depth == MOST_KEYS or (id(place), depth) in met:
+            return
+        met.add((id(place), depth))
+        for where in self._ways_to(place):
+            if isinstance(where, str):
+                yield self._uses.get(where.rpartition(".")[2]), depth
+            elif is_a(where[0].holder, COLLECTIONS):
+                yield from self._uses_of(where[0], depth + 1, met)
+            elif is_a(where[0].holder, types.CellType):
+                yield self._uses.get(text_of(where[0].where)), depth
+            else:
+                yield self._uses.get(str(where[1])), depth
+
+    def _add(self, place: Place, objects: list[Place]) -> None:
         holder: Any = place.holder
         if is_a(holder, (dict, list)):
-            if 0 < len(place.before) <= min(MOST_ITEMS, self._left):
+            if len(place.before) <= min(MOST_ITEMS, self._left):
                 self._add_items(place)
             return
-        if is_a(holder, _ELSEWHERE) or is_ours(holder):
+        if is_ours(holder):
+            return
+        if is_a(holder, (Module, Optimizer)):
+            self._class_attributes(type(holder))
+        if is_a(holder, _ELSEWHERE):
             return
         held = attributes(holder)
         of_class = self._class_attributes(type(holder))
         if held is not None:
             names = dict.fromkeys(name for name in held if name in self._names)
-            names |= dict.fromkeys(of_class)  # where one would hide that of the class
+            names |= dict.fromkeys(name for name, hidden in of_class.items() if hidden)
             self._owners.append((holder, held))
+            objects.append(place)
             self.named += [(name, held, place.named(name), True) for name in names]
         for base in type(holder).__mro__:
             for name, member in vars(base).items() if "__slots__" in vars(base) else ():
@@ -135,28 +233,68 @@ class Guards:
 
     def _add_items(self, place: Place) -> None:
         holder: Any = place.holder
+        whole, keys, tested = self._use(place)
+        before = place.before
         if is_a(holder, list):
-            self.lists.append((text_of(place.where), holder, tuple(place.before)))
+            whole = whole or tested or any(key not in before for key in keys)
+            if before or whole:
+                self.lists.append((text_of(place.where), holder, tuple(before), whole))
             return
-        for key in (*place.before, *(self._texts - place.before.keys())):
+        for key in (*before, *(key for key in keys if key not in before)):
             if type(key) in (str, int):
                 self.named.append((key, holder, place.named(key), False))
+        if whole:
+            self._orders[id(holder)] = list(dict.__iter__(holder))
+            self.named.append((ALL_ITEMS, holder, text_of(place.where), False))
 
-    def _class_attributes(self, cls: type) -> list[str]:
-        """The names of values among the attributes of a class, which are looked at there, too."""
+    def _absent(self, place: Place) -> None:
+        """Look at attributes that neither an object nor its class has, which it may get."""
+        holder: Any = place.holder
+        held = attributes(holder)
+        if held is None or not self._goes_on(type(holder)):
+            return
+        of_class = self._of_classes[type(holder)]
+        for name in self._names:
+            if self._left > 0 and name not in place.before and name not in of_class:
+                self.named.append((name, held, place.named(name), True))
+
+    def _absent_of_class(self, cls: type) -> None:
+        of_class = self._of_classes[cls]
+        for base in cls.__mro__ if self._goes_on(cls) else ():
+            for name in () if is_standard(base) else self._names:
+                if self._left > 0 and name not in of_class:
+                    self._look_at_class(base, name)
+
+    def _goes_on(self, cls: type) -> bool:
+        """Whether reading an attribute that an object of a class does not have may be no error."""
+        return self._copes or any(
+            name in vars(base) for base in cls.__mro__ if not is_standard(base)
+            for name in _GETTERS
+        )  # fmt: skip
+
+    def _class_attributes(self, cls: type) -> dict[str, bool]:
+        """The names among the attributes of a class and its bases, which are looked at there, too.
+
+        Each, with whether an attribute of an object hides it.
+        """
         known = self._of_classes.get(cls)
         if known is None:
-            known = self._of_classes[cls] = []
-            if not is_standard(cls):
-                known += [
-                    name for name, value in vars(cls).items()
-                    if name in self._names and not hasattr(type(value), "__get__")
-                ]
-                held = class_items(cls)
-                self.named += [(n, held, f"{cls.__name__}.{n}", False) for n in known]
-            for base in cls.__mro__[1:]:
-                known += [name for name in self._class_attributes(base) if name not in known]
+            known = self._of_classes[cls] = {}
+            for base in reversed(cls.__mro__):
+                for name in self._names:
+                    if name in vars(base):
+                        value = vars(base)[name]
+                        known[name] = is_a(value, _HIDDEN) or not hasattr(type(value), "__get__")
+                # Where a class does not have what its bases do, it may get it.
+                for name in () if is_standard(base) else known:
+                    self._look_at_class(base, name)
         return known
+
+    def _look_at_class(self, cls: type, name: str) -> None:
+        held = class_items(cls)
+        if (id(held), name) not in self._in_classes:
+            self._in_classes[id(held), name] = held.get(name, NOTHING)
+            self.named.append((name, held, f"{cls.__name__}.{name}", False))
 
 
 def _collections(value: object) -> Iterator[object]:

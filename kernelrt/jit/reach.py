@@ -89,6 +89,8 @@ class Reach:
         self._idle = False
         self._places: list[Place] = []
         self._seen: set[int] = set()
+        #: Other ways to what was met before, by its identity.
+        self._ways: dict[int, list[Where]] = {}
         self._bindings: dict[tuple[int, str], Binding] = {}
         self._read: dict[tuple[int, str], tuple[str, dict[str, Any]]] = {}
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
@@ -143,7 +145,11 @@ class Reach:
             where, value = queue.popleft()
             if is_a(value, type):
                 self._called.append(cast("type", value))
-            if type(value) in _PLAIN or id(value) in self._seen:
+            if type(value) in _PLAIN:
+                continue
+            if id(value) in self._seen:
+                if self._left is None and not is_a(value, (type, types.FunctionType)):
+                    self._ways.setdefault(id(value), []).append(where)
                 continue
             with contextlib.suppress(Exception):  # of code of users that a look at objects runs
                 if not is_leaf(value):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._names import Names
 from kernelrt.errors import JitError
-from kernelrt.jit.bytecode import CHANGING, named, texts_of
+from kernelrt.jit.bytecode import CHANGING, named
 from kernelrt.jit.clocks import tell_clocks
 from kernelrt.jit.guards import Guards
 from kernelrt.jit.holders import COLLECTIONS, NOTHING, is_a, items, put, size, text_of
@@ -62,9 +62,7 @@ class Surroundings(Reach):
         if room is not None:
             return
         running = [code for code in self._running if self._may_run(code)]
-        read = {name for code in running for name in named(code).attributes}
-        texts = {text for code in running for text in texts_of(code)}
-        self._guards = Guards(self._places, read, self._called, roots[1:], texts)
+        self._guards = Guards(self._places, self._ways, running, self._called, roots[1:])
         self._names = self._current_names()
         for where, value, attribute in self._candidates:
             if len(self._numbers) == MOST_NUMBERS:
@@ -136,7 +134,8 @@ class Surroundings(Reach):
             (place.holder, key) for place in self._places if not is_a(place.holder, types.CellType)
             for key, was, now in place.changes() if not same(was, now) and self._may_set(place, key)
         ]  # fmt: skip
-        if self._guards.leave_out(own, {id(place.holder) for place in self._within(called)[0]}):
+        theirs = {id(place.holder) for place in self._within(called)[0]}
+        if self._guards.leave_out(own, theirs, self._setting):
             return self._current_names(), ""
         return self._names, ""
 

@@ -115,9 +115,9 @@ class Watch:
         """What is not as it was when the function was traced; empty if the plan fits."""
         if self._once:
             return f"{self._once} by the function itself"
-        rebound = self.names.changed()
-        if rebound is not None:
-            return f"{rebound} was rebound, or became another number"
+        change = self.names.changed()
+        if change is not None:
+            return change
         version = modes.version()
         if version != self._version:
             for item in self._noted:

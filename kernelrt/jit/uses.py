@@ -1,0 +1,134 @@
+"""How code uses the lists and dicts that it names: by constant keys, or in other ways.
+
+A list of which only the first item is read may grow without a change of what is read; what runs
+over it, or asks for its length, reads all of it.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import math
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from kernelrt.jit.bytecode import named, texts_of
+
+if TYPE_CHECKING:
+    import types
+    from collections.abc import Iterable
+
+__all__ = ["Key", "Use", "uses"]
+
+Key: TypeAlias = str | int
+
+_LOADS: Final = (
+    "LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF", "LOAD_FROM_DICT_OR_GLOBALS",
+    "LOAD_FROM_DICT_OR_DEREF", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM",
+)  # fmt: skip
+_CONSTANTS: Final = ("LOAD_CONST", "LOAD_SMALL_INT")
+#: What pushes one value, whatever lies on the stack.
+_PUSHES: Final = (
+    *_CONSTANTS, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL",
+    "LOAD_NAME",
+)  # fmt: skip
+_CALLS: Final = ("PRECALL", "CALL")
+_SETS: Final = ("STORE_SUBSCR", "DELETE_SUBSCR")
+_METHODS: Final = ("LOAD_METHOD", "LOAD_ATTR")
+#: Methods that change a list or dict and tell nothing of what was in it.
+_SILENT: Final = ("append", "extend", "insert", "update", "clear")
+
+
+@dataclass(slots=True, eq=False)
+class Use:
+    """How a name is used wherever it is read.
+
+    Attributes
+    ----------
+    depth : float
+        How many constant keys follow it at least. What is that deep in it, or deeper, may be read
+        in any way.
+    keys : set of (int, str or int)
+        The constant keys that follow it, each with how many keys come before.
+    tested : set of int
+        How deep something is that is asked whether it has a constant key.
+    """
+
+    depth: float = math.inf
+    keys: set[tuple[int, Key]] = field(default_factory=set)
+    tested: set[int] = field(default_factory=set)
+
+
+def uses(codes: Iterable[types.CodeType]) -> dict[str, Use]:
+    """How code uses each variable and attribute that it reads."""
+    found: defaultdict[str, Use] = defaultdict(Use)
+    for code in codes:
+        for name, depth, keys, tested in _uses_in(code):
+            use = found[name]
+            use.depth = min(use.depth, depth)
+            use.keys.update(enumerate(keys))
+            if tested:
+                use.tested.add(len(keys) - 1)
+    return dict(found)
+
+
+@functools.lru_cache(4096)
+def _uses_in(code: types.CodeType) -> tuple[tuple[str, float, tuple[Key, ...], bool], ...]:
+    """Of each read of a name: the name, and `depth`, `keys` and `tested` as in :class:`Use`."""
+    steps = [s for s in dis.get_instructions(code) if s.opname not in ("EXTENDED_ARG", "CACHE")]
+    found = [
+        (str(step.argval), *_use(steps, at)) for at, step in enumerate(steps)
+        if step.opname in _LOADS
+    ]  # fmt: skip
+    known = named(code)
+    if known.by_text or "globals" in known.reads:
+        found += [(text, 0, (), False) for text in texts_of(code)]
+    return tuple(found)
+
+
+def _use(steps: list[dis.Instruction], at: int) -> tuple[float, tuple[Key, ...], bool]:
+    """How the name is used that is read by one of these instructions."""
+    keys: list[Key] = []
+    i = at + 1  # every code ends with an instruction that reads no name
+    while _is_key(steps[i]) and _is_subscript(steps[i + 1]):
+        keys.append(steps[i].argval)
+        i += 2
+    step, after = steps[i], steps[i + 1 : i + 4]
+    if step.opname in _METHODS and step.argval in _SILENT:
+        return math.inf, tuple(keys), False
+    if after and _is_key(step) and after[0].opname in _SETS:
+        return math.inf, tuple(keys), False
+    if step.opname in _METHODS and step.argval == "get" and _is_key(after[0]):
+        default = after[1].opname in _PUSHES
+        if after[1 + default].opname in _CALLS:
+            keys.append(after[0].argval)
+    elif step.opname == "CONTAINS_OP":
+        tested = _tested(steps, at, i)
+        if tested is not None:
+            return math.inf, (*keys, tested), True
+    return len(keys), tuple(keys), False
+
+
+def _tested(steps: list[dis.Instruction], at: int, end: int) -> Key | None:
+    """The constant that is looked for in what is read there; None where it is not known."""
+    first = at
+    while steps[first].opname in _METHODS:
+        first -= 1
+    reached = any(step.is_jump_target for step in steps[first : end + 1])
+    if first and not reached and steps[first].opname in _PUSHES and _is_key(steps[first - 1]):
+        found: Key = steps[first - 1].argval
+        return found
+    return None
+
+
+def _is_key(step: dis.Instruction) -> bool:
+    """Whether it is a constant that means the same item however long a list is."""
+    value = step.argval
+    return step.opname in _CONSTANTS and (type(value) is str or (type(value) is int and value >= 0))
+
+
+def _is_subscript(step: dis.Instruction) -> bool:
+    return step.opname == "BINARY_SUBSCR" or (
+        step.opname == "BINARY_OP" and step.argrepr == "[]"
+    )
