@@ -86,6 +86,8 @@ class Reach:
         #: Of these, what the function calls as far as names tell; the rest is of other methods.
         self._running: list[types.CodeType] = []
         self._held: dict[str, list[tuple[Where, object]]] = {}
+        #: Objects that are attributes of classes, looked at once code names these.
+        self._shared: dict[str, list[tuple[Where, object]]] = {}
         self._idle = False
         self._places: list[Place] = []
         self._seen: set[int] = set()
@@ -121,6 +123,8 @@ class Reach:
             for name in ready:
                 for where, member in self._held.pop(name):
                     queue.extend((where, method) for method in _callables(member))
+            for name in [name for name in self._shared if name in mentioned]:
+                queue.extend(self._shared.pop(name))
             queue.extend(self._module_attributes(names))
         self._running = list(self._codes)
         if self._left is None:
@@ -213,6 +217,9 @@ class Reach:
                         yield where, method
                 else:
                     self._held.setdefault(name, []).append((where, item))
+                    if type(item) not in _PLAIN and not hasattr(type(item), "__get__"):
+                        way = f"{cls.__name__}.{name}"
+                        self._shared.setdefault(name, []).append((way, item))
 
     def _function(
         self, where: Where, fn: types.FunctionType

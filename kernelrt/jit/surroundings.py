@@ -167,7 +167,8 @@ class Surroundings(Reach):
         if is_a(place.holder, types.CellType):
             return any(place.where in known.shared for known in self._setting)
         if is_a(place.holder, COLLECTIONS):
-            return any(known.sets_items for known in self._setting)
+            fills = hasattr(type(place.holder), "__missing__")  # where it is read
+            return fills or any(known.sets_items for known in self._setting)
         return any(known.sets_any or key in known.set_attributes for known in self._setting)
 
     def _binds(self, binding: Binding) -> bool:
