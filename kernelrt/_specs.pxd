@@ -75,7 +75,10 @@ cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held)
 # Fill entries with the places where `plan` takes an address within `nbytes`; how many there are.
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1
 
-# Whether they are of one type and equal; False where that cannot be said.
+# What a value that is part of a program is compared and hashed by.
+cpdef object value_key(object value)
+
+# Whether two such values have equal keys; False where that cannot be said.
 cdef int equal_static(object arg, object value) except -1
 
 # A structure as `collect` relies on it.

@@ -30,3 +30,10 @@ Structure: TypeAlias = tuple[type, tuple[object, ...] | None, tuple[Structure | 
 """``(type, keys, children)`` of a container: the keys of a dict; of a dataclass the names of its
 children and pairs of the names of other fields and their values; else None. A child that is None
 is a leaf. The outermost is the tuple of positional arguments."""
+
+def value_key(value: object) -> tuple[object, ...]:
+    """What a value that is part of a program is compared and hashed by: its type and itself.
+
+    Floats are told apart by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
+    and frozensets are compared by keys of their own.
+    """

@@ -8,6 +8,8 @@ from cpython.mem cimport PyMem_Calloc
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 
+import numpy as np
+
 from kernelrt._dispatch cimport PlanCore
 from kernelrt._handle cimport (
     FLOAT32, FLOAT64, LINEAGE_NONE, LINEAGE_SEVERED, LINEAGE_WHOLE, check_code, count_bytes,
@@ -17,6 +19,10 @@ from kernelrt._handle cimport (
 from kernelrt import errors
 
 cnp.import_array()
+
+cdef extern from "Python.h":
+    int Py_EnterRecursiveCall(const char *where) except -1
+    void Py_LeaveRecursiveCall()
 
 ARRAY = <int> KIND_ARRAY
 FLOAT = <int> KIND_FLOAT
@@ -136,16 +142,51 @@ cdef int other_type(int typenum) noexcept:
     return typenum
 
 
+cpdef object value_key(object value):
+    """What a value that is part of a program is compared and hashed by: its type and itself.
+
+    Floats are told apart by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
+    and frozensets are compared by keys of their own.
+    """
+    cdef object kind = type(value), base, key
+    if isinstance(value, GENERIC):
+        return kind, repr(value)
+    if isinstance(value, float):
+        base, key = float, float.__repr__(value)
+    elif isinstance(value, complex):
+        base, key = complex, complex.__repr__(value)
+    elif isinstance(value, tuple):
+        base, key = tuple, tuple(keys_of(tuple.__iter__(value)))
+    elif isinstance(value, frozenset):
+        base, key = frozenset, frozenset(keys_of(frozenset.__iter__(value)))
+    else:
+        return kind, value
+    if kind is base or kind.__eq__ is base.__eq__:
+        return kind, key
+    return kind, key, value  # a class with an equality of its own
+
+
+cdef list keys_of(object items):
+    Py_EnterRecursiveCall(" while static values are compared")
+    try:
+        return [value_key(item) for item in items]
+    finally:
+        Py_LeaveRecursiveCall()
+
+
 cdef int equal_static(object arg, object value) except -1:
+    if arg is value:
+        return True
     if type(arg) is not type(value):
         return False
     try:
-        return PyObject_RichCompareBool(arg, value, Py_EQ)
+        return PyObject_RichCompareBool(value_key(arg), value_key(value), Py_EQ)
     except Exception:  # an argument that cannot be compared is not the one that was traced
         return False
 
 
 cdef object GONE = object()
+cdef object GENERIC = np.generic
 
 
 # ---- Structures -----------------------------------------------------------------------------
@@ -191,7 +232,7 @@ cdef int collect_dict(dict value, tuple keys, tuple children, list leaves) excep
         return False
     while PyDict_Next(value, &place, &next_key, &next_child):
         key, child = <object> next_key, <object> next_child
-        if i == count or not same_key(key, <object> PyTuple_GET_ITEM(keys, i)):
+        if i == count or not equal_static(key, <object> PyTuple_GET_ITEM(keys, i)):
             return False
         if not take(children, i, child, leaves):
             return False
@@ -238,10 +279,6 @@ cdef tuple check_structure(node):
     if issubclass(kind, dict) and kind is not dict:
         raise errors.JitError(f"a structure has plain dicts, not {kind!r}")
     return kind, keys, tuple(None if c is None else check_structure(c) for c in children)
-
-
-cdef int same_key(object a, object b) except -1:
-    return a is b or (type(a) is type(b) and a == b)
 
 
 cdef tuple check_record(kind, keys, children):

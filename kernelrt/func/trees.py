@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernelrt._specs import value_key
 from kernelrt.errors import ShapeError
 from kernelrt.ir.records import fields_of, fixed_of, is_record, record
 
@@ -100,7 +101,7 @@ def alike(one: object, other: object) -> bool:
         return len(one) == len(other) and all(map(alike, one, other))
     if is_record(one) and type(one) is type(other):
         same = all(alike(getattr(one, k), getattr(other, k)) for k in fields_of(type(one)))
-        return same and fixed_of(one) == fixed_of(other)
+        return same and value_key(fixed_of(one)) == value_key(fixed_of(other))
     apart = is_nested(one) or is_nested(other)
     return not apart and (one is None) == (other is None)
 

@@ -7,13 +7,14 @@ nested containers when the leaves are taken out: it compares and hashes, and fil
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._late import load
+from kernelrt._specs import value_key
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
@@ -53,14 +54,20 @@ class _Node:
         How many it has.
     keys : tuple
         Those of a dict; the names of the fields of a dataclass that hold children.
-    fixed : tuple of (str, type, object)
-        The other fields of a dataclass, by name, with the types of their values.
+    fixed : tuple of (str, object)
+        The other fields of a dataclass, by name.
+    key : tuple
+        What `keys` and `fixed` are compared by.
     """
 
     kind: type
     size: int
-    keys: tuple[object, ...] = ()
-    fixed: tuple[tuple[str, type, object], ...] = ()
+    keys: tuple[object, ...] = field(default=(), compare=False)
+    fixed: tuple[tuple[str, object], ...] = field(default=(), compare=False)
+    key: tuple[object, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "key", value_key((self.keys, self.fixed)))
 
     @property
     def is_record(self) -> bool:
@@ -102,7 +109,7 @@ class Template:
                 return None
             keys: tuple[object, ...] | None = node.keys if node.kind is dict else None
             if node.is_record:
-                keys = node.keys, tuple((name, value) for name, _, value in node.fixed)
+                keys = node.keys, node.fixed
             built.append((depth, (node.kind, keys, tuple(child for _, child in children))))
         return built[0][1]
 
@@ -124,8 +131,8 @@ def _container(node: _Node, children: list[object]) -> object:
         return dict(zip(node.keys, children, strict=True))
     if node.is_record:
         names = cast("tuple[str, ...]", node.keys)
-        fixed = [(name, value) for name, _, value in node.fixed]
-        return _records().record(node.kind, [*zip(names, children, strict=True), *fixed])
+        own = zip(names, children, strict=True)
+        return _records().record(node.kind, [*own, *node.fixed])
     if hasattr(node.kind, "_fields"):
         return node.kind(*children)
     return node.kind(children)
@@ -226,19 +233,19 @@ def _records() -> Any:
     return records
 
 
-def _fixed(path: str, item: object) -> tuple[tuple[str, type, object], ...]:
+def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
     """The fields of a dataclass that are part of the program."""
-    found = _records().fixed_of(item)
+    found: tuple[tuple[str, object], ...] = _records().fixed_of(item)
     for name, value in found:
         try:
-            hash(value)
+            hash(value_key(value))
         except TypeError:
             raise JitError(
                 f"{path}.{name}: a static field holds a {type(value).__name__}, which has no hash, "
                 "so no plan can be found by it; give it a tuple, a string or a number, or let it "
                 "be no static field"
             ) from None
-    return tuple((name, type(value), value) for name, value in found)
+    return found
 
 
 # ---- leaves
@@ -275,25 +282,18 @@ class Static:
         if not isinstance(other, Static):
             return NotImplemented
         a, b = self.value, other.value
-        if type(a) is float and type(b) is float:  # 0.0 and -0.0 differ, NaN is NaN
-            return repr(a) == repr(b)
-        return a is b or (type(a) is type(b) and self.by_value and bool(a == b))
+        return a is b or (self.by_value and value_key(a) == value_key(b))
 
     def __hash__(self) -> int:
-        if type(self.value) is float:
-            return hash((float, repr(self.value)))
-        return hash((type(self.value), self.value)) if self.by_value else id(self.value)
+        return hash(value_key(self.value)) if self.by_value else id(self.value)
 
     def __str__(self) -> str:
-        plain = self.by_value or type(self.value) is float
-        return repr(self.value) if plain else type(self.value).__name__
+        return repr(self.value) if self.by_value else type(self.value).__name__
 
     @property
     def by_value(self) -> bool:
         """Whether an equal value does as well; for other objects it must be this one."""
-        if type(self.value) is float:
-            return self.value != 0 and self.value == self.value
-        return isinstance(self.value, _BY_VALUE)
+        return type(self.value) is float or isinstance(self.value, _BY_VALUE)
 
     __repr__ = __str__
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernelrt._handle import touch
 from kernelrt._modes import MISSING, OBSERVED, Mode, local
+from kernelrt._specs import value_key
 
 __all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "note_write", "noted", "observe",
            "same", "version", "watch"]
@@ -75,9 +76,7 @@ def same(a: object, b: object) -> bool:
         return len(a) == len(b) and all(map(same, a, b))
     if not isinstance(a, _VALUES):
         return False
-    if a == b:
-        return bool(a) or repr(a) == repr(b)  # 0.0 and -0.0 are equal, but not the same
-    return bool(a != a and b != b)
+    return value_key(a) == value_key(b)
 
 
 def observe() -> Mode[Observations]:

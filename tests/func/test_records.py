@@ -128,6 +128,95 @@ def test_names_of_fields() -> None:
         krt.jit(lambda s: s.x)(ring)
 
 
+@dataclass(frozen=True)
+class Fixed:
+    x: Any
+    k: Any = field(default=None, metadata={"static": True})
+
+
+class Tagged(float):
+    """Floats with an equality of their own."""
+
+    def __new__(cls, value: float, tag: str) -> Tagged:
+        made = super().__new__(cls, value)
+        made.tag = tag
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tagged) and float(self) == float(other) and self.tag == other.tag
+
+    __hash__ = float.__hash__
+
+
+NAN = float("nan")
+STATIC = [
+    (2, 2.0), (2, True), ((2,), (2.0,)), ((1, (2,)), (1, (2.0,))), (Pair(1, 2), Pair(1, 2.0)),
+    (Pair(1, 2), (1, 2)), (0.0, -0.0), ((0.0,), (-0.0,)), (complex(1, 0.0), complex(1, -0.0)),
+    (NAN, 1.0), (frozenset([2]), frozenset([2.0])), (np.float32(0), np.float32(-0.0)),
+    (np.float32(1), np.float64(1)), ("1", b"1"), (Tagged(1, "a"), Tagged(1, "b")), ((), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", STATIC, ids=str)
+def test_static_fields_differ_by_type_and_value(pair: tuple[object, object]) -> None:
+    seen: list[object] = []
+
+    @krt.jit
+    def run(s: Fixed) -> Any:
+        seen.append(s.k)
+        return s.x + 1
+
+    for _ in range(3):
+        for value in pair:
+            run(Fixed(array(1), value))
+    assert list(map(repr, seen)) == list(map(repr, pair))
+    assert len(run.plans) == 2
+
+
+@pytest.mark.parametrize("make", [
+    lambda: float("nan"), lambda: (float("nan"), 1), lambda: frozenset([float("nan")]),
+    lambda: complex(0, float("nan")), lambda: np.float32("nan"), lambda: Pair(float("nan"), ()),
+    lambda: np.datetime64("nat"), lambda: 10**20, lambda: "a" * 20, lambda: (10**20, ("b" * 20,)),
+])  # fmt: skip
+def test_equal_static_fields_share_a_plan(make: Any) -> None:
+    run = krt.jit(lambda s: s.x + 1)
+    for _ in range(3):
+        run(Fixed(array(1), make()))  # in C from the second call on
+    run(s=Fixed(array(1), make()))  # in Python
+    assert len(run.plans) == 1
+    _, final = krt.scan(lambda s, _: (Fixed(s.x + 1, make()), s.x), Fixed(krt.ones(1), make()),
+                        length=2)  # fmt: skip
+    assert final.shape == (2, 1)
+
+
+def test_keys_of_dicts_differ_by_type_and_value() -> None:
+    for one, other in ((1, 1.0), (1, True), (0.0, -0.0), ((2,), (2.0,))):
+        run = krt.jit(lambda d: d)
+        assert [repr(list(run({k: array(1)}))) for k in (one, other, one)] == [
+            repr([one]), repr([other]), repr([one])
+        ]  # fmt: skip
+    run = krt.jit(lambda d: d)
+    for _ in range(3):
+        run({float("nan"): array(1)})
+    assert len(run.plans) == 1
+
+
+def test_values_of_static_fields_reach_the_function() -> None:
+    run = krt.jit(lambda s: s.x * s.k[0])
+    whole, real = (run(Fixed(krt.tensor([1, 2]), k)) for k in ((2,), (2.0,)))
+    assert (whole.dtype, real.dtype) == (krt.int64, krt.float32)
+    inverse = krt.jit(lambda s: 1 / krt.full((1,), s.k) + s.x)
+    assert [inverse(Fixed(array(1), k)).item() for k in (0.0, -0.0)] == [np.inf, -np.inf]
+    nested = krt.jit(lambda s: s.x)
+    deep: tuple[object, ...] = ()
+    for _ in range(20):
+        deep = (deep,)
+    for _ in range(2):
+        nested(Fixed(array(1), deep))
+    with pytest.raises(errors.JitError, match=r"s\.k: a static field holds a tuple"):
+        nested(Fixed(array(1), ([],)))
+
+
 def test_a_field_that_was_deleted_is_missed() -> None:
     run = krt.jit(lambda s: s.x + 1)
     run(State(array(1)))
