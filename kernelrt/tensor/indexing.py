@@ -11,7 +11,6 @@ from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, toposort
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
-from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
@@ -120,28 +119,26 @@ class IndexingMethods(_Below):
         step = 1 if item.step is None else index_of(item.step)
         if not isinstance(step, int | np.integer) or step == 0:
             raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
-        if step == 1:
-            start = limit(item.start, 0, size, axis)
-            stop = limit(item.stop, size, size, axis)
-            node = self._live()
-            length = build.difference(stop, start)
-            if isinstance(length, int) and length < 0:
-                stop = start
-            elif dim_span(length)[0] < 0:
-                raise ShapeError(
-                    f"index: the slice {format_shape((start, stop))} of axis {axis} could be "
-                    "negative for some values of its Variables"
-                )
-            bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
-            bounds[axis] = (start, stop)
-            return self._of(window(node, bounds))
-        if isinstance(size, int):
-            return self._strided(axis, *item.indices(size))
-        if step > 0:
-            return self._slice(axis, slice(item.start, item.stop))._every(axis, int(step))
-        back = self._backwards(axis)
-        part = slice(*(_from_behind(end, size) for end in (item.start, item.stop)))
-        return back._slice(axis, part)._every(axis, -int(step))
+        back = step < 0
+        start = limit(item.start, 0, size, axis, back=back)
+        stop = limit(item.stop, size, size, axis, back=back)
+        whole, step = self._backwards(axis) if back else self, abs(int(step))
+        if step != 1 and isinstance(start, int) and isinstance(stop, int) and isinstance(size, int):
+            return whole._strided(axis, start, stop, step)
+        length = build.difference(stop, start)
+        if isinstance(length, int) and length < 0:
+            stop = start
+        elif dim_span(length)[0] < 0:
+            last = build.difference(size, 1)
+            ends = [build.difference(last, end) if back else end for end in (start, stop)]
+            raise ShapeError(
+                f"index: the slice {format_shape(tuple(ends))} of axis {axis} could be "
+                "negative for some values of its Variables"
+            )
+        node = whole._live()
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, stop)
+        return self._of(window(node, bounds))._every(axis, step)
 
     def _backwards(self, axis: int) -> Self:
         """The elements themselves from last to first, where :meth:`flip` may show a copy."""
@@ -160,8 +157,6 @@ class IndexingMethods(_Below):
         if count == 0:
             return self.narrow(axis, 0, 0)
         out, size = self, self._static_size(axis, "a slice with a step")
-        if step < 0:
-            out, start, step = out._backwards(axis), size - 1 - start, -step
         # Every step-th element is the first column of rows of length step.
         length = min(count * step, size - start)
         out = out.narrow(axis, start, length)
@@ -396,14 +391,6 @@ class IndexingMethods(_Below):
         if build.has_zero(self.dims):
             raise ShapeError("num_classes: needed for no elements, which do not say how many")
         return max(1, int(cast("Tensor", self).detach().numpy().max()) + 1)
-
-
-def _from_behind(end: object, size: Dim) -> Any:
-    """The end of a slice, as that of one of the axis turned around."""
-    end = plain(end)
-    if isinstance(end, UOp):
-        return build.difference(build.difference(size, 1), end)
-    return end if end is None else ~cast("Any", end)
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:

@@ -10,8 +10,9 @@ from kernelrt._handle import exchange
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir import Op
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark, rewritten
@@ -335,7 +336,9 @@ class PartMethods(_Below):
                 start, count = limit(item.start, 0, size, axis), node.shape[axis]
                 before = start
                 behind, step = build.difference(size, build.total((start, count))), 1
-            elif not isinstance(size, int):
+            elif not isinstance(size, int) or any(
+                isinstance(end, UOp) for end in plain((item.start, item.stop))
+            ):
                 node, mask = self._spread_along(node, mask, axis, item)
                 axis += 1
                 continue
@@ -361,7 +364,9 @@ class PartMethods(_Below):
     ) -> tuple[UOp, UOp]:
         """Value and mask where a slice with a step takes them along an axis of open size."""
         size, count, step = self.dims[axis], node.shape[axis], int(item.step)
-        first = limit(item.start, 0 if step > 0 else build.difference(size, 1), size, axis)
+        first = limit(item.start, 0, size, axis, back=step < 0)
+        if step < 0:
+            first = build.difference(build.difference(size, 1), first)
         place = build.iota(size)
         away = place.alu(Op.SUB, build.full(first, dt.int64, place.shape))
         if step < 0:

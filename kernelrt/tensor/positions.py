@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape
+from kernelrt.ir.shape import dim_span, format_shape, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import index_of, lacking
@@ -107,27 +107,34 @@ def position(item: object, size: Dim, axis: int) -> Dim:
     return number if number >= 0 else build.total((size, number))
 
 
-def limit(item: object, default: Dim, size: Dim, axis: int) -> Dim:
-    """One end of a slice: numbers are clipped to the axis as in Python."""
+def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = False) -> Dim:
+    """One end of a slice: numbers are clipped to the axis as in Python.
+
+    With `back` it is an end of a slice with a negative step; the result is where it lies on the
+    flipped axis.
+    """
     item = plain(item)
     if item is None:
         return default
     if isinstance(item, UOp):
-        room = build.difference(size, item)
+        place = build.difference(build.difference(size, 1), item) if back else item
+        room = place if back else build.difference(size, item)
+        if back and same(item, size):
+            return 0  # clipped
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
             raise IndexBoundsError(
                 f"index: the slice end {format_shape((item,))} can leave axis {axis} with size "
                 f"{format_shape((size,))}; narrow the bounds of its Variables"
             )
-        return item
+        return place
     item = index_of(item)
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
         raise DTypeError(f"index: the ends of a slice are integers, not {type(item).__name__}")
-    number = int(item)
+    number = ~int(item) if back else int(item)
     if isinstance(size, int):
         return max(0, number + size) if number < 0 else min(number, size)
     if abs(number) > max(0, dim_span(size)[0]):
-        raise ShapeError(_open_size(number, axis, size, "slice"))
+        raise ShapeError(_open_size(int(item), axis, size, "slice"))
     return number if number >= 0 else build.total((size, number))
 
 

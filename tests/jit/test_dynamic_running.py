@@ -7,7 +7,7 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 import kernelrt as krt
-from kernelrt.errors import ShapeError
+from kernelrt.errors import DTypeError, IndexBoundsError, ShapeError
 
 SIZES = (1, 3, 64, 65, 150)
 
@@ -23,6 +23,10 @@ def written(part):
         return y
 
     return write
+
+
+def by_length(make, end):
+    return lambda x: make(end(x.shape[0]))(x)
 
 
 def added(x):
@@ -51,10 +55,20 @@ def found_by_numpy(x):
 
 PARTS = [np.s_[::2], np.s_[1::3], np.s_[::-1], np.s_[::-2], np.s_[-1::-3], np.s_[:-1:2],
          np.s_[0:1:5], np.s_[:0:-2], np.s_[:, ::-2]]  # fmt: skip
+#: By name: a function of the length that gives a slice, and the least length.
+ENDS = {
+    "all": (lambda n: np.s_[n::-1], 1), "every other": (lambda n: np.s_[n::-2], 1),
+    "none": (lambda n: np.s_[:n:-1], 1), "last": (lambda n: np.s_[n - 1 :: -1], 1),
+    "half": (lambda n: np.s_[n // 2 :: -1], 1), "upper": (lambda n: np.s_[: n // 2 : -2], 1),
+    "inner": (lambda n: np.s_[n - 2 : 0 : -1], 3), "number": (lambda _: np.s_[2::-1], 3),
+}  # fmt: skip
 #: By name: a function of tensors, the same of arrays where it differs, and the least size.
 PROGRAMS = {
     **{f"at{k}": (at(p), at(p), 1) for k, p in enumerate(PARTS)},
     **{f"written{k}": (written(p), written(p), 1) for k, p in enumerate(PARTS)},
+    **{f"{kind}_{name}": (by_length(make, end), by_length(make, end), least)
+       for kind, make in (("from", at), ("written", written))
+       for name, (end, least) in ENDS.items()},
     "at_both_ends": (at(np.s_[-2:1:-1]), at(np.s_[-2:1:-1]), 3),
     "added": (added, added, 1),
     "cumsum": (lambda x: x.cumsum(0), lambda x: x.cumsum(0), 1),
@@ -110,3 +124,42 @@ def test_differences_of_what_may_have_no_elements():
             dynamic(lambda x, f=function: f(x), 0)(np.ones((2, 2)))
     with pytest.raises(ShapeError, match="at most the n of axis 0"):
         dynamic(lambda x: x.unfold(0, 3, 1), 2)(np.ones((5, 2)))
+
+
+@pytest.mark.parametrize("size", [12, None])
+@pytest.mark.parametrize("make", [at, written])
+def test_slices_up_to_the_length_of_another(make, size):
+    """Where the axis itself has a known size, too."""
+    for end in (lambda n: np.s_[n::2], lambda n: np.s_[n::-2], lambda n: np.s_[:n:-2],
+                lambda n: np.s_[n - 1:1:-1], lambda n: np.s_[n:n + 4:2]):  # fmt: skip
+        known = {} if size else {"x": {0: krt.Variable("m", 12, 20)}}
+        jitted = krt.jit(
+            lambda x, y, end=end: make(end(y.shape[0]))(x),
+            dynamic={"y": {0: krt.Variable("n", 2, 8)}, **known},
+        )
+        for n in (2, 5, 8):
+            x = np.arange(12.0)
+            wanted = make(end(n))(x)
+            np.testing.assert_array_equal(jitted(x, np.ones(n)).numpy(), wanted)
+
+
+OPEN = {
+    "x[4:1:-2]": (ShapeError, "whether 4 lies"), "x[10::-1]": (ShapeError, "whether 10 lies"),
+    "x[:-4:-1]": (ShapeError, "whether -4 lies"), "x[:2:-1]": (ShapeError, "whether 2 lies"),
+    "x[5:]": (ShapeError, "whether 5 lies"), "x[-5::2]": (ShapeError, "whether -5 lies"),
+    "x[x.shape[0] - 3 :: -1]": (IndexBoundsError, r"the slice end \(n \+ -3,\)"),
+    "x[0:-1:-1]": (ShapeError, r"the slice \(0, n \+ -1\) of axis 0 could be negative"),
+    "x['a'::-1]": (DTypeError, "integers, not str"), "x[:1.5:-2]": (DTypeError, "not float"),
+    "x[True::-1]": (DTypeError, "integers, not bool"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", OPEN)
+def test_errors_name_the_ends_of_slices_as_they_were_written(text):
+    kind, said = OPEN[text]
+    part = eval(f"lambda x: {text}")  # noqa: S307 - of our own
+    with pytest.raises(kind, match=said):
+        krt.jit(part, dynamic={"x": {0: krt.Variable("n", 1, 20)}})(np.ones(12))
+    if kind is DTypeError:
+        with pytest.raises(kind, match=said):
+            part(krt.ones(12))
