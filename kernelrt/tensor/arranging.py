@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.errors import DTypeError, JitError, ShapeError
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, window_count
-from kernelrt.tensor import build, state, views
+from kernelrt.tensor import build, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer, own_axis, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.functions import settled
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.positions import checked
+from kernelrt.tensor.positions import checked, elements
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -188,12 +188,7 @@ class ArrangingMethods(_Below):
     def _repeated(self, counts: Self, size: int | None) -> Self:
         """The positions from 0 on, each so often."""
         if size is None:
-            if state.local.trace is not None:
-                raise JitError(
-                    "repeat_interleave: the sum of repeats depends on data, which are not "
-                    "computed while a function is traced; pass output_size="
-                )
-            data = counts.detach().long().numpy()
+            data = elements(counts.long(), "repeat_interleave", "pass output_size=")
             if data.size and data.min() < 0:
                 raise ShapeError(f"repeats: expected at least 0, not {data.min()}")
             return self._lift(np.repeat(np.arange(len(data)), data), "repeats")

@@ -18,6 +18,7 @@ from kernelrt.ir.ufuncs import asked, operate
 from kernelrt.tensor import grads, hints, representation, sharing, views
 from kernelrt.tensor.arguments import take_by_value, type_of_to
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.positions import known
 from kernelrt.tensor.realize import realize
 from kernelrt.tensor.trace import forbid, is_tracing
 
@@ -274,12 +275,20 @@ class ConversionMethods(_Below):
     def __index__(self) -> builtins.int:
         if not self.dtype.is_int:
             raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
+        if is_tracing() and not self.ndim and (found := known(self)) is not None:
+            return builtins.int(found)
         return builtins.int(self._python("index(), which range() and lists ask,"))
 
     def __format__(self, spec: str) -> str:
-        if self.ndim or (not spec and is_tracing()):
+        if not spec and (self.ndim or is_tracing()):
             return repr(self)
         forbid("format()")
+        if self.ndim:
+            raise ScalarError(
+                f"format: a tensor of shape {format_shape(self.dims)} takes no format "
+                f"{spec!r}, which is for one number; format x.item(), each of x.tolist(), or "
+                "str(x)"
+            )
         return format(self.item(), spec)
 
     def __repr__(self) -> str:

@@ -123,6 +123,7 @@ def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     if local.trace is not None:  # it is made anew in each call, and is no state
         tensor = kind._of(storage_node(buffer, array.shape))
         tensor._made_of = cast("UOp", tensor._uop), buffer
+        local.trace.constants.add(buffer)
         return tensor
     return kind._over(buffer, array.shape)
 

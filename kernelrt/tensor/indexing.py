@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
-from kernelrt.ir import Dim, Op, UOp, toposort
-from kernelrt.ir.shape import broadcast, dim_span, format_shape, is_static, prod, same
-from kernelrt.tensor import build, sharing, state, views
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
+from kernelrt.tensor import build, sharing, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
-    check_known,
     check_labels,
     checked,
+    elements,
     first_lack,
     is_array,
+    known,
     limit,
     mask_rank,
     position,
@@ -30,7 +31,6 @@ from kernelrt.tensor.positions import (
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.reduction import ReductionMethods as _Below
-    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
@@ -119,10 +119,10 @@ class IndexingMethods(_Below):
         step = 1 if item.step is None else index_of(item.step)
         if not isinstance(step, int | np.integer) or step == 0:
             raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
-        back = step < 0
+        step, back = abs(int(step)), bool(step < 0)
         start = limit(item.start, 0, size, axis, back=back)
         stop = limit(item.stop, size, size, axis, back=back)
-        whole, step = self._backwards(axis) if back else self, abs(int(step))
+        whole = self._backwards(axis) if back else self
         if step != 1 and isinstance(start, int) and isinstance(stop, int) and isinstance(size, int):
             return whole._strided(axis, start, stop, step)
         length = build.difference(stop, start)
@@ -186,15 +186,15 @@ class IndexingMethods(_Below):
             )
         if isinstance(item, bool | np.bool_):
             return [self._lift(np.arange(int(item)), "index")]
-        known = cast("Tensor", mask)
-        held = known.detach().numpy() if state.local.trace is None else _known_in_trace(known)
+        held = known(mask)
         if held is None:
             raise JitError(
                 "index: how many elements a mask of bools selects depends on data, which are not "
                 "computed while a function is traced; use where(mask, x, other), "
                 "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
-                "mask.nonzero(size=n), which have a size; one that never changes may be given as "
-                "a NumPy array, as mask.numpy() is before the function is called"
+                "mask.nonzero(size=n), which have a size; read a mask that never changes "
+                "as an array from outside of the function, not as an argument: mask = mask.numpy() "
+                "before the function is called"
             )
         held = np.atleast_1d(held)
         return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
@@ -387,10 +387,9 @@ class IndexingMethods(_Below):
 
     def _count_of_classes(self) -> int:
         """One more than the greatest element, which is computed; at least 1."""
-        check_known("one_hot", "pass num_classes=")
         if build.has_zero(self.dims):
             raise ShapeError("num_classes: needed for no elements, which do not say how many")
-        return max(1, int(cast("Tensor", self).detach().numpy().max()) + 1)
+        return max(1, int(elements(self, "one_hot", "pass num_classes=").max()) + 1)
 
 
 def _gather(x: UOp, indices: list[UOp]) -> UOp:
@@ -402,18 +401,3 @@ def _gather(x: UOp, indices: list[UOp]) -> UOp:
 
 
 quicken_rows(IndexingMethods.__getitem__)
-
-
-def _known_in_trace(tensor: Tensor) -> np.ndarray[Any, Any] | None:
-    """The elements of a tensor that reads no data but those the traced function made it from."""
-    node = tensor.uop
-    made_of, buffer = getattr(tensor, "_made_of", (None, None))
-    if made_of is node and buffer is not None:
-        return np.array(buffer.content()).reshape(tensor.shape)
-    if not is_static(node.shape) or any(n.op in (Op.BUFFER, Op.VAR) for n in toposort([node])):
-        return None
-    trace, state.local.trace = state.local.trace, None
-    try:
-        return np.array(tensor._of(node).numpy())
-    finally:
-        state.local.trace = trace

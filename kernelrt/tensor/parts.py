@@ -32,7 +32,7 @@ from kernelrt.tensor.scattering import replaced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelrt.ir import Dim, UOp
+    from kernelrt.ir import Dim
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor

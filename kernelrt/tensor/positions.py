@@ -20,7 +20,7 @@ from kernelrt.tensor.marks import Severed, mark
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_known", "check_labels", "checked", "first_lack", "is_array", "is_number",
+__all__ = ["check_labels", "checked", "elements", "first_lack", "is_array", "is_number", "known",
            "limit", "mask_rank", "position", "spelled_out", "window", "within"]  # fmt: skip
 
 
@@ -172,13 +172,38 @@ def within(numbers: _T, size: Dim) -> _T:
     return numbers._of(checked(numbers.uop, size))
 
 
-def check_known(name: str, instead: str) -> None:
-    """Raise JitError where a trace would have to know data to go on."""
-    if state.local.trace is not None:
+def known(tensor: TensorBase) -> np.ndarray[Any, Any] | None:
+    """The elements of a tensor, which are computed; None where a trace does not know them.
+
+    A trace knows those of constants that the traced function makes, and what is computed of these.
+    """
+    trace = state.local.trace
+    if trace is None:
+        return _read(tensor)
+    node = tensor.uop
+    if not trace.knows(node):
+        return None
+    state.local.trace = None
+    try:
+        return _read(tensor._of(node))
+    finally:
+        state.local.trace = trace
+
+
+def _read(tensor: Any) -> np.ndarray[Any, Any]:
+    held = tensor.cast(dt.float32) if tensor.dtype is dt.bfloat16 else tensor
+    return np.asarray(held.detach().numpy())
+
+
+def elements(tensor: TensorBase, name: str, instead: str) -> np.ndarray[Any, Any]:
+    """The same; JitError, which says what to do `instead`, where a trace does not know them."""
+    found = known(tensor)
+    if found is None:
         raise JitError(
             f"{name}: how many elements there are depends on data, which are not computed while a "
             f"function is traced; {instead}, or call it outside of the function"
         )
+    return found
 
 
 def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:

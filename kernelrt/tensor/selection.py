@@ -16,7 +16,7 @@ from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, 
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.ordering import picked, sorted_places
-from kernelrt.tensor.positions import check_known, checked
+from kernelrt.tensor.positions import checked, elements
 from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
@@ -62,16 +62,11 @@ class SelectionMethods(_Below):
     """What masks and lists of positions select.
 
     How many elements there are depends on data. Outside of traced functions the positions are
-    computed at once, and the elements are gathered from there; in a traced function `size` says
-    how many there shall be.
+    computed at once, and the elements are gathered from there; in a traced function so are those
+    of constants that it makes itself, and for others `size` says how many there shall be.
     """
 
     __slots__ = ()
-
-    def _as_array(self) -> np.ndarray[Any, Any]:
-        """The elements, which are computed."""
-        held = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
-        return np.asarray(held.detach().numpy())
 
     def _true(self) -> Self:
         node = detach(self.uop)
@@ -129,8 +124,8 @@ class SelectionMethods(_Below):
         """The coordinates of elements that are not zero; of a scalar those in a vector of one."""
         holds = self._true() if self.ndim else self._true().reshape(1)
         if size is None:
-            check_known(name, "pass size=")
-            return [self._made(c.astype(np.int64)) for c in np.nonzero(holds._as_array())]
+            held = elements(holds, name, "pass size=")
+            return [self._made(c.astype(np.int64)) for c in np.nonzero(held)]
         count, fill = integer(size, "size", 0), integer(fill, "fill_value")
         place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
         missing, columns = place < 0, []
@@ -160,8 +155,8 @@ class SelectionMethods(_Below):
         flat = build.reshape(x, (prod(x.shape),))
         flags = self._of(build.reshape(chosen, (prod(x.shape),)))
         if size is None:
-            check_known("masked_select", "pass size=, or use where(mask, x, other)")
-            return self._of(flat)[self._made(np.flatnonzero(flags._as_array()))]
+            held = elements(flags, "masked_select", "pass size=, or use where(mask, x, other)")
+            return self._of(flat)[self._made(np.flatnonzero(held))]
         place = _first(flags.uop, integer(size, "size", 0))
         return self._of(self._or_fill(flat, place, fill_value))
 
@@ -209,17 +204,17 @@ class SelectionMethods(_Below):
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
             return _given(self._distinct_of(size, fill_value, dim, ordered=False), asked)
-        check_known("unique", "pass size=")
+        data = elements(self, "unique", "pass size=")
         if dim is None:
-            data = self._as_array().ravel()
             _, first, inverse, counts = np.unique(
-                data, return_index=True, return_inverse=True, return_counts=True, equal_nan=False
+                data.ravel(), return_index=True, return_inverse=True, return_counts=True,
+                equal_nan=False,
             )
             found = self.reshape(-1)[self._made(first)]
             inverse = inverse.reshape(self.shape)
         else:
             axis = axis_of(dim, self.ndim)
-            first, inverse, counts = _distinct_rows(_slices(self._as_array(), axis))
+            first, inverse, counts = _distinct_rows(_slices(data, axis))
             found = self.index_select(axis, self._made(first))
         return _given((found, self._made(inverse), self._made(counts)), asked)
 
@@ -231,10 +226,10 @@ class SelectionMethods(_Below):
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
             return _given(self._distinct_of(size, fill_value, dim, ordered=True), asked)
-        check_known("unique_consecutive", "pass size=")
+        data = elements(self, "unique_consecutive", "pass size=")
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
-        rows = _flat_rows(_slices(source._as_array(), axis))
+        rows = _flat_rows(_slices(data.ravel() if dim is None else data, axis))
         fresh = np.ones(len(rows), bool)
         fresh[1:] = (rows[1:] != rows[:-1]).any(1)
         first = np.flatnonzero(fresh)
@@ -313,8 +308,7 @@ class SelectionMethods(_Below):
             )
         least = integer(minlength, "minlength", 0)
         if size is None:
-            check_known("bincount", "pass size=")
-            data = self._as_array()
+            data = elements(self, "bincount", "pass size=")
             count = max(least, int(data.max()) + 1, 1) if data.size else least
         else:
             count = max(least, integer(size, "size", 0))

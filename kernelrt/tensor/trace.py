@@ -12,7 +12,8 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.handles import owner_of
 from kernelrt.tensor.marks import Given, gradient_operands, history, origins, strip
@@ -149,6 +150,8 @@ class Trace(TraceMode):
         self.number_places: dict[Buffer, int] = {}
         #: Whether the function asked if gradients are recorded.
         self.asked = False
+        #: The data of tensors that the function made of lists and arrays.
+        self.constants: set[Buffer] = set()
 
     def _begin(self) -> None:
         from kernelrt.tensor.realize import flush
@@ -519,6 +522,18 @@ class Trace(TraceMode):
         if not read <= self.number_places.keys():
             return set()
         return {self.number_places[buffer] for buffer in read}
+
+    def knows(self, node: UOp) -> bool:
+        """Whether a value is made of constants alone, those that the function makes included."""
+        constants, trace = set(self.constants), self.around
+        while trace is not None:
+            constants |= trace.constants
+            trace = trace.around
+        return is_static(node.shape) and all(
+            n.arg in constants if n.op is Op.BUFFER
+            else n.op is not Op.VAR and not isinstance(n.arg, Foreign)
+            for n in toposort([node])
+        )
 
     def refuse_reading(self, what: str) -> NoReturn:
         """Raise JitError: `what` would need a value that is not computed yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import pytest
@@ -137,7 +137,7 @@ class Fixed:
 class Tagged(float):
     """Floats with an equality of their own."""
 
-    def __new__(cls, value: float, tag: str) -> Tagged:
+    def __new__(cls, value: float, tag: str) -> Self:
         made = super().__new__(cls, value)
         made.tag = tag
         return made

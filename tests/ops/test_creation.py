@@ -112,6 +112,7 @@ def test_conversion_to_python():
     assert [10, 20, 30][krt.tensor(1)] == 20
     assert np.asarray(x).tolist() == x.tolist()
     assert f"{krt.tensor(1.23456):.2f}" == "1.23"
+    assert f"{x}" == repr(x)
     assert krt.tensor([1.5], dtype="bfloat16").item() == 1.5
 
 

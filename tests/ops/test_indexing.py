@@ -208,6 +208,21 @@ KNOWN = {
     "array": lambda x: x[MASK],
     "list": lambda x: x[MASK.tolist()],
     "tuple": lambda x: x[(MASK, 1)],
+    "computed of data": lambda x: x[~(krt.tensor(MASK) & krt.tensor([True, True, False]))],
+    "changed before": lambda x: x[changed(krt.tensor([1, 2, 3]), [False, True, True], 2) > 4],
+    "nonzero": lambda x: x[(krt.arange(3) < 2).nonzero()],
+    "argwhere": lambda x: x[krt.tensor(MASK).argwhere()],
+    "masked_select": lambda x: x.T.masked_select(krt.arange(3) < 2),
+    "repeats": lambda x: x.repeat_interleave(krt.tensor([2, 0, 3]), 0),
+    "repeats of halves": lambda x: x.repeat_interleave(krt.arange(3).to(krt.uint8), 0),
+    "unique": lambda x: x[(krt.tensor([2, 0, 2]) // 2).unique()],
+    "unique_consecutive": lambda x: x[krt.tensor([1, 1, 2]).unique_consecutive()],
+    "bincount": lambda x: x[krt.tensor([0, 1, 0]).bincount()],
+    "one_hot": lambda x: x * krt.arange(4).one_hot()[1],
+    "end of a slice": lambda x: x[: krt.tensor(2)],
+    "ends": lambda x: x[krt.tensor([0, 1])[1] : krt.arange(3).max() + 1 : krt.tensor(2)],
+    "size": lambda x: x.reshape(krt.tensor(6), 2),
+    "bfloat16": lambda x: x[krt.tensor([1.0, 0, 2], dtype=krt.bfloat16).nonzero()[:, 0]],
     "tensor of data": lambda x: x[krt.tensor(MASK)],
     "numbers": lambda x: x[krt.arange(3) < 2],
     "constants": lambda x: x[~krt.zeros(3, dtype=krt.bool)],
@@ -248,8 +263,11 @@ def test_masks_of_data_are_refused_in_traced_functions():
         mask[1] = x.sum() > 0
         return x[mask]
 
-    for f in (lambda x: x[x > 0], lambda x: x[outside], lambda x: x[~outside], written):
-        with pytest.raises(krt.JitError, match=r"mask\.numpy\(\) is before the function"):
+    for f in (
+        lambda x: x[x > 0], lambda x: x[outside], lambda x: x[~outside], written,
+        lambda x: x[krt.rand(3) > 0.5],
+    ):  # fmt: skip
+        with pytest.raises(krt.JitError, match=r"as an argument: mask = mask\.numpy\(\) before"):
             krt.jit(f)(krt.ones(3))
     with pytest.raises(krt.ShapeError, match=r"a mask of shape \(2,\)"):
         krt.jit(lambda x: x[MASK[:2]])(krt.ones(3))

@@ -29,6 +29,8 @@ def _jitted(call):
      "'JitFunction' object has no attribute 'parameters', but the Linear .*: ask that itself"),
     (lambda: krt.jit(LAYER).nothing_like_it, AttributeError, "no attribute 'nothing_like_it'$"),
     (lambda: _jitted(lambda x: f"{x.sum():.3f}"), krt.JitError, r"^format\(\) reads a value"),
+    (lambda: _jitted(lambda x: f"{x:.3f}"), krt.JitError, r"^format\(\) reads a value"),
+    (lambda: f"{X:.3f}", krt.ScalarError, r"format: a tensor of shape \(3, 4\) .*'\.3f'.*x\.item"),
     (lambda: X.masked_fill(X, 0), krt.DTypeError, "masked_fill: mask: expected bools, not float32"),
     (lambda: F.mse_loss(X, None), krt.DTypeError,
      r"mse_loss: target: .*not NoneType; did a function return nothing\?"),
