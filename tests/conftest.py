@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,10 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 LEFT_OUT = pytest.StashKey[dict[str, tuple[int, int]]]()
 #: The folders that the changes since `--since` touch.
 TOUCHED = pytest.StashKey[set[str]]()
+#: When `--minutes` are over, in seconds of `time.time()`.
+END = pytest.StashKey[float | None]()
+#: Cases that `--minutes` left no time for, by folder.
+LATE = pytest.StashKey[Counter[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -52,6 +57,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
     group.addoption(
         "--since", metavar="COMMIT", help="take every case that the changes since COMMIT can touch"
+    )
+    group.addoption(
+        "--minutes", type=float, metavar="N",
+        help="start no case after N minutes; cases that few runs take come last",
     )
     group.addoption(
         "--first", default="", metavar="WORDS",
@@ -79,13 +88,15 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
     if not in_one and any(path.is_dir() for path in named(config)):
         option.numprocesses = "logical"
         if option.dist == "no":
-            option.dist = "worksteal"
+            # "worksteal" gives a worker the second half of the cases, "load" the next of them.
+            option.dist = "worksteal" if option.minutes is None else "load"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):
         config.option.draw = config.workerinput["draw"]
         config.stash[TOUCHED] = set(config.workerinput["touched"])
+        config.stash[END] = config.workerinput["end"]
         for name in [name for name in os.environ if name.startswith("PYTEST_XDIST")]:
             del os.environ[name]  # a pytest that a test starts is no worker of this run
         return  # the environment below is inherited
@@ -96,8 +107,12 @@ def pytest_configure(config: pytest.Config) -> None:
         if (value := getattr(config.option, name)) < 1:
             option = f"--{name.replace('_', '-')}"
             raise pytest.UsageError(f"{option}: expected at least 1, not {value}")
+    minutes = config.option.minutes
+    if minutes is not None and not minutes >= 0:
+        raise pytest.UsageError(f"--minutes: expected at least 0, not {minutes:g}")
     since = config.option.since
     config.stash[TOUCHED] = set() if since is None else sample.touched(since)
+    config.stash[END] = None if minutes is None else time.time() + 60 * minutes
     config.pluginmanager.register(Failures(config), "failures as they come")
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
@@ -115,6 +130,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_configure_node(node: Any) -> None:
     node.workerinput["draw"] = node.config.option.draw
     node.workerinput["touched"] = sorted(node.config.stash[TOUCHED])
+    node.workerinput["end"] = node.config.stash[END]
 
 
 class Failures:
@@ -172,8 +188,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return next((n for n, word in enumerate(words) if word in str(path)), len(words))
 
     items.sort(key=lambda item: rank(item.path))
-    if option.all:
-        return
     files, folders = named(config), config.stash[TOUCHED]
     draw = sample.number(option.draw)
     resolved = functools.cache(Path.resolve)
@@ -182,16 +196,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # Sampling is for tests/: benches that are named beside it run whole.
         return resolved(item.path) in files or not item.path.is_relative_to(HERE)
 
-    usual = taken = sample.chosen(items, draw, one_in=option.one_in, whole=is_named)
+    drawn = sample.chosen(items, draw, one_in=option.one_in, whole=is_named)
+    if option.minutes is not None:
+        items.sort(key=lambda item: drawn.get(item, sys.maxsize))
+    if option.all:
+        return
+    usual = taken = {item for item, rank in drawn.items() if rank == 0}
     if names_failed(config, items):
         # pytest collects those alone, so their functions cannot be split as before.
         usual, taken = set(), set(items)
     elif option.keyword:
         taken = set(items)
     elif folders or option.times > 1:
-        taken = usual | sample.chosen(
-            items, draw, option.times, whole=lambda item: is_named(item) or folder(item) in folders
-        )
+        taken = {item for item in items if folder(item) in folders}
+        taken |= {item for item, rank in drawn.items() if rank < option.times}
     elif "exhaustive" in option.markexpr:
         taken = set(items)
     for item in items:
@@ -202,6 +220,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.stash[LEFT_OUT] = {name: (n, every[name]) for name, n in omitted.items()}
     config.hook.pytest_deselected(items=dropped)
     items[:] = [item for item in items if item in taken]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> bool | None:
+    """Pass over a case that `--minutes` leaves no time for."""
+    end = item.config.stash[END]
+    if end is None or time.time() < end:
+        return None
+    item.config.stash.setdefault(LATE, Counter())[folder(item)] += 1
+    return True
 
 
 @pytest.fixture(scope="session")
@@ -258,12 +286,14 @@ def count(items: Iterable[pytest.Item]) -> Counter[str]:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.stash.get(LEFT_OUT, {})
+        session.config.workeroutput["late"] = dict(session.config.stash.get(LATE, {}))
 
 
 @pytest.hookimpl(optionalhook=True)  # of pytest-xdist
 def pytest_testnodedown(node: Any) -> None:
     if hasattr(node, "workeroutput"):  # not where a worker crashed
         node.config.stash[LEFT_OUT] = node.workeroutput["left_out"]
+        node.config.stash.setdefault(LATE, Counter()).update(node.workeroutput["late"])
 
 
 def pytest_terminal_summary(
@@ -275,6 +305,11 @@ def pytest_terminal_summary(
             terminalreporter.line(f"{n:>6,}  {reason}")
     if source := tested.stale_modules():
         terminalreporter.line(f"{source} is newer than the compiled modules that were tested")
+    if late := config.stash.get(LATE, None):
+        terminalreporter.section(f"no time left after {config.option.minutes:g} minutes")
+        for name, n in sorted(late.items()):
+            terminalreporter.line(f"{name:<14} {n:>6,}")
+        terminalreporter.line(f"{late.total():,} cases did not run", red=True)
     left_out = config.stash.get(LEFT_OUT, {})
     if not left_out:
         return

@@ -32,18 +32,24 @@ def test_single(): ...
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 10, 31])
-@pytest.mark.parametrize("size", [1, 3, 7])
-def test_every_case_is_in_one_part(count, size):
-    parts = max(1, count // size)
-    found = [sample.part(range(count), size, draw, "f") for draw in range(parts)]
-    assert sorted(i for part in found for i in part) == list(range(count))
-    assert all(part == sorted(part) and len(part) < 2 * size for part in found)
-    assert min(map(len, found)) >= min(size, count)
-    assert sample.part(range(count), size, parts + 1, "f") == found[1 % parts]
+@pytest.mark.parametrize("parts", [1, 3, 7])
+def test_every_case_is_in_one_part(count, parts):
+    ranks = [sample.ranks(range(count), parts, draw, "f") for draw in range(parts)]
+    for of_case in zip(*ranks, strict=True):
+        assert sorted(of_case) == list(range(parts))
+    sizes = [found.count(0) for found in ranks]
+    assert sum(sizes) == count
+    assert max(sizes) - min(sizes) <= 1
+    assert sample.ranks(range(count), parts, parts + 1, "f") == ranks[1 % parts]
+    if parts > 1:
+        # The part of the next draw comes next.
+        assert [n for n, rank in enumerate(ranks[0]) if rank == 1] == [
+            n for n, rank in enumerate(ranks[1]) if rank == 0
+        ]
 
 
 def test_functions_take_different_parts():
-    found = {tuple(sample.part(range(30), 3, 0, name)) for name in "abcdefgh"}
+    found = {tuple(sample.ranks(range(30), 10, 0, name)) for name in "abcdefgh"}
     assert len(found) > 4
 
 
@@ -170,7 +176,7 @@ def test_runs_take_parts_and_the_rest_is_marked_exhaustive(suite):
     assert found | rest == everything
     assert not found & rest
     more, _ = suite("tests", "-n0", "--draw", "second", "--times", "3")
-    assert 10 <= len(of("test_usual", more)) <= 10 + 3
+    assert len(of("test_usual", more)) == 9
     usual, _ = suite("tests", "-n0", "--draw", "second")
     rest, _ = suite("tests", "-n0", "--draw", "second", "--times", "3", "-m", "exhaustive")
     assert usual | rest == more
@@ -214,6 +220,29 @@ def test_failed_cases_are_repeated_whatever_is_drawn(suite, tmp_path):
 def test_numbers_below_one_are_refused(suite, option):
     _, text = suite("tests", "-n0", option, "0", status=4)
     assert f"{option}: expected at least 1, not 0" in text
+
+
+def test_minutes_start_no_case_after_them_and_say_so(suite):
+    found, text = suite("tests", "--all", "--minutes", "0")
+    assert not found
+    assert re.search(r"no time left after 0 minutes =+\ntest_few.py +69\n69 cases did not run", text)
+    found, text = suite("tests", "--all", "--minutes", "10")
+    assert len(found) == 69
+    assert "no time left" not in text
+    _, text = suite("tests", "-n0", "--all", "--minutes", "-1", status=4)
+    assert "--minutes: expected at least 0, not -1" in text
+
+
+def test_minutes_run_the_usual_part_first(suite):
+    usual, _ = suite("tests", "-n0", "--draw", "a")
+    _, text = suite("tests", "-n0", "--draw", "a", "--all", "--minutes", "10")
+    order = re.findall(r"^(tests/\S+) PASSED", text, re.MULTILINE)
+    assert len(order) == 69
+    assert set(order[: len(usual)]) == usual
+    _, text = suite("tests", "-n0", "--draw", "a", "--minutes", "10", "-m", "exhaustive")
+    order = re.findall(r"^(tests/\S+) PASSED", text, re.MULTILINE)
+    more, _ = suite("tests", "-n0", "--draw", "a", "--times", "2", "-m", "exhaustive")
+    assert set(order[: len(more)]) == more
 
 
 def test_one_in_some_functions_runs(suite):

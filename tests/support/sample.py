@@ -21,7 +21,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-__all__ = ["chosen", "commit", "number", "part", "touched", "touched_by"]
+__all__ = ["chosen", "commit", "number", "ranks", "touched", "touched_by"]
 
 T = TypeVar("T")
 
@@ -63,7 +63,7 @@ TOUCHES = {
 ALWAYS = ("cli", "data", "examples", "faults", "package")
 #: The least number of cases that a run takes of a function without a `cases` marker.
 USUAL = 3
-#: With `times`, a run takes one in so many of a folder's tests that are marked `exhaustive`.
+#: A run of four parts takes one in so many of a folder's tests that are marked `exhaustive`.
 ROTATION = 8
 
 
@@ -86,48 +86,50 @@ def number(text: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
-def part(cases: Sequence[T], size: int, draw: int, name: str) -> list[T]:
-    """Return the part number `draw` of `cases`, in their order, of `size` cases or a few more.
+def ranks(cases: Sequence[T], parts: int, draw: int, name: str) -> list[int]:
+    """Return for each case how many draws before it is in the drawn part: 0 if this one draws it.
 
     Neighbours tend to be alike, so a part has every n-th case of a shuffle that `name` decides.
     """
-    parts = max(1, len(cases) // max(1, size))
     order = list(range(len(cases)))
     if parts > 1:
         random.Random(name).shuffle(order)  # noqa: S311
-    return [cases[i] for i in sorted(order[draw % parts :: parts])]
+    out = [0] * len(cases)
+    for place, i in enumerate(order):
+        out[i] = (place - draw) % parts
+    return out
 
 
 def chosen(
     items: Iterable[pytest.Item],
     draw: int,
-    times: int = 1,
     one_in: int = 1,
     *,
     whole: Callable[[pytest.Item], bool],
-) -> set[pytest.Item]:
-    """Return the items that a run takes.
+) -> dict[pytest.Item, int]:
+    """Return the rank of each item: a run that takes N times the usual number takes ranks below N.
 
     Parameters
     ----------
     items : iterable of pytest.Item
         Everything that was collected.
     draw : int
-        Which part of each function is taken.
-    times : int
-        How many times the usual number of cases a function gives. Above 1 a run also takes some
-        tests that are marked `exhaustive`: every eighth of a folder's.
+        Which part of each function has rank 0.
     one_in : int
         Take some cases of one in so many functions only, which `draw` decides.
     whole : callable
-        Whether a run takes every case of an item's function, also one marked `exhaustive`.
+        Whether every case of an item's function has rank 0, also one marked `exhaustive`.
+
+    Notes
+    -----
+    Of the tests of a folder that are marked `exhaustive`, every eighth has rank 1.
     """
     functions: dict[str, list[pytest.Item]] = defaultdict(list)
     long: dict[Path, list[pytest.Item]] = defaultdict(list)
-    out = set()
+    out = {}
     for item in items:
         if whole(item):
-            out.add(item)
+            out[item] = 0
         elif item.get_closest_marker("exhaustive") is None:
             functions[item.nodeid.partition("[")[0]].append(item)
         else:
@@ -138,10 +140,11 @@ def chosen(
         # Numbers of names are added, or one draw would take the same part of every function.
         if (draw + number(f"{name} function")) % one_in:
             continue
-        out.update(part(cases, size * times, draw + number(name), name))
-    if times > 1:
-        for folder, cases in long.items():
-            out.update(part(cases, -(-len(cases) // ROTATION), draw + number(folder.name), ""))
+        parts = max(1, len(cases) // max(1, size))
+        out.update(zip(cases, ranks(cases, parts, draw + number(name), name), strict=True))
+    for folder, cases in long.items():
+        drawn = ranks(cases, ROTATION, draw + number(folder.name), "")
+        out.update((case, 1 + rank * ROTATION) for case, rank in zip(cases, drawn, strict=True))
     return out
 
 
