@@ -153,6 +153,18 @@ cdef ArrayHandle made(object kind, Node node, object code):
     return tensor
 
 
+cdef ArrayHandle shown(
+    object kind, Node node, object code, ArrayHandle root, tuple path, Node below, object layout
+):
+    cdef ArrayHandle tensor = bare(kind, node, code)
+    cdef Link link = <Link> new_instance(Link)
+    link.root, link.path, link.plain, link.layout = root, path, tensor._plain, layout
+    link.below, link.node = below, node
+    tensor._link = link
+    births[0] += 1
+    return tensor
+
+
 cdef enum:
     #: Two places of a graph are alike if so many operations above them are.
     N_ALIKE = 8
@@ -552,8 +564,7 @@ cdef Node rows_of(ArrayHandle self, Node memory, Run run):
 cdef object rows(object rule, object code, object self, object index):
     """Make the view of a run of rows; None where the index or the tensor needs Python code."""
     cdef ArrayHandle handle
-    cdef Node memory, below, found
-    cdef Link link
+    cdef Node memory
     cdef Moment begun
     cdef Run run
     if not isinstance(self, LazyHandle):
@@ -564,15 +575,9 @@ cdef object rows(object rule, object code, object self, object index):
     if memory is None:
         return None
     begun = now()
-    below = <Node> handle._uop
-    found = rows_of(handle, memory, run)
-    link = <Link> new_instance(Link)
-    link.root = self
-    link.path = (None, INDEX, ((index,) + (ALL,) * (len(handle.shape) - 1), index, ()))
-    handle = bare(type(self), found, code)
-    link.plain, link.below, link.node = handle._plain, below, found
-    handle._link = link
-    births[0] += 1
+    path = (None, INDEX, ((index,) + (ALL,) * (len(handle.shape) - 1), index, ()))
+    handle = shown(type(self), rows_of(handle, memory, run), code, handle, path,
+                   <Node> handle._uop, None)
     return None if disturbed(begun) else handle
 
 

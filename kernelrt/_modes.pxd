@@ -61,5 +61,22 @@ cdef class Operation:
     # that origins name.
     cdef object (*short_road)(object rule, object code, object self, object other)
     cdef object rule
+    cdef dict templates  # by keys; None where the operation gets none. See kernelrt._templates
+    cdef int vain  # how many keys gave no template
+    cdef bint taught  # whether one did
     cdef dict __dict__
     cdef object __weakref__
+
+
+# What is to be told of the result of a call.
+cdef class Lesson:
+    cdef int learn(self, object found) except -1
+
+
+ctypedef object (*recall_t)(Operation, PyObject **, size_t, PyObject *)
+
+# Let calls ask `recall`: it gives a result, a Lesson, or None.
+cdef void use_templates(recall_t recall) noexcept
+
+# How often this thread has read values of tensors.
+cdef unsigned long reads() noexcept

@@ -50,6 +50,9 @@ def began_write() -> None:
 def computed() -> None:
     """Count that lazy tensors are given values on this thread."""
 
+def count_read() -> None:
+    """Count that values of a tensor are read on this thread."""
+
 def aliases_of(function: object) -> dict[str, str] | None:
     """NumPy's names of a function's parameters, with those they have; None without some."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
+from kernelrt import _templates
 from kernelrt import dtype as dt
 from kernelrt._eager import _name_values, settlement
 from kernelrt._handle import become, exchange
@@ -13,13 +14,14 @@ from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.ops import MOVEMENT
+from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
 from kernelrt.tensor import build, grads, handles, sharing, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
+    Custom,
     Kept,
     Leaf,
     Severed,
@@ -61,6 +63,14 @@ _name_state(
 )  # fmt: skip
 _name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, TURN_DEPTH,
           MOST_DEPTH)  # fmt: skip
+_templates._name_ops(
+    Op.BUFFER, Op.CONST, Op.DETACH, frozenset({Op.CONST, Op.IOTA}),
+    frozenset({
+        Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.CAST, Op.BITCAST,
+    }),
+    COMPARE | {Op.NOT, Op.AND, Op.OR, Op.XOR},
+)  # fmt: skip
+_templates._name_types(Custom, dt.DType, dt.bool_, (bool, int, float, str, Op, dt.DType, type))
 _name_values(Op.BUFFER, Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 
 

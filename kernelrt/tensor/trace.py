@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
-from kernelrt._modes import TraceMode
+from kernelrt._modes import TraceMode, count_read
 from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of, taken_region
@@ -567,5 +567,6 @@ def is_tracing() -> bool:
 
 def forbid(what: str) -> None:
     """Raise JitError if a trace is active: `what` would need a value that is not computed yet."""
+    count_read()
     if state.local.trace is not None:
         state.local.trace.refuse_reading(what)

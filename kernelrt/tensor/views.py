@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from kernelrt._handle import ArrayHandle, Link
 from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
+from kernelrt._templates import _name_layout
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError
@@ -219,6 +220,9 @@ def _layout(tensor: TensorBase) -> Layout | None:
         sizes, strides = kind.layout(sizes, strides, *arguments)
     link.layout = sizes, strides
     return sizes, strides
+
+
+_name_layout(_layout)
 
 
 def _split(

@@ -1,0 +1,20 @@
+# cython: language_level=3
+"""Lazy tensors, for other extensions."""
+
+from kernelrt._handle cimport ArrayHandle
+from kernelrt._node cimport Node
+
+
+cdef class LazyHandle(ArrayHandle):
+    pass
+
+
+# The node that an operation reads of a tensor; None where Python code has to look.
+cdef Node node_of(ArrayHandle self)
+
+# A tensor of a node, outside of traces; `code` is that of the operation.
+cdef ArrayHandle made(object kind, Node node, object code)
+
+# A view of a node, outside of traces; `below` is the value of the root that the node is made of.
+cdef ArrayHandle shown(
+    object kind, Node node, object code, ArrayHandle root, tuple path, Node below, object layout)

@@ -1,0 +1,28 @@
+"""Types of the templates of operations."""
+
+from collections.abc import Callable
+
+from kernelrt.dtype import DType
+from kernelrt.ir.ops import Op
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.marks import Custom
+from kernelrt.tensor.views import Layout
+
+def count_recalled() -> int:
+    """How many calls had a template."""
+
+def verify(value: bool, /) -> None:
+    """Set whether calls that have a template run the code, too, and compare: KernelrtError."""
+
+def _name_ops(
+    buffer: Op,
+    constant: Op,
+    detach: Op,
+    leaves: frozenset[Op],
+    seen_through: frozenset[Op],
+    logic: frozenset[Op],
+) -> None: ...
+def _name_types(
+    custom: type[Custom], dtype: type[DType], boolean: DType, plain: tuple[type, ...]
+) -> None: ...
+def _name_layout(function: Callable[[TensorBase], Layout | None]) -> None: ...

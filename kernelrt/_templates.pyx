@@ -1,0 +1,573 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""Templates: the graphs of operations, kept to be made again without running their Python code.
+
+An operation has no effect but its result, and the graph of the result depends on the arguments
+alone: on numbers and names by value, on tensors by what `describe` puts into the key. The third call
+with one key makes a template of the graph, the fourth checks that it gives the same nodes, and calls
+after that instantiate it. A template refers to no node and no tensor.
+"""
+
+from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
+from cpython.long cimport PyLong_CheckExact
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from cpython.unicode cimport PyUnicode_CheckExact
+from libc.stdint cimport uint64_t
+from libc.string cimport memcpy
+
+from kernelrt._handle cimport ArrayHandle, Link
+from kernelrt._lazy cimport LazyHandle, made, node_of, shown
+from kernelrt._modes cimport (
+    KRT_SCOPE, Lesson, Moment, Operation, debugging, debugs, disturbed, get, now, reads,
+    records_gradients, tracing, use_templates,
+)
+from kernelrt._node cimport Node, intern, is_plain
+from kernelrt._origin cimport epoch, here_of
+from kernelrt._survey cimport lineage_of
+
+from kernelrt import errors
+from kernelrt._lazy import adopted
+from kernelrt._node import toposort
+
+cdef enum:
+    MOST_TEMPLATES = 1024  # of an operation
+    MOST_STEPS = 512  # of a template
+    MOST_ITEMS = 64  # of a list or tuple among the arguments
+    MOST_SEEN = 16  # nodes above what an operand is made of
+    N_SEEN = 1  # so often a key is met before a template is made for it
+    MOST_VAIN = 64  # an operation of which so many keys, and all, give no template gets none
+
+cdef object BUFFER = None
+cdef object CONST = None
+cdef object DETACH = None
+cdef object CUSTOM = None
+cdef object layout_of = None
+cdef frozenset LEAVES = frozenset()
+cdef object BOOL = None
+cdef frozenset SEEN_THROUGH = frozenset()
+cdef frozenset LOGIC = frozenset()
+cdef object DTYPE = None
+cdef tuple PLAIN = ()
+
+
+def _name_ops(buffer, constant, detach, frozenset leaves, frozenset seen_through,
+              frozenset logic):
+    """Tell some ops, those of leaves that have no data, and those that keys look through.
+
+    `logic` has those of masks; an operand and its mask are made of the same.
+    """
+    global BUFFER, CONST, DETACH, LEAVES, SEEN_THROUGH, LOGIC
+    BUFFER, CONST, DETACH, LEAVES = buffer, constant, detach, leaves
+    SEEN_THROUGH, LOGIC = seen_through, logic
+
+
+def _name_layout(function):
+    """Tell what gives the layout of a view, None where it has none."""
+    global layout_of
+    layout_of = function
+
+
+def _name_types(custom, dtype, boolean, tuple plain):
+    """Tell the mark of values with rules for gradients, the class of types, and plain data's."""
+    global CUSTOM, DTYPE, BOOL, PLAIN
+    CUSTOM, DTYPE, BOOL, PLAIN = custom, dtype, boolean, plain
+
+
+cdef class Template:
+    """How to make a graph of the nodes of operands: one step for each node.
+
+    The values are numbered: first those of the operands, then those of the steps.
+    """
+
+    cdef tuple ops, dtypes, args, shapes, bounds
+    cdef int *sources  # of all steps, one after the other
+    cdef int *counts  # how many of these each step has
+    cdef bint *named  # whether a step's node says where in the program it was made
+    cdef int n_steps
+    cdef tuple results  # numbers of values
+    cdef tuple steps_shown  # a Shown for each result that is a view, None for another
+    cdef object record  # the class of tuples to give; None for one tensor
+    cdef object kind  # of tensors
+    cdef bint checked
+
+    def __dealloc__(self):
+        PyMem_Free(self.sources)
+        PyMem_Free(self.counts)
+        PyMem_Free(self.named)
+
+    cdef list instantiate(self, list operands, object code):
+        """Make the nodes of the results."""
+        cdef list values = list(operands)
+        cdef tuple src
+        cdef object origin = None
+        cdef bint walked = False
+        cdef Node node
+        cdef int *source = self.sources
+        cdef int step, i
+        for step in range(self.n_steps):
+            src = PyTuple_New(self.counts[step])
+            for i in range(self.counts[step]):
+                node = <Node> values[source[i]]
+                Py_INCREF(node)
+                PyTuple_SET_ITEM(src, i, node)
+            source += self.counts[step]
+            arg = <object> PyTuple_GET_ITEM(self.args, step)
+            if type(arg) is Rule:
+                arg = (<Rule> arg).mark(values)
+            node = intern(
+                <object> PyTuple_GET_ITEM(self.ops, step),
+                <object> PyTuple_GET_ITEM(self.dtypes, step), src, arg)
+            if node.cached_shape is None:
+                node.cached_shape = <object> PyTuple_GET_ITEM(self.shapes, step)
+            if node.cached_bounds is None:
+                node.cached_bounds = <object> PyTuple_GET_ITEM(self.bounds, step)
+            if self.named[step] and (node.origin is None or (<tuple> node.origin)[5] != epoch):
+                if not walked:
+                    origin, walked = here_of(get(KRT_SCOPE), code), True
+                node.origin = origin
+            values.append(node)
+        return [values[n] for n in self.results]
+
+
+    cdef object result(self, list operands, object code, ArrayHandle source):
+        """Make the result of a call; None where Python code has to look."""
+        cdef list found = []
+        cdef Node below = <Node> source._uop
+        cdef ArrayHandle root = source
+        cdef tuple path = None
+        cdef Shown step
+        if source._link is not None:
+            if (<Link> source._link).node is not below or (<Link> source._link).root is None:
+                return None
+            root, path = (<Link> source._link).root, (<Link> source._link).path
+            below = <Node> (<Link> source._link).below
+        nodes = self.instantiate(operands, code)
+        for i in range(len(nodes)):
+            step = <Shown> PyTuple_GET_ITEM(self.steps_shown, i)
+            if step is None:
+                found.append(made(self.kind, <Node> nodes[i], code))
+            else:
+                found.append(shown(
+                    self.kind, <Node> nodes[i], code, root,
+                    (path[0] if step.joined else path, step.kind, step.arguments), below,
+                    step.layout))
+        if self.record is None:
+            return found[0]
+        return tuple(found) if self.record is tuple else self.record._make(found)
+
+
+cdef class Shown:
+    """The last step of the path of a view of the first operand, and the layout it leads to."""
+
+    cdef object kind, layout
+    cdef tuple arguments
+    cdef bint joined  # whether it stands for the last step of the operand's path, too
+
+
+cdef bint verifies = False
+cdef unsigned long n_recalled = 0
+
+
+def verify(bint value):
+    global verifies
+    verifies = value
+
+
+def count_recalled():
+    return n_recalled
+
+
+cdef object VAIN = object()  # stands for a key that gets no template
+
+
+cdef class Call(Lesson):
+    """A call whose key has no template that was checked."""
+
+    cdef Operation operation
+    cdef tuple key
+    cdef list operands, handles
+    cdef unsigned long before  # how often this thread had read values
+
+    cdef int learn(self, object found) except -1:
+        cdef dict known = self.operation.templates
+        cdef Template template
+        if known is None:
+            return 0
+        entry = known.get(self.key, 0)
+        if entry is VAIN:
+            return 0
+        if (reads() != self.before or not self.is_fresh(found)) and not (
+                isinstance(entry, Template) and (<Template> entry).checked):
+            self.give_up(known)
+        elif isinstance(entry, Template):
+            template = <Template> entry
+            same = self.agrees(template, found)
+            if template.checked and not same:
+                raise errors.KernelrtError(
+                    f"{self.operation.__qualname__}: its template gives another graph than its "
+                    f"code, by the key {self.key}")
+            if same:
+                template.checked = True
+            else:
+                self.give_up(known)
+        elif entry < N_SEEN:
+            self.note(known, entry + 1)
+        else:
+            made_of = self.template_of(found)
+            if made_of is None:
+                self.give_up(known)
+            else:
+                self.note(known, made_of)
+                self.operation.taught = True
+        return 0
+
+    cdef int note(self, dict known, object entry) except -1:
+        if len(known) >= MOST_TEMPLATES:
+            known.clear()
+        known[self.key] = entry
+        return 0
+
+    cdef bint agrees(self, Template template, object found) except -1:
+        """Return whether a template gives the graph of a result, and the path of a view."""
+        cdef list results = results_of(found)
+        cdef Shown one, two
+        nodes = template.instantiate(self.operands, self.operation.code)
+        if len(nodes) != len(results) or not all(
+                [a is b for a, b in zip(nodes, nodes_of(found))]):
+            return False
+        for i in range(len(results)):
+            one = <Shown> template.steps_shown[i]
+            if (one is None) != ((<ArrayHandle> results[i])._link is None):
+                return False
+            if one is not None:
+                two = self.shown_by(<ArrayHandle> results[i])
+                if (two is None or one.kind != two.kind or one.arguments != two.arguments
+                        or one.layout != two.layout or one.joined != two.joined):
+                    return False
+        return True
+
+    cdef int give_up(self, dict known) except -1:
+        self.note(known, VAIN)
+        self.operation.vain += 1
+        if self.operation.vain > MOST_VAIN and not self.operation.taught:
+            self.operation.templates = None
+        return 0
+
+    cdef bint is_fresh(self, object found) except -1:
+        """Return whether a result is one or more lazy tensors of their own."""
+        cdef ArrayHandle tensor
+        for result in results_of(found):
+            if not isinstance(result, LazyHandle):
+                return False
+            tensor = <ArrayHandle> result
+            if (tensor._leaf is not None or tensor._born is not None or tensor._grad is not None
+                    or tensor.data != NULL or tensor._uop is None
+                    or tensor._plain == records_gradients()
+                    or (tensor._link is not None and self.shown_by(tensor) is None)):
+                return False
+            for operand in self.handles:
+                if operand is result:
+                    return False
+        return True
+
+    cdef Shown shown_by(self, ArrayHandle view):
+        """How a view shows elements of the first operand; None where it does not, or is written."""
+        cdef ArrayHandle source = <ArrayHandle> self.handles[0]
+        cdef Link link = <Link> view._link
+        cdef Link whole = <Link> source._link
+        cdef Shown shown = Shown()
+        if (link.root is not (source if whole is None else whole.root) or link.fixed is not None
+                or link.plain != view._plain or not is_data(link.path[2])):
+            return None
+        path = None if whole is None else whole.path
+        shown.joined = link.path[0] is not path
+        if shown.joined and (path is None or link.path[0] is not path[0]):
+            return None
+        shown.kind, shown.arguments = link.path[1:]
+        shown.layout = layout_of(view)
+        return None if shown.layout is None else shown
+
+    cdef Template template_of(self, object found):
+        """Make a template of the graph of a result; None where it is made of more than operands."""
+        cdef Template made_of = Template()
+        cdef dict places = {}
+        cdef list roots = nodes_of(found), steps = [], args = []
+        cdef Node node
+        cdef int i, n = 0
+        if not are_apart(self.operands):
+            return None
+        for i in range(len(self.operands)):
+            places[self.operands[i]] = i
+        order = walked(roots, set(self.operands))
+        for item in order:
+            node = <Node> item
+            if node in places:
+                n += 1
+                continue
+            if (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
+                    or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
+                return None
+            places[node] = len(self.operands) + len(steps)
+            steps.append(node)
+        if n != len(self.operands) or len(steps) > MOST_STEPS:
+            return None
+        made_of.n_steps = len(steps)
+        n = sum([len((<Node> item).src) for item in steps])
+        made_of.sources = <int *> PyMem_Malloc(max(n, 1) * sizeof(int))
+        made_of.counts = <int *> PyMem_Malloc(max(len(steps), 1) * sizeof(int))
+        made_of.named = <bint *> PyMem_Malloc(max(len(steps), 1) * sizeof(bint))
+        if made_of.sources == NULL or made_of.counts == NULL or made_of.named == NULL:
+            raise MemoryError("no memory for the template of an operation")
+        n = 0
+        for i in range(len(steps)):
+            node = <Node> steps[i]
+            made_of.counts[i] = len(node.src)
+            made_of.named[i] = node.origin is not None
+            for below in node.src:
+                made_of.sources[n] = places[below]
+                n += 1
+            args.append(Rule.of(node.arg, places) if isinstance(node.arg, CUSTOM) else node.arg)
+        made_of.ops = tuple([node.op for node in steps])
+        made_of.dtypes = tuple([node.dtype for node in steps])
+        made_of.args = tuple(args)
+        made_of.shapes = tuple([node.cached_shape for node in steps])
+        made_of.bounds = tuple([bounds_of(node) for node in steps])
+        made_of.results = tuple([places[root] for root in roots])
+        made_of.steps_shown = tuple([
+            None if (<ArrayHandle> tensor)._link is None else self.shown_by(<ArrayHandle> tensor)
+            for tensor in results_of(found)
+        ])
+        made_of.kind = type(results_of(found)[0])
+        made_of.record = None if isinstance(found, LazyHandle) else type(found)
+        return made_of
+
+
+cdef tuple bounds_of(Node node):
+    """The bounds of integers, which follow from those of the operands in the key."""
+    if not node.dtype.is_int:
+        return None
+    node.bounds
+    return node.cached_bounds
+
+
+cdef class Rule:
+    """A mark for gradients, with numbers of values in the place of nodes."""
+
+    cdef object rule, arg
+    cdef tuple inputs, parts
+
+    @staticmethod
+    cdef Rule of(object mark, dict places):
+        cdef Rule rule = Rule()
+        rule.rule, rule.arg = mark.rule, mark.arg
+        rule.inputs = tuple([places[node] for node in mark.inputs])
+        rule.parts = tuple([places[node] for node in mark.parts])
+        return rule
+
+    cdef object mark(self, list values):
+        return CUSTOM(self.rule, tuple([values[n] for n in self.inputs]),
+                      tuple([values[n] for n in self.parts]), self.arg)
+
+
+cdef list walked(list roots, set ends):
+    """The nodes of graphs, each behind its operands and behind those that its mark names."""
+    cdef list order = [], stack = [(root, False) for root in reversed(roots)]
+    cdef set seen = set()
+    while stack:
+        node, done = stack.pop()
+        if done:
+            order.append(node)
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if node not in ends:
+                arg = (<Node> node).arg
+                if isinstance(arg, CUSTOM):
+                    stack.extend([(below, False) for below in arg.inputs + arg.parts])
+                stack.extend([(below, False) for below in reversed((<Node> node).src)])
+    return order
+
+
+cdef bint is_data(object arg) except -1:
+    """Return whether an arg of a node refers to no node, and to nothing that is made at each call."""
+    if arg is None or isinstance(arg, PLAIN):
+        return True
+    if type(arg) is tuple or type(arg) is frozenset:
+        return all([is_data(item) for item in arg])
+    if type(arg) is slice:
+        return is_data((arg.start, arg.stop, arg.step))
+    return arg is Ellipsis
+
+
+cdef bint is_rule(object arg) except -1:
+    return (isinstance(arg, CUSTOM) and is_data(arg.arg)
+            and getattr(arg.rule, "__closure__", arg) is None)
+
+
+cdef bint are_apart(list operands) except -1:
+    """Return whether no operand is computed from another one, and each from data.
+
+    Else a node of the graph could be an operand's by coincidence, as exp(x) in exp(x) * y for an y
+    that is exp(x).
+    """
+    cdef set others = set(operands)
+    cdef Node node
+    for item in operands:
+        node = <Node> item
+        known = node.op is BUFFER
+        for below in toposort(list(node.src)):
+            if below in others:
+                return False
+            known = known or (<Node> below).op is BUFFER
+        if not known:
+            return False
+    return True
+
+
+cdef list results_of(object found):
+    if isinstance(found, tuple) and (type(found) is tuple or hasattr(found, "_make")):
+        return list(<tuple> found) or [None]
+    return [found]
+
+
+cdef list nodes_of(object found):
+    return [(<ArrayHandle> tensor)._uop for tensor in results_of(found)]
+
+
+# ---- keys
+
+
+cdef bint describe(object value, list key, list operands, list handles) except -1:
+    """Append to a key all that the graph of an operation depends on in an argument.
+
+    False where it may depend on more.
+    """
+    cdef double exact
+    cdef uint64_t bits
+    if isinstance(value, LazyHandle):
+        handles.append(value)
+        return describe_tensor(<ArrayHandle> value, key, operands)
+    kind = type(value)
+    key.append(kind)
+    if PyFloat_CheckExact(value):
+        exact = PyFloat_AS_DOUBLE(value)  # 0.0 equals -0.0, and NaN no NaN
+        memcpy(&bits, &exact, sizeof(bits))
+        key.append(bits)
+    elif (value is None or kind is bool or PyLong_CheckExact(value) or PyUnicode_CheckExact(value)
+            or value is Ellipsis or isinstance(value, (type, DTYPE))):
+        key.append(value)
+    elif kind is tuple or kind is list:
+        if len(value) > MOST_ITEMS:
+            return False
+        key.append(len(value))
+        for item in value:
+            if not describe(item, key, operands, handles):
+                return False
+    elif kind is slice:
+        return (describe(value.start, key, operands, handles)
+                and describe(value.stop, key, operands, handles)
+                and describe(value.step, key, operands, handles))
+    else:
+        return False
+    return True
+
+
+cdef bint describe_tensor(ArrayHandle tensor, list key, list operands) except -1:
+    cdef Node node
+    cdef int n
+    if tensor._uop is None and tensor._link is None:
+        adopted(tensor)
+    node = node_of(tensor)
+    if node is None:
+        return False
+    key.append(type(tensor))
+    if tensor._link is not None:  # whether the result is a view depends on its layout
+        layout = (<Link> tensor._link).layout
+        if layout is None:
+            layout = layout_of(tensor)
+        if layout is None:
+            return False
+        key.append(layout)
+        key.append((<Link> tensor._link).path[1])
+    if records_gradients():
+        known = lineage_of(node)
+        key.append(known if known is True or known is False else type(known))
+    n = MOST_SEEN
+    return describe_node(node, key, operands, &n)
+
+
+cdef bint describe_node(Node node, list key, list operands, int *left) except -1:
+    cdef int n
+    if node.shape is None or not is_plain(node.cached_shape):
+        return False
+    key.append(node.op)
+    key.append(node.dtype)
+    if node.op in SEEN_THROUGH or (node.op in LOGIC and node.dtype is BOOL):
+        left[0] -= 1
+        if left[0] < 0:
+            return False
+        key.append(node.arg)
+        for below in node.src:
+            if not describe_node(<Node> below, key, operands, left):
+                return False
+        return True
+    if PyTuple_GET_SIZE(node.src) == 0 and node.op is not BUFFER:
+        if node.op not in LEAVES:
+            return False
+        if node.op is CONST:
+            return describe(node.arg, key, operands, [])
+        key.append(node.arg)
+        return True
+    key.append(node.cached_shape)
+    if node.op is DETACH:
+        key.append(type(node.arg))
+    if node.op is not BUFFER and node.dtype.is_int:
+        key.append(node.bounds)  # what decides whether indices are checked
+        key.append(node.exact)
+    for n in range(len(operands)):
+        if operands[n] is node:
+            break
+    else:
+        n = len(operands)
+        operands.append(node)
+    key.append(n)
+    return True
+
+
+# ---- calls
+
+
+cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *names):
+    """Give the result of a call by its template; a Lesson where there is none yet, else None."""
+    global n_recalled
+    cdef list key = [records_gradients()], operands = [], handles = []
+    cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
+    cdef Moment begun
+    cdef Call call
+    if tracing() or (debugging and debugs()):
+        return None
+    for i in range(count):
+        if not describe(<object> args[i], key, operands, handles):
+            return None
+    if not operands:
+        return None
+    if names != NULL:
+        key.append(<tuple> names)
+    whole = tuple(key)
+    entry = operation.templates.get(whole)
+    if entry is VAIN:
+        return None
+    n_recalled += isinstance(entry, Template) and (<Template> entry).checked
+    if isinstance(entry, Template) and (<Template> entry).checked and not verifies:
+        begun = now()
+        found = (<Template> entry).result(operands, operation.code, handles[0])
+        return None if disturbed(begun) else found
+    call = Call()
+    call.operation, call.key, call.operands, call.handles = operation, whole, operands, handles
+    call.before = reads()
+    return call
+
+
+use_templates(recall)

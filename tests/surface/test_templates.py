@@ -1,0 +1,69 @@
+"""Operations give the same graphs by their templates as by their Python code."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import kernelrt as krt
+from kernelrt import _templates
+
+torch = pytest.importorskip("torch")
+
+from surface import compare, rows  # noqa: E402
+
+EVERY = [pytest.param(row, id=f"{table}-{row.name}") for table, row in rows.tables()]
+#: The fourth call has a template.
+CALLS = 5
+
+
+@pytest.fixture(autouse=True)
+def verified():
+    _templates.verify(True)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        _templates.verify(False)
+
+
+def computed(x):
+    """An operand that is not computed yet."""
+    if x.dtype is krt.bool_:
+        return x.logical_not().logical_not()
+    return x + x.new_zeros(()) if x.dtype.is_float else x.clone() + 0
+
+
+@pytest.mark.cases(150)
+@pytest.mark.parametrize("row", EVERY)
+def test_templates_of_every_row_give_the_graphs_of_its_code(row):
+    """With other data each time, with operands of three kinds, with gradients and without."""
+    drawn = rows.draw(row, rows.sizes(row))
+    for grad in (False, True):
+        for kind in ("leaf", "computed", "view"):
+            with krt.set_grad_enabled(grad):
+                for _ in range(CALLS):
+                    arrays = [a.copy() for a in drawn]
+                    _, given = compare.given(
+                        row, arrays, krt.float32, grad and row.grad, kind == "view"
+                    )
+                    if kind == "computed":
+                        given = [computed(x) for x in given]
+                    row.call(krt, *given)
+
+
+@pytest.mark.parametrize("call", [
+    lambda x, i: x.softmax(-1), lambda x, i: x.var(1), lambda x, i: x[i], lambda x, i: x.T,
+    lambda x, i: krt.cat([x, x * 2], 1), lambda x, i: x.max(1).values, lambda x, i: x[:, 1:3],
+    lambda x, i: krt.where(x > 0, x, 0.0), krt.nn.functional.cross_entropy,
+    lambda x, i: x.reshape(-1), lambda x, i: x.T.reshape(2, -1), lambda x, i: x.exp(),
+])  # fmt: skip
+def test_common_calls_have_templates(call):
+    before = _templates.count_recalled()
+    for _ in range(CALLS):
+        x = krt.tensor(np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32))
+        call(x, krt.tensor([1, 0, 3, 2]))
+    assert _templates.count_recalled() >= before + 2
