@@ -64,6 +64,8 @@ cdef class Operation:
     cdef dict templates  # by keys; None where the operation gets none. See kernelrt._templates
     cdef int vain  # how many keys gave no template
     cdef bint taught  # whether one did
+    cdef int recalled  # how often templates were used since they were last thrown away
+    cdef bint patient  # whether a template is made for the second call with a key only
     cdef dict __dict__
     cdef object __weakref__
 

@@ -2,9 +2,9 @@
 """Templates: the graphs of operations, kept to be made again without running their Python code.
 
 An operation has no effect but its result, and the graph of the result depends on the arguments
-alone: on numbers and names by value, on tensors by what `describe` puts into the key. The third call
-with one key makes a template of the graph, the fourth checks that it gives the same nodes, and calls
-after that instantiate it. A template refers to no node and no tensor.
+alone: on numbers and names by value, on tensors by what `describe` puts into the key. The first call
+with a key makes a template of the graph, and later calls instantiate it. A template refers to no node
+and no tensor. tests/surface/test_templates.py compares the graphs of templates with those of the code.
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -36,7 +36,6 @@ cdef enum:
     MOST_STEPS = 512  # of a template
     MOST_ITEMS = 64  # of a list or tuple among the arguments
     MOST_SEEN = 16  # nodes above what an operand is made of
-    N_SEEN = 1  # so often a key is met before a template is made for it
     MOST_VAIN = 64  # an operation of which so many keys, and all, give no template gets none
 
 cdef object BUFFER = None
@@ -90,7 +89,6 @@ cdef class Template:
     cdef tuple steps_shown  # a Shown for each result that is a view, None for another
     cdef object record  # the class of tuples to give; None for one tensor
     cdef object kind  # of tensors
-    cdef bint checked
 
     def __dealloc__(self):
         PyMem_Free(self.sources)
@@ -180,10 +178,11 @@ def count_recalled():
 
 
 cdef object VAIN = object()  # stands for a key that gets no template
+cdef object ONCE = object()  # stands for a key that was met once
 
 
 cdef class Call(Lesson):
-    """A call whose key has no template that was checked."""
+    """A call of which a template may be made."""
 
     cdef Operation operation
     cdef tuple key
@@ -195,36 +194,34 @@ cdef class Call(Lesson):
         cdef Template template
         if known is None:
             return 0
-        entry = known.get(self.key, 0)
-        if entry is VAIN:
-            return 0
-        if (reads() != self.before or not self.is_fresh(found)) and not (
-                isinstance(entry, Template) and (<Template> entry).checked):
-            self.give_up(known)
-        elif isinstance(entry, Template):
-            template = <Template> entry
-            same = self.agrees(template, found)
-            if template.checked and not same:
+        entry = known.get(self.key)
+        if isinstance(entry, Template):
+            if not self.agrees(<Template> entry, found):
                 raise errors.KernelrtError(
                     f"{self.operation.__qualname__}: its template gives another graph than its "
                     f"code, by the key {self.key}")
-            if same:
-                template.checked = True
-            else:
-                self.give_up(known)
-        elif entry < N_SEEN:
-            self.note(known, entry + 1)
-        else:
-            made_of = self.template_of(found)
-            if made_of is None:
-                self.give_up(known)
-            else:
-                self.note(known, made_of)
+        elif entry is None and self.operation.patient:
+            self.note(known, ONCE)
+        elif entry is not VAIN:
+            template = None
+            if reads() == self.before and self.is_fresh(found):
+                template = self.template_of(found)
+            if template is not None and not self.agrees(template, found):
+                template = None
+            self.note(known, VAIN if template is None else template)
+            if template is not None:
                 self.operation.taught = True
+            elif not self.operation.taught:
+                self.operation.vain += 1
+                if self.operation.vain > MOST_VAIN:
+                    self.operation.templates = None
         return 0
 
     cdef int note(self, dict known, object entry) except -1:
         if len(known) >= MOST_TEMPLATES:
+            # Where keys hardly come again, a template is made when one does.
+            self.operation.patient = self.operation.recalled < MOST_TEMPLATES // 4
+            self.operation.recalled = 0
             known.clear()
         known[self.key] = entry
         return 0
@@ -247,13 +244,6 @@ cdef class Call(Lesson):
                         or one.layout != two.layout or one.joined != two.joined):
                     return False
         return True
-
-    cdef int give_up(self, dict known) except -1:
-        self.note(known, VAIN)
-        self.operation.vain += 1
-        if self.operation.vain > MOST_VAIN and not self.operation.taught:
-            self.operation.templates = None
-        return 0
 
     cdef bint is_fresh(self, object found) except -1:
         """Return whether a result is one or more lazy tensors of their own."""
@@ -559,8 +549,10 @@ cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *nam
     entry = operation.templates.get(whole)
     if entry is VAIN:
         return None
-    n_recalled += isinstance(entry, Template) and (<Template> entry).checked
-    if isinstance(entry, Template) and (<Template> entry).checked and not verifies:
+    if isinstance(entry, Template):
+        n_recalled += 1
+        operation.recalled += 1
+    if isinstance(entry, Template) and not verifies:
         begun = now()
         found = (<Template> entry).result(operands, operation.code, handles[0])
         return None if disturbed(begun) else found
