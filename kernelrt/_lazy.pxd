@@ -12,6 +12,9 @@ cdef class LazyHandle(ArrayHandle):
 # The node that an operation reads of a tensor; None where Python code has to look.
 cdef Node node_of(ArrayHandle self)
 
+# A tensor of a node; nobody is told of it yet.
+cdef ArrayHandle bare(object kind, Node node, object code)
+
 # A tensor of a node, outside of traces; `code` is that of the operation.
 cdef ArrayHandle made(object kind, Node node, object code)
 

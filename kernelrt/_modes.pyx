@@ -330,7 +330,11 @@ cdef PyObject *done_whole(
         (<Operation> operation).function, args, n, names, False, <object> operation)
     Py_DECREF(found)
     if answer is not None:
-        (<Lesson> answer).learn(found)
+        krt_nested += 1
+        try:
+            (<Lesson> answer).learn(found)
+        finally:
+            krt_nested -= 1
     Py_INCREF(found)
     return <PyObject *> found
 

@@ -18,7 +18,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from kernelrt._handle cimport ArrayHandle, Link
-from kernelrt._lazy cimport LazyHandle, made, node_of, shown
+from kernelrt._lazy cimport LazyHandle, bare, made, node_of, shown
 from kernelrt._modes cimport (
     KRT_SCOPE, Lesson, Moment, Operation, debugging, debugs, disturbed, get, now, reads,
     records_gradients, tracing, use_templates,
@@ -29,7 +29,7 @@ from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
 from kernelrt._lazy import adopted
-from kernelrt._node import toposort
+from kernelrt._node import substitute, toposort
 
 cdef enum:
     MOST_TEMPLATES = 1024  # of an operation
@@ -186,7 +186,8 @@ cdef class Call(Lesson):
 
     cdef Operation operation
     cdef tuple key
-    cdef list operands, handles
+    cdef list operands, handles, given
+    cdef tuple names  # of the last of those given
     cdef unsigned long before  # how often this thread had read values
 
     cdef int learn(self, object found) except -1:
@@ -205,7 +206,10 @@ cdef class Call(Lesson):
         elif entry is not VAIN:
             template = None
             if reads() == self.before and self.is_fresh(found):
-                template = self.template_of(found)
+                if are_apart(self.operands):
+                    template = template_of(found, nodes_of(found), self.operands, self)
+                else:
+                    template = self.disentangled(found)
             if template is not None and not self.agrees(template, found):
                 template = None
             self.note(known, VAIN if template is None else template)
@@ -279,59 +283,102 @@ cdef class Call(Lesson):
         shown.layout = layout_of(view)
         return None if shown.layout is None else shown
 
-    cdef Template template_of(self, object found):
-        """Make a template of the graph of a result; None where it is made of more than operands."""
-        cdef Template made_of = Template()
+    cdef Template disentangled(self, object found):
+        """Make a template where an operand is computed from another one.
+
+        A node of the graph could be an operand's by coincidence, as exp(x) in exp(x) * y for a y
+        that is exp(x). So the code runs again, with a node of its own in the place of each operand.
+        """
+        cdef list apart = []
         cdef dict places = {}
-        cdef list roots = nodes_of(found), steps = [], args = []
         cdef Node node
-        cdef int i, n = 0
-        if not are_apart(self.operands):
-            return None
-        for i in range(len(self.operands)):
-            places[self.operands[i]] = i
-        order = walked(roots, set(self.operands))
-        for item in order:
+        for item in self.operands:
             node = <Node> item
-            if node in places:
-                n += 1
-                continue
-            if (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
-                    or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
-                return None
-            places[node] = len(self.operands) + len(steps)
-            steps.append(node)
-        if n != len(self.operands) or len(steps) > MOST_STEPS:
+            places[node] = intern(
+                DETACH, node.dtype, (node,), CUSTOM(disentangled_rule, (node,), (), object()))
+            (<Node> places[node]).cached_shape = node.shape
+            apart.append(places[node])
+        roots = [(<ArrayHandle> handle).uop for handle in self.handles]
+        tensors = {
+            id(handle): bare(type(handle), <Node> root, self.operation.code)
+            for handle, root in zip(self.handles, substitute(roots, places))
+        }
+        given = [replaced(value, tensors) for value in self.given]
+        n = len(given) - len(self.names)
+        try:
+            again = self.operation.function(*given[:n], **dict(zip(self.names, given[n:])))
+        except Exception:
             return None
-        made_of.n_steps = len(steps)
-        n = sum([len((<Node> item).src) for item in steps])
-        made_of.sources = <int *> PyMem_Malloc(max(n, 1) * sizeof(int))
-        made_of.counts = <int *> PyMem_Malloc(max(len(steps), 1) * sizeof(int))
-        made_of.named = <bint *> PyMem_Malloc(max(len(steps), 1) * sizeof(bint))
-        if made_of.sources == NULL or made_of.counts == NULL or made_of.named == NULL:
-            raise MemoryError("no memory for the template of an operation")
-        n = 0
-        for i in range(len(steps)):
-            node = <Node> steps[i]
-            made_of.counts[i] = len(node.src)
-            made_of.named[i] = node.origin is not None
-            for below in node.src:
-                made_of.sources[n] = places[below]
-                n += 1
-            args.append(Rule.of(node.arg, places) if isinstance(node.arg, CUSTOM) else node.arg)
-        made_of.ops = tuple([node.op for node in steps])
-        made_of.dtypes = tuple([node.dtype for node in steps])
-        made_of.args = tuple(args)
-        made_of.shapes = tuple([node.cached_shape for node in steps])
-        made_of.bounds = tuple([bounds_of(node) for node in steps])
-        made_of.results = tuple([places[root] for root in roots])
-        made_of.steps_shown = tuple([
-            None if (<ArrayHandle> tensor)._link is None else self.shown_by(<ArrayHandle> tensor)
-            for tensor in results_of(found)
-        ])
-        made_of.kind = type(results_of(found)[0])
-        made_of.record = None if isinstance(found, LazyHandle) else type(found)
-        return made_of
+        for tensor in results_of(again):
+            if not isinstance(tensor, LazyHandle) or (<ArrayHandle> tensor)._uop is None:
+                return None
+        return template_of(found, nodes_of(again), apart, self)
+
+
+cdef object replaced(object value, dict tensors):
+    """An argument with other tensors."""
+    if isinstance(value, LazyHandle):
+        return tensors[id(value)]
+    if type(value) is tuple or type(value) is list:
+        return type(value)([replaced(item, tensors) for item in value])
+    return value
+
+
+def disentangled_rule(node, gradient, i):
+    raise AssertionError("no gradient flows through the operands of a template")
+
+
+cdef Template template_of(object found, list roots, list operands, Call call):
+    """Make a template of the graph of a result; None where it is made of more than operands."""
+    cdef Template made_of = Template()
+    cdef dict places = {}
+    cdef list steps = [], args = []
+    cdef Node node
+    cdef int i, n = 0
+    for i in range(len(operands)):
+        places[operands[i]] = i
+    order = walked(roots, set(operands))
+    for item in order:
+        node = <Node> item
+        if node in places:
+            n += 1
+            continue
+        if (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
+                or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
+            return None
+        places[node] = len(operands) + len(steps)
+        steps.append(node)
+    if n != len(operands) or len(steps) > MOST_STEPS:
+        return None
+    made_of.n_steps = len(steps)
+    n = sum([len((<Node> item).src) for item in steps])
+    made_of.sources = <int *> PyMem_Malloc(max(n, 1) * sizeof(int))
+    made_of.counts = <int *> PyMem_Malloc(max(len(steps), 1) * sizeof(int))
+    made_of.named = <bint *> PyMem_Malloc(max(len(steps), 1) * sizeof(bint))
+    if made_of.sources == NULL or made_of.counts == NULL or made_of.named == NULL:
+        raise MemoryError("no memory for the template of an operation")
+    n = 0
+    for i in range(len(steps)):
+        node = <Node> steps[i]
+        made_of.counts[i] = len(node.src)
+        made_of.named[i] = node.origin is not None
+        for below in node.src:
+            made_of.sources[n] = places[below]
+            n += 1
+        args.append(Rule.of(node.arg, places) if isinstance(node.arg, CUSTOM) else node.arg)
+    made_of.ops = tuple([node.op for node in steps])
+    made_of.dtypes = tuple([node.dtype for node in steps])
+    made_of.args = tuple(args)
+    made_of.shapes = tuple([node.cached_shape for node in steps])
+    made_of.bounds = tuple([bounds_of(node) for node in steps])
+    made_of.results = tuple([places[root] for root in roots])
+    made_of.steps_shown = tuple([
+        None if (<ArrayHandle> tensor)._link is None else call.shown_by(<ArrayHandle> tensor)
+        for tensor in results_of(found)
+    ])
+    made_of.kind = type(results_of(found)[0])
+    made_of.record = None if isinstance(found, LazyHandle) else type(found)
+    return made_of
 
 
 cdef tuple bounds_of(Node node):
@@ -397,11 +444,7 @@ cdef bint is_rule(object arg) except -1:
 
 
 cdef bint are_apart(list operands) except -1:
-    """Return whether no operand is computed from another one, and each from data.
-
-    Else a node of the graph could be an operand's by coincidence, as exp(x) in exp(x) * y for an y
-    that is exp(x).
-    """
+    """Return whether no operand is computed from another one, and each from data."""
     cdef set others = set(operands)
     cdef Node node
     for item in operands:
@@ -558,6 +601,8 @@ cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *nam
         return None if disturbed(begun) else found
     call = Call()
     call.operation, call.key, call.operands, call.handles = operation, whole, operands, handles
+    call.given = [<object> args[i] for i in range(count)]
+    call.names = () if names == NULL else <tuple> names
     call.before = reads()
     return call
 

@@ -58,6 +58,7 @@ def test_templates_of_every_row_give_the_graphs_of_its_code(row):
     lambda x, i: x.softmax(-1), lambda x, i: x.var(1), lambda x, i: x[i], lambda x, i: x.T,
     lambda x, i: krt.cat([x, x * 2], 1), lambda x, i: x.max(1).values, lambda x, i: x[:, 1:3],
     lambda x, i: krt.where(x > 0, x, 0.0), krt.nn.functional.cross_entropy,
+    lambda x, i: krt.cat([x, x.exp()]), lambda x, i: krt.maximum(x.exp(), x),
     lambda x, i: x.reshape(-1), lambda x, i: x.T.reshape(2, -1), lambda x, i: x.exp(),
 ])  # fmt: skip
 def test_common_calls_have_templates(call):
@@ -78,3 +79,13 @@ def test_an_operation_whose_arguments_do_not_come_again_makes_templates_later():
     found = [x.logcumsumexp(0)[2600:] for _ in range(3)]
     assert _templates.count_recalled() == before + 5
     assert all(t.shape == (2400,) for t in found)
+
+
+def test_an_operand_made_of_another_one_is_told_from_what_the_code_makes_of_it():
+    """The code of the loss makes the same sigmoid of x that its second operand is."""
+    F = krt.nn.functional  # noqa: N806
+    for y in (lambda x: x.sigmoid(), lambda x: x * 0 + 0.5):
+        for _ in range(CALLS):
+            x = krt.tensor([[0.5, -1.0, 2.0]])
+            F.binary_cross_entropy_with_logits(x, y(x))
+            (x * 2).lerp(x, x.sigmoid())
