@@ -221,7 +221,14 @@ class ConversionMethods(_Below):
         """The same for others that read Arrow's arrays, as ``polars.Series(x)`` does."""
         return self.__arrow_array__().__arrow_c_array__(requested_schema)
 
-    def __dlpack__(self, **options: Any) -> Any:
+    def __dlpack__(
+        self,
+        *,
+        stream: None = None,
+        max_version: tuple[builtins.int, builtins.int] | None = None,
+        dl_device: tuple[builtins.int, builtins.int] | None = None,
+        copy: builtins.bool | None = None,
+    ) -> Any:
         """The data, shared with the importer.
 
         It copies a view whose elements do not follow each other in memory, such as ``x.T``.
@@ -235,6 +242,7 @@ class ConversionMethods(_Below):
         buffer = self._buffer
         assert buffer is not None
         shaped = buffer.raw().reshape(self._shape or ())
+        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
         return dlpack.export(shaped, self.dtype is dt.bfloat16, options)
 
     def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]:

@@ -108,3 +108,18 @@ def test_quotients_and_remainders_of_whole_numbers(name, size, dtype):
     x, y = (rng.integers(1, 9, size).astype(dtype) for _ in range(2))
     function = {"floor_divide": lambda a, b: a // b, "remainder": lambda a, b: a % b}[name]
     check(getattr(np, name), function, x, y)
+
+
+@pytest.mark.cases(12)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int16])
+@pytest.mark.parametrize("total", [7, 11, 13, 14, 15, 22, 30])
+@pytest.mark.parametrize("size", [1, 3, 5, 7])
+def test_whole_vectors_beyond_the_end_are_zero(size, total, dtype):
+    """The last vector of a padded line may lie past the data, where nothing may be read."""
+    memory = np.full(64, 7, dtype)  # what lies behind the data
+    x = memory[:size]
+    x[:] = np.arange(1, size + 1)
+    y = np.full((2, total), 3, dtype)
+    got = krt.jit(lambda x, y: krt.cat([x.reshape(1, -1).pad((0, total - size)), y]))(x, y)
+    expected = np.concatenate([np.pad(x, (0, total - size))[None], y])
+    np.testing.assert_array_equal(got.numpy(), expected)
