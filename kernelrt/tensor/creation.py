@@ -451,7 +451,8 @@ def arange(
 ) -> Tensor:  # fmt: skip
     """The numbers from `start` (0 if one number is given) to `end`, not included, by `step`.
 
-    They are int64 if all arguments are integers, else float32, unless told otherwise.
+    They are int64 if all arguments are integers, else float32, unless told otherwise. Where `dtype`
+    is one of integers, `start` and `step` count without their fractions; for int64 so does `end`.
 
     Raises
     ------
@@ -486,6 +487,12 @@ def arange(
         if isinstance(steps, float) and math.isinf(steps):
             raise ShapeError(f"step: {step} makes endlessly many steps from {start} to {end}")
         count = max(0, math.ceil(steps))
+        if wanted.is_int and not whole:  # PyTorch takes whole parts, those of int64 before it counts
+            start, step, whole = int(start), int(step), True
+            if wanted is dt.int64:
+                if step == 0:
+                    raise ShapeError("step: expected a number whose whole part is not 0 for int64")
+                count = max(0, -((start - int(end)) // step))
     if whole and isinstance(start, int) and isinstance(count, int) and count:
         kind = wanted if wanted.is_int else dt.int64
         element(start, kind, "start")
@@ -525,13 +532,19 @@ def eye(
     return _asked(_class()._of(hit.cast(wanted)), requires_grad)
 
 
-def tril_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> Tensor:
+def tril_indices(
+    row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
+) -> Tensor:
     """The positions on and below a diagonal of a matrix, as two rows: theirs, and columns."""
+    registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=True)
 
 
-def triu_indices(row: int, col: int, offset: int = 0, dtype: object = None) -> Tensor:
+def triu_indices(
+    row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
+) -> Tensor:
     """The positions on and above a diagonal of a matrix, as two rows: theirs, and columns."""
+    registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=False)
 
 

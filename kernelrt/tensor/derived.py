@@ -138,8 +138,12 @@ class DerivedMethods(_Below):
             first, last = (self._of(build.full(v, self.dtype, ())) for v in (low, high))
         alone = first.eq(last).cast(self.dtype) * 0.5
         first, last = first - alone, last + alone
-        steps = self._of(build.iota(count + 1).cast(self.dtype))
-        return first + (last - first) * (steps / count)
+        places = self._of(build.iota(count + 1))
+        step = (last - first) / count
+        # From both ends, so that these are exact: the greatest element is not beyond the last.
+        up = first + step * places.cast(self.dtype)
+        down = last - step * (count - places).cast(self.dtype)
+        return self._of(build.where((places * 2 < count + 1).uop, up.uop, down.uop))
 
     def sum_to_size(self, *size: Any) -> Self:
         """The sum over axes that broadcasting to this shape would have made or stretched.

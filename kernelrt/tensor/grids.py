@@ -62,7 +62,7 @@ def _even(count: int, kind: DType, align: bool) -> Tensor:
 
 
 def gradient(
-    input: Tensor, *, spacing: Any = 1, dim: int | Sequence[int] | None = None,  # noqa: A002
+    input: Tensor, *, spacing: Any = None, dim: int | Sequence[int] | None = None,  # noqa: A002
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """Slopes along axes by central differences, and by one-sided ones at the ends.
@@ -71,9 +71,9 @@ def gradient(
     ----------
     input : Tensor
         Values.
-    spacing : number, or sequence of numbers or of Tensors
+    spacing : number, or sequence of numbers or of Tensors, optional
         How far neighbours are apart, along all axes or along each; or where the values are along
-        each.
+        each. 1 unless given.
     dim : int or sequence of int, optional
         The axes; all unless given.
     edge_order : 1 or 2
@@ -95,7 +95,7 @@ def gradient(
     order = integer(edge_order, "edge_order", 1)
     if order > 2:
         raise ShapeError(f"edge_order: expected 1 or 2, not {order}")
-    spacing = take_by_value(spacing)
+    spacing = 1 if spacing is None else take_by_value(spacing)
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
         raise ShapeError(

@@ -134,10 +134,11 @@ def from_dlpack(
         return tensor(ext_tensor)
 
 
-def scalar_tensor(s: bool | float, *, dtype: object = None, device: object = None) -> Tensor:
+def scalar_tensor(
+    s: bool | float, *, dtype: object = None, device: object = None, requires_grad: bool = False
+) -> Tensor:
     """A number as a tensor without axes, float32 unless told otherwise."""
-    check_device(device)
-    return tensor(s, dt.float32 if dtype is None else dtype)
+    return tensor(s, dt.float32 if dtype is None else dtype, device, requires_grad)
 
 
 def logspace(

@@ -23,6 +23,24 @@ def test_types_of_python_data():
     assert krt.Tensor([1.0], dtype=krt.float16).dtype is krt.float16
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int16", "uint8"])
+@pytest.mark.parametrize(
+    "ends", [(0.5, 5, 1.5), (0.1, -7.9, -4.0), (0.0, 5.0, 2.5), (1.9, 4.1, 1.0), (7.9, 0.1, -2.2)]
+)
+def test_integers_of_a_fractional_range(ends, dtype):
+    torch = pytest.importorskip("torch")
+    if dtype == "uint8" and min(ends[:2]) < 0:
+        return
+    expected = torch.arange(*ends, dtype=getattr(torch, dtype)).tolist()
+    assert krt.arange(*ends, dtype=dtype).tolist() == expected
+
+
+def test_a_step_without_a_whole_part():
+    assert krt.arange(0, 2, 0.5, dtype="int32").tolist() == [0, 0, 0, 0]  # as in PyTorch
+    with pytest.raises(ShapeError, match="step: expected a number whose whole part is not 0"):
+        krt.arange(0, 2, 0.5, dtype="int64")
+
+
 def test_a_tensor_of_a_tensor_is_a_copy():
     x = krt.tensor([1.0, 2.0])
     y = krt.tensor(x)

@@ -72,6 +72,31 @@ def test_running_statistics_of_instances():
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-12)
 
 
+@pytest.mark.parametrize("bins", [1, 2, 3, 7, 10])
+def test_histograms_count_every_element(bins):
+    """The last end is the greatest element, however the ends are rounded."""
+    for seed in range(20):
+        x = np.random.default_rng(seed).uniform(-9, 9, 25).astype(np.float32)
+        hist, ends = krt.tensor(x).histogram(bins)
+        assert hist.sum().item() == 25
+        assert (ends[0].item(), ends[-1].item()) == (x.min(), x.max())
+        np.testing.assert_allclose(ends.numpy(), np.linspace(x.min(), x.max(), bins + 1), 1e-6, 1e-6)
+
+
+def test_squares_of_bools_are_integers():
+    x = krt.tensor([True, False])
+    assert x.square().dtype is krt.square(x).dtype is (x**2).dtype is krt.int64
+    assert x.square().tolist() == [1, 0]
+
+
+def test_keywords_of_functions_that_make_tensors():
+    assert krt.scalar_tensor(2.5, requires_grad=True, device="cpu").requires_grad
+    assert krt.tril_indices(2, 2, device="cpu").tolist() == [[0, 1, 1], [0, 0, 1]]
+    assert krt.triu_indices(2, 2, device="cpu").tolist() == [[0, 0, 1], [0, 1, 1]]
+    x = krt.tensor([1.0, 4.0, 9.0])
+    assert krt.gradient(x, spacing=None)[0].tolist() == krt.gradient(x)[0].tolist()
+
+
 def test_parts_of_factors():
     packed, pivots = krt.linalg.lu_factor(krt.tensor([[1.0, 2.0], [3.0, 4.0]]))
     p, left, right = krt.lu_unpack(packed, pivots, unpack_data=False)
