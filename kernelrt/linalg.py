@@ -252,16 +252,25 @@ def lstsq(
     ----------
     A : Tensor, shape (..., m, n)
         The matrices.
-    B : Tensor, shape (..., m, k)
-        Right sides.
+    B : Tensor, shape (..., m, k) or (..., m)
+        Right sides; one for each matrix where B has one axis less than A.
     rcond : float or Tensor, optional
         As of :func:`pinv`, which this is made of.
     driver : {"gels", "gelsy", "gelsd", "gelss"}, optional
-        PyTorch's name of a routine, all of which give this result where A has full rank.
+        PyTorch's name of a routine, all of which give this result where A has full rank. With
+        "gelsd" and "gelss" the singular values come, too.
+
+    Returns
+    -------
+    LeastSquares of (solution, residuals, rank, singular_values)
+        X in the shape (..., n, k), or (..., n); the sums of squares of ``A @ X - B`` where m is
+        greater than n, else nothing; the rank of each matrix; singular values, or nothing.
     """
     if driver not in (None, *_DRIVERS):
         raise ShapeError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
     x, b = tensor_of(A, "A"), tensor_of(B, "B")
+    single = b.ndim == x.ndim - 1 and b.shape == x.shape[:-1]
+    b = b.unsqueeze(-1) if single else b
     if b.ndim < 2 or x.ndim < 2 or b.shape[-2] != x.shape[-2]:
         raise ShapeError(
             f"B: expected right sides of as many rows as A has, not shapes {format_shape(x.dims)} "
@@ -270,8 +279,10 @@ def lstsq(
     solution = x.pinverse(rcond) @ b
     rank = matrix_rank(x, rtol=rcond)
     over = int(x.shape[-2]) > int(x.shape[-1])
-    rest = (x @ solution - b).square().sum(-2) if over else zeros(0, dtype=x.dtype)
-    return LeastSquares(solution, rest, rank, zeros(0, dtype=x.dtype))
+    none = zeros(0, dtype=x.dtype)
+    rest = (x @ solution - b).square().sum(-2) if over else none
+    values = svdvals(x.detach()) if driver in ("gelsd", "gelss") else none
+    return LeastSquares(solution.squeeze(-1) if single else solution, rest, rank, values)
 
 
 def _either(name: str, value: Tolerance, other: str, given: Tolerance) -> Tolerance:
@@ -398,6 +409,7 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     """Give powers 0 to N - 1 of each element, in a last axis; N is the size of the last one."""
     from kernelrt.tensor.arguments import integer
 
+    x = x.reshape(1) if x.ndim == 0 else x
     count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
     return x.unsqueeze(-1) ** arange(count)
 

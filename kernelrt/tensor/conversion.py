@@ -242,8 +242,8 @@ class ConversionMethods(_Below):
         buffer = self._buffer
         assert buffer is not None
         shaped = buffer.raw().reshape(self._shape or ())
-        options = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
-        return dlpack.export(shaped, self.dtype is dt.bfloat16, options)
+        asked = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+        return dlpack.export(shaped, self.dtype is dt.bfloat16, asked)
 
     def __dlpack_device__(self) -> tuple[builtins.int, builtins.int]:
         return (1, 0)

@@ -487,7 +487,7 @@ def arange(
         if isinstance(steps, float) and math.isinf(steps):
             raise ShapeError(f"step: {step} makes endlessly many steps from {start} to {end}")
         count = max(0, math.ceil(steps))
-        if wanted.is_int and not whole:  # PyTorch takes whole parts, those of int64 before it counts
+        if wanted.is_int and not whole:  # as PyTorch, which counts before, but for int64
             start, step, whole = int(start), int(step), True
             if wanted is dt.int64:
                 if step == 0:

@@ -82,6 +82,7 @@ class Worker:
     """A process that runs the cases of one generator.
 
     Without `cache` no kernel comes from the disk, so that compiling takes the time it takes.
+    `program` is the module that the process runs, with the generator and the limit of memory.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Worker:
         seconds: float = CPU_LIMIT,
         memory: int = MEMORY,
         cache: bool = True,
+        program: str = "tests.soak.worker",
     ) -> None:
         self.seconds = seconds
         self.errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the worker
@@ -98,7 +100,7 @@ class Worker:
         if not cache:
             environment["KERNELRT_CACHE"] = "0"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.soak.worker", generator, str(memory)],
+            [sys.executable, "-m", program, generator, str(memory)],
             cwd=ROOT,
             env=environment,
             stdin=subprocess.PIPE,
@@ -108,7 +110,7 @@ class Worker:
         )
         self.buffer = b""
         try:
-            self.reply(START)
+            self.greeting = self.reply(START)
         except DiedError:
             self.close()
             raise

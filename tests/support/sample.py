@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING = (
-    "codegen csrc distributions func jit nn ops plan reliability surface tune unit"
+    "codegen conformance csrc distributions func jit nn ops plan reliability surface tune unit"
 )
 #: Folders of tests/ that a change below a path most likely breaks; the longest path counts. A
 #: file of tests/ without an entry counts for its own folder.

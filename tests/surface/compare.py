@@ -18,7 +18,18 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-__all__ = ["Found", "Raised", "agree", "differentiate", "given", "on_torch", "values"]
+__all__ = [
+    "Found",
+    "Raised",
+    "agree",
+    "differentiate",
+    "given",
+    "mismatch",
+    "on_torch",
+    "torch_gradients",
+    "torch_values",
+    "values",
+]
 
 #: What a call may refuse its arguments with, besides the errors of kernelrt.
 TYPED = (krt.KernelrtError, ValueError, TypeError, IndexError, NotImplementedError)
@@ -144,16 +155,22 @@ def on_torch(
         try:
             out = row.peer(torch, *tensors)
             outputs = list(leaves(out))
-            gradients = _torch_gradients(torch, outputs, tensors) if grad else []
+            gradients = torch_gradients(torch, outputs, tensors) if grad else []
         except Exception as error:  # noqa: BLE001 - torch raises what it likes
             return Raised(error)
-        tensor = torch.Tensor
-        types = [_name(o.dtype) if isinstance(o, tensor) else type(o).__name__ for o in outputs]
-        arrays_out = [_array(torch, o) if isinstance(o, tensor) else o for o in outputs]
-    return Found(types, arrays_out, gradients)
+    return torch_values(torch, outputs, gradients)
 
 
-def _torch_gradients(torch: Any, outputs: Sequence[Any], tensors: Sequence[Any]) -> list[Array]:
+def torch_values(torch: Any, outputs: Sequence[Any], gradients: Sequence[Array] = ()) -> Found:
+    """Results of torch as plain data."""
+    tensor = torch.Tensor
+    types = [_name(o.dtype) if isinstance(o, tensor) else type(o).__name__ for o in outputs]
+    arrays = [_array(torch, o) if isinstance(o, tensor) else o for o in outputs]
+    return Found(types, arrays, list(gradients))
+
+
+def torch_gradients(torch: Any, outputs: Sequence[Any], tensors: Sequence[Any]) -> list[Array]:
+    """Gradients of the float outputs times their weights, for the tensors that require some."""
     wanted = [t for t in tensors if t.requires_grad]
     floats = [o for o in outputs if isinstance(o, torch.Tensor) and o.is_floating_point()]
     assert any(o.requires_grad for o in floats), "no output has a gradient: say grad=False"

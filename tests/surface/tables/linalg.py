@@ -123,6 +123,9 @@ ROWS = [
     row("lstsq", "T.linalg.lstsq(x, y)[0]", ("6 3", "6 2"), zero=False, tol=5000.0),
     row("matrix_rank", "T.linalg.matrix_rank(x @ x.mT)", ("5 2",), grad=False,
         zero=False),
+    row("lstsq_parts", "[*T.linalg.lstsq(x, y, driver='gelsd')]", ("6 3", "6 2"), zero=False,
+        tol=5000.0),
+    row("lstsq_vector", "T.linalg.lstsq(x, y).solution", ("6 3", "6"), zero=False, tol=5000.0),
     row("lstsq_driver",
         "[T.linalg.lstsq(x, y, driver=d).solution for d in ('gels', "
         "'gelsd')]", ("6 3", "6 2"), grad=False,
@@ -147,6 +150,7 @@ ROWS = [
     row("cross", "T.linalg.cross(x, y)", ("b 3", "b 3")),
     row("vecdot", "T.linalg.vecdot(x, y)", ("b n", "b n")),
     row("vander", "T.linalg.vander(x, N=4)", ("b n",), zero=False),
+    row("vander_of_a_number", "T.linalg.vander(x.sum(), N=4)", ("n",), zero=False),
     row("diagonal", "T.linalg.diagonal(x, offset=1)", ("b n m",)),
     row("multi_dot", "T.linalg.multi_dot([x, y, z])", ("a b", "b c", "c d")),
 ]  # fmt: skip

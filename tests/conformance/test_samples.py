@@ -1,0 +1,103 @@
+"""PyTorch's own samples; ``python -m tests.conformance`` runs more, in processes of their own."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("expecttest")  # torch's samples import it
+
+from support import sample
+
+from tests.conformance import known, report
+from tests.conformance.outcome import BAD, Outcome, counted, of_error
+
+#: Names are dealt out to so many cases, as listing them takes seconds.
+OPS, MODULES = 120, 60
+
+
+def _bad(suite, part, parts, config):
+    draw = sample.number(config.option.draw)
+    found = []
+    for name in suite.names()[part::parts]:
+        for outcomes in suite.examined(name, 1, draw):
+            found += outcomes
+    assert found
+    return [str(outcome) for outcome in found if outcome.kind in BAD]
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("part", range(OPS))
+def test_operations(part, request):
+    from tests.conformance import ops
+
+    assert not _bad(ops, part, OPS, request.config)
+
+
+@pytest.mark.cases(1)
+@pytest.mark.parametrize("part", range(MODULES))
+def test_modules(part, request):
+    from tests.conformance import modules
+
+    assert not _bad(modules, part, MODULES, request.config)
+
+
+def test_a_wrong_value_type_and_gradient_are_found():
+    import torch
+
+    import kernelrt as krt
+    from tests.conformance.calls import Call, outcomes
+
+    def kinds(ours):
+        x = torch.tensor([1.0, 2.0], requires_grad=True)
+        call = Call(torch.exp, ours, (x, (), {}), lambda out: out, differentiable=True)
+        return [(o.mode, o.kind) for o in outcomes("exp", "float32 0", call)]
+
+    assert kinds(krt.exp) == [("eager", "same"), ("jit", "same")]
+    assert kinds(lambda x: x.exp() * 1.001) == [("eager", "different")]
+    assert kinds(lambda x: x.exp().double()) == [("eager", "different")]
+    assert kinds(lambda x: x.exp().reshape(1, 2)) == [("eager", "different")]
+    assert kinds(lambda x: x.exp() + 0 * x.detach() + (x - x.detach())) == [("eager", "different")]
+    assert kinds(lambda x: krt.matmul(x, x[:1])) == [("eager", "refused")]
+    assert kinds(lambda x: x.exp(there_is_none=1)) == [("eager", "refused")]
+    assert kinds(lambda x: x.there_is_none()) == [("eager", "missing")]
+    assert kinds(lambda x: {}["key"]) == [("eager", "crashed")]
+    of_its_value = kinds(lambda x: x.exp() if x[0].item() > 0 else x)
+    assert of_its_value == [("eager", "same"), ("jit", "refused")]
+
+
+def test_errors_that_no_line_of_kernelrt_raises_are_crashes():
+    def raised(call):
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the kind is what is tested
+            return of_error(error)[0]
+        return ""
+
+    assert raised(lambda: len(3)) == "crashed"
+    assert raised(lambda: sample.commit(1)) == "refused"  # an argument that is not taken
+
+
+def test_the_page_has_every_outcome():
+    found = {
+        "ops": {
+            "exp": [Outcome("exp", "float32 0", "eager", "same")],
+            "lu": [
+                Outcome("lu", "float32 0", "eager", "same"),
+                Outcome("lu", "float32 1", "eager", "refused", "TypeError: lu() takes 1 argument"),
+            ],
+            "fft.fft": [Outcome("fft.fft", "float32 0", "eager", "missing", "AttributeError: fft")],
+        }
+    }
+    text = report.written(found, 4, "")
+    assert "1 agree in every sample, 1 not in all, 1 are missing." in text
+    assert "Outcomes: 2 same, 1 refused, 1 missing." in text
+    assert "| `lu` | 1 | 1 | lu() takes n argument (1) |" in text
+    assert "Missing: `fft.fft`." in text
+    assert counted(found["ops"]["lu"]) == {"same": 1, "refused": 1}
+
+
+def test_reasons_are_of_what_they_explain_alone():
+    assert known.why("nn.CTCLoss", "gradient 0: 1.0 at (0,), expected 2.0")
+    assert not known.why("nn.CTCLoss", "output 0: 1.0 at (0,), expected 2.0")
+    assert not known.why("nn.Linear", "gradient 0: 1.0 at (0,), expected 2.0")
