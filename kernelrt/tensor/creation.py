@@ -510,12 +510,18 @@ def linspace(
     start: float, end: float, steps: int, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`steps` numbers from `start` to `end`, both included, at equal distances."""
+    """`steps` numbers from `start` to `end`, both included, at equal distances.
+
+    Where `dtype` is one of integers, the ends count without their fractions.
+    """
     registry.check_device(device)
     count = integer(steps, "steps", 0)
-    values = np.linspace(real(start, "start"), real(end, "end"), count)
-    made = from_data(_class(), values, "linspace", dt.float32 if dtype is None else dtype)
-    return _asked(made, requires_grad)
+    wanted = dt.float32 if dtype is None else dt.parse(dtype)
+    first, last = real(start, "start"), real(end, "end")
+    if wanted.is_int and math.isfinite(first) and math.isfinite(last):
+        first, last = float(math.trunc(first)), float(math.trunc(last))
+    values = np.linspace(first, last, count)
+    return _asked(from_data(_class(), values, "linspace", wanted), requires_grad)
 
 
 def eye(

@@ -154,6 +154,8 @@ class DerivedMethods(_Below):
             A shape that broadcasts to that of this tensor.
         """
         wanted = shape_of(size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size)
+        if not wanted:
+            return self.sum()
         more = self.ndim - len(wanted)
         if not broadcasts_to(wanted, self.dims):
             raise ShapeError(

@@ -72,18 +72,26 @@ def our_plain(value: Any) -> Any:
 def our_function(value: Any) -> Any:
     """What a function of torch is here; in one of torch's tests the name `torch` means kernelrt."""
     if isinstance(value, functools.partial):
-        return functools.partial(our_function(value.func), *value.args, **value.keywords)
+        given = [our_function(v) for v in value.args]
+        return functools.partial(our_function(value.func), *given, **value.keywords)
     place = str(getattr(value, "__module__", None) or "")
     if callable(value) and place in ("torch._C._nn", "torch.nn.functional"):
         return getattr(krt.nn.functional, value.__name__)
     if not is_of_tests(value):
         return value
-    names = {**value.__globals__, "torch": krt, "F": krt.nn.functional, "nn": krt.nn}
+    if value.__name__ == "wrapper_set_seed":  # numbers of the two differ anyway
+        return _called
+    ours = {"torch": krt, "F": krt.nn.functional, "nn": krt.nn, "wrapper_set_seed": _called}
+    names = {**value.__globals__, **ours}
     made = types.FunctionType(
         value.__code__, names, value.__name__, value.__defaults__, value.__closure__
     )
     made.__kwdefaults__ = value.__kwdefaults__
     return made
+
+
+def _called(function: Any, *args: Any, **options: Any) -> Any:
+    return function(*args, **options)
 
 
 def is_of_tests(value: Any) -> bool:

@@ -65,7 +65,8 @@ def of_error(error: BaseException) -> tuple[str, str]:
     import kernelrt as krt
 
     reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
-    if isinstance(error, AttributeError) and _is_of_a_user(error.__traceback__):
+    named = isinstance(error, AttributeError) and _is_of_a_user(error)
+    if named or isinstance(error, krt.errors.UnknownNameError):
         return "missing", reason
     if isinstance(error, krt.KernelrtError | NotImplementedError):
         return "refused", reason
@@ -89,10 +90,13 @@ def _raised(trace: TracebackType | None) -> bool:
     return is_in_package(file) and linecache.getline(file, line).lstrip().startswith("raise ")
 
 
-def _is_of_a_user(trace: TracebackType | None) -> bool:
-    """Whether a name was looked up outside of kernelrt."""
-    file = _frames(trace)[-1][0]
-    return not is_in_package(file) or file.endswith("_lacking.py")
+def _is_of_a_user(error: AttributeError) -> bool:
+    """Whether a name of kernelrt was looked up outside of kernelrt."""
+    import kernelrt as krt
+
+    file = _frames(error.__traceback__)[-1][0]
+    ours = isinstance(error.obj, krt.Tensor) or error.obj is krt.Tensor
+    return file.endswith("_lacking.py") or (ours and not is_in_package(file))
 
 
 def _place(trace: TracebackType | None) -> str:

@@ -35,6 +35,16 @@ def test_integers_of_a_fractional_range(ends, dtype):
     assert krt.arange(*ends, dtype=dtype).tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", ["int64", "int32", "int8"])
+@pytest.mark.parametrize(
+    "ends", [(6.5, 1.7, 4), (0, 10, 5), (-8.9, -0.3, 4), (1.9, 4.1, 3), (0.5, 7.5, 1), (2, 3, 0)]
+)
+def test_integers_between_fractional_ends(ends, dtype):
+    torch = pytest.importorskip("torch")
+    expected = torch.linspace(*ends, dtype=getattr(torch, dtype)).tolist()
+    assert krt.linspace(*ends, dtype=dtype).tolist() == expected
+
+
 def test_a_step_without_a_whole_part():
     assert krt.arange(0, 2, 0.5, dtype="int32").tolist() == [0, 0, 0, 0]  # as in PyTorch
     with pytest.raises(ShapeError, match="step: expected a number whose whole part is not 0"):

@@ -90,6 +90,11 @@ def test_squares_of_bools_are_integers():
     assert x.square().tolist() == [1, 0]
 
 
+def test_sums_to_no_axes_are_sums():
+    x = krt.tensor(True)
+    assert x.sum_to_size(()).dtype is x.sum().dtype is krt.int64
+
+
 def test_keywords_of_functions_that_make_tensors():
     assert krt.scalar_tensor(2.5, requires_grad=True, device="cpu").requires_grad
     assert krt.tril_indices(2, 2, device="cpu").tolist() == [[0, 1, 1], [0, 0, 1]]
