@@ -152,7 +152,8 @@ def _pooled(
         taps.append(at.reshape(*x.dims[:2], *shape) * math.prod(sizes[axis + 1 :]))
     index = functools.reduce(lambda a, b: a + b, taps)
     windows = (*x.dims[:2], math.prod(counts), math.prod(given.kernel))
-    seen = x.flatten(2).gather(2, index.reshape(*x.dims[:2], -1)).reshape(windows)
+    taken = index.reshape(*x.dims[:2], windows[2] * windows[3])
+    seen = x.flatten(2).gather(2, taken).reshape(windows)
     best = seen.max(-1)
     where = index.reshape(windows).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
     found = [t.reshape(*x.dims[:2], *counts) for t in (best.values, where)]

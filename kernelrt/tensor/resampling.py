@@ -11,7 +11,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
-from kernelrt.ir.shape import format_shape
+from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, views
 from kernelrt.tensor.arguments import PerAxis, flag, real, whole
 from kernelrt.tensor.operation import operations
@@ -471,7 +471,7 @@ class ResamplingMethods(_Below):
             index = clipped if index is None else index * size + clipped
         shape = index.dims
         flat = self.flatten(2)
-        wide = index.reshape(shape[0], 1, -1).expand(-1, flat.dims[1], -1)
+        wide = index.reshape(shape[0], 1, prod(shape[1:])).expand(-1, flat.dims[1], -1)
         seen = flat.gather(2, wide).reshape(*flat.dims[:2], *shape[1:])
         return seen.where(inside.unsqueeze(1), 0)
 

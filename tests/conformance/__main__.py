@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from tests.soak.processes import DiedError
 from tests.support import sample
 
 from . import array_api, report, runs
@@ -42,6 +43,8 @@ def main() -> int:
     )  # fmt: skip
     parser.add_argument("--examples", type=int, default=20, help="of each test of that suite (20)")
     options = parser.parse_args()
+    if options.sample < 0 or options.examples < 1:
+        parser.error("--sample takes numbers from 0 on, --examples from 1 on")
     if options.array_api_tests is not None:
         return array_api.run(options.array_api_tests, options.examples)
     draw = sample.number(options.draw)
@@ -52,7 +55,10 @@ def main() -> int:
     for suite, text in wanted.items():
         if text is not None:
             chosen = [name for name in text.split(",") if name]
-            found[suite] = runs.run(suite, chosen, options.sample, draw, tell)
+            try:
+                found[suite] = runs.run(suite, chosen, options.sample, draw, tell)
+            except (ValueError, DiedError) as error:  # an unknown name, or a package is missing
+                parser.error(str(error))
     everything = [o for suite in found.values() for outcomes in suite.values() for o in outcomes]
     counts = counted(everything)
     print("\n" + ", ".join(f"{counts[kind]} {kind}" for kind in KINDS))

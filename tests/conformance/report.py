@@ -100,7 +100,7 @@ def _reasons(outcomes: Iterable[Outcome]) -> str:
 
 def _short(outcome: Outcome) -> str:
     text = re.sub(r"^\w+: ", "", outcome.reason) if outcome.kind == "refused" else outcome.reason
-    text = re.sub(r"-?\d[\d.e+-]*", "n", text).replace("|", "\\|").replace("\n", " ")
+    text = re.sub(r"(?<![\w.])-?\d[\d.e+-]*", "n", text).replace("|", "\\|").replace("\n", " ")
     text = text if len(text) <= LONGEST else text[:LONGEST].rsplit(" ", 1)[0] + " ..."
     where = "in jit: " if outcome.mode == "jit" else ""
     kind = f"**{outcome.kind}**: " if outcome.kind in BAD else ""

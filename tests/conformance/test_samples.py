@@ -16,8 +16,9 @@ if str(ROOT) not in sys.path:
 
 from support import sample  # noqa: E402
 
-from tests.conformance import known, report  # noqa: E402
+from tests.conformance import known, report, runs  # noqa: E402
 from tests.conformance.outcome import BAD, Outcome, counted, of_error  # noqa: E402
+from tests.soak.processes import DiedError  # noqa: E402
 
 #: Names are dealt out to so many cases, as listing them takes seconds.
 OPS, MODULES = 120, 60
@@ -82,6 +83,41 @@ def test_errors_that_no_line_of_kernelrt_raises_are_crashes():
 
     assert raised(lambda: len(3)) == "crashed"
     assert raised(lambda: sample.commit(1)) == "refused"  # an argument that is not taken
+
+
+class Dying:
+    """A worker that dies in the second of three samples."""
+
+    started = 0
+
+    def __init__(self, *_, **__):
+        type(self).started += 1
+        self.greeting = {"names": ["exp"]}
+        self.replies = iter(())
+
+    def send(self, first, **_):
+        self.replies = iter([*range(first, 3), None])
+
+    def reply(self):
+        number = next(self.replies)
+        if number == 1:
+            raise DiedError("crash: SIGSEGV")
+        same = Outcome("exp", f"float32 {number}", "eager", "same").plain()
+        return {"over": True} if number is None else {"outcomes": [same]}
+
+    def close(self):
+        pass
+
+
+def test_a_death_is_an_outcome_and_the_next_samples_run(monkeypatch):
+    monkeypatch.setattr(runs, "Worker", Dying)
+    told = []
+    found = runs.run("ops", [], 3, 0, lambda name, outcomes: told.append(name))
+    kinds = [(o.sample, o.kind) for o in found["exp"]]
+    assert kinds == [("float32 0", "same"), ("number 1", "crashed"), ("float32 2", "same")]
+    assert (told, Dying.started) == (["exp"], 2)
+    with pytest.raises(ValueError, match="PyTorch has no samples of cos"):
+        runs.run("ops", ["cos"], 3, 0, print)
 
 
 def test_the_page_has_every_outcome():

@@ -49,6 +49,11 @@ def test_an_image_alone_and_windows_that_fill_it() -> None:
     assert F.fractional_max_pool3d(x.unsqueeze(0), 1, (1, 4, 4)).tolist() == [x.tolist()]
 
 
+def test_batches_without_images() -> None:
+    assert F.fractional_max_pool2d(krt.zeros(0, 1, 4, 4), 2, 2).shape == (0, 1, 2, 2)
+    assert F.fractional_max_pool3d(krt.zeros(0, 1, 4, 4, 4), 2, 2).shape == (0, 1, 2, 2, 2)
+
+
 @pytest.mark.parametrize(("options", "text"), [
     ({}, "output_size, output_ratio: expected one of the two"),
     ({"output_size": 2, "output_ratio": 0.5}, "expected one of the two"),
