@@ -88,7 +88,7 @@ def _forms(op: Any, all_of_them: bool) -> Iterator[tuple[str, Any, Any]]:
         return
     if op.method_variant is not None and not is_of_tests(op.op):
         yield " method", op.method_variant, functools.partial(_method, method)
-    if op.inplace_variant is not None:
+    if op.inplace_variant is not None and not method.endswith("_"):
 
         def theirs(x: Any, *rest: Any, **options: Any) -> Any:
             return op.inplace_variant(x.clone(), *rest, **options)
@@ -129,7 +129,10 @@ def _function(op: Any) -> Callable[..., Any]:
 def chosen(available: int, count: int, draw: int, name: str) -> list[int]:
     """The numbers of the samples that run: at most `count`, or all for 0."""
     every = range(available)
-    return drawing.part(every, count, draw, name)[:count] if 0 < count < available else list(every)
+    if not 0 < count < available:
+        return list(every)
+    ranks = drawing.ranks(every, available // count, draw, name)
+    return [i for i, rank in enumerate(ranks) if not rank][:count]
 
 
 def seed(name: str) -> None:
