@@ -21,6 +21,7 @@ from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.batching import Along, along
 from kernelrt.tensor.joining import stack
+from kernelrt.tensor.masked import refuse_part
 from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
 from kernelrt.tensor.random import get_rng_state, set_rng_state
 from kernelrt.tensor.stream import is_counter
@@ -389,6 +390,7 @@ def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
     """The nodes of the results."""
     for path, leaf, _ in results:
         if leaf is not None and not isinstance(leaf, Tensor):
+            refuse_part(leaf)
             raise DTypeError(
                 f"{path} of the function that vmap calls is a {type(leaf).__name__}; "
                 "expected Tensors, or dicts, lists, tuples and dataclasses of them"

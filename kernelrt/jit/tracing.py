@@ -349,6 +349,9 @@ def check_result(name: str, value: object, function: str) -> object:
             f"{name}: {function} returns {value!r}, a size that differs with the arguments; return "
             "kernelrt.tensor(...) of it, or read it from the shape of a result"
         )
+    from kernelrt.tensor.masked import refuse_part
+
+    refuse_part(value)
     raise JitError(
         f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
         "None, and lists, tuples, dicts and dataclasses of these"

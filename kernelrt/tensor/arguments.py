@@ -84,6 +84,9 @@ def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
     from kernelrt.tensor.tensor import Tensor
 
     if not isinstance(value, Tensor):
+        from kernelrt.tensor.masked import refuse_part
+
+        refuse_part(value)
         raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
     if floats:
         check_floats(value.dtype, name)

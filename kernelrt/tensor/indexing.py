@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._lazy import quicken_rows
-from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
+from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
 from kernelrt.tensor import build, sharing, views
@@ -60,7 +60,8 @@ class IndexingMethods(_Below):
             IndexError and a ShapeError.
         JitError
             An index is a mask of tensors' data, and a function is traced. There a NumPy array, a
-            list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is.
+            list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is. Of
+            other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` need no number of elements.
         """
         items = spelled_out(index, self.ndim)
         _, below = views.read(self)
@@ -78,6 +79,12 @@ class IndexingMethods(_Below):
                 if not mask_rank(item):
                     out = out.unsqueeze(axis)
                 found = out._held_positions(axis, item)
+                if found is None:
+                    from kernelrt.tensor.masked import MaskedPart, unknown_count
+
+                    if isinstance(index, tuple):
+                        raise unknown_count()
+                    return cast("Self", MaskedPart(self, self._lift(item, "index")))
                 tensors += list(enumerate(found, axis))
                 axis += len(found)
             elif is_array(item):
@@ -175,8 +182,11 @@ class IndexingMethods(_Below):
             raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
         return tensor
 
-    def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods]:
-        """Where a mask over the axes from `axis` on holds, a vector for each of them."""
+    def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods] | None:
+        """Where a mask over the axes from `axis` on holds, a vector for each of them.
+
+        None where the trace does not know the mask.
+        """
         mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
         sizes = self.dims[axis : axis + mask.ndim]
         if not build.same_shape(mask.dims, sizes):
@@ -188,14 +198,7 @@ class IndexingMethods(_Below):
             return [self._lift(np.arange(int(item)), "index")]
         held = known(mask)
         if held is None:
-            raise JitError(
-                "index: how many elements a mask of bools selects depends on data, which are not "
-                "computed while a function is traced; use where(mask, x, other), "
-                "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
-                "mask.nonzero(size=n), which have a size; read a mask that never changes "
-                "as an array from outside of the function, not as an argument: mask = mask.numpy() "
-                "before the function is called"
-            )
+            return None
         held = np.atleast_1d(held)
         return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
 

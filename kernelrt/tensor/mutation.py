@@ -63,18 +63,7 @@ class InPlaceMethods(_Below):
 
     def _replace(self, new: Self, name: str) -> Self:
         """Give this tensor the value of `new`, and its history."""
-        if not build.same_shape(new.dims, self.dims):
-            raise ShapeError(
-                f"{name}: the result has shape {format_shape(new.dims)}, and the tensor keeps its "
-                f"{format_shape(self.dims)}; give the result another name, as in y = x + 1"
-            )
-        if new.dtype is not self.dtype:
-            if new.dtype.kind > self.dtype.kind:
-                raise DTypeError(
-                    f"{name}: the result is {new.dtype.name}, which cannot be assigned to "
-                    f"{self.dtype.name} without loss; cast the tensor first, as in x.float()"
-                )
-            new = new.cast(self.dtype)
+        new = self._fitting(new, name)
         if self._link is not None:
             self._become_value(new, new, history=False)
             return self
@@ -87,6 +76,22 @@ class InPlaceMethods(_Below):
             )
         self._become_value(new, new, history=history)
         return self
+
+    def _fitting(self, new: Self, name: str) -> Self:
+        """`new` in the type of this tensor, whose shape it has to have."""
+        if not build.same_shape(new.dims, self.dims):
+            raise ShapeError(
+                f"{name}: the result has shape {format_shape(new.dims)}, and the tensor keeps its "
+                f"{format_shape(self.dims)}; give the result another name, as in y = x + 1"
+            )
+        if new.dtype is not self.dtype:
+            if new.dtype.kind > self.dtype.kind:
+                raise DTypeError(
+                    f"{name}: the result is {new.dtype.name}, which cannot be assigned to "
+                    f"{self.dtype.name} without loss; cast the tensor first, as in x.float()"
+                )
+            new = new.cast(self.dtype)
+        return new
 
     def _gets_history(self, new: Self, name: str) -> bool:
         """Whether gradients have to find the way through the new value."""

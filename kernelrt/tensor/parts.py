@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernelrt import dtype as dt
 from kernelrt._handle import exchange
@@ -40,6 +40,8 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["PartMethods"]
 
+_T = TypeVar("_T", bound="PartMethods")
+
 _SELECTED = "what the index selects"
 
 
@@ -74,10 +76,12 @@ class PartMethods(_Below):
         """
         if state.changing is None and put_rows(self, index, value):
             return
+        mask = not isinstance(index, tuple) and mask_rank(index) is not None
+        if state.local.trace is not None and self._takes_part(index, value, mask=mask):
+            return
         if views.is_item(value, self, index):
             return  # as behind x[index] += 1, which has changed x by now
         new = self._new_elements(value)
-        mask = not isinstance(index, tuple) and mask_rank(index) is not None
         if not mask and not any(is_array(i) for i in spelled_out(index, self.ndim)):
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
@@ -90,6 +94,20 @@ class PartMethods(_Below):
             return
         value = self._masked(self._lift(index, "index"), new) if mask else self._placed(index, new)
         self._become_value(value, new, history)
+
+    def _takes_part(self, index: Any, value: Any, *, mask: bool) -> bool:
+        """Assign `value` where it is a part under a mask that the trace does not know."""
+        from kernelrt.tensor.masked import MaskedPart, unknown_count
+
+        if not isinstance(value, MaskedPart):
+            return False
+        if not mask:
+            raise unknown_count()
+        held = self._lift(index, "index")
+        new = value.under(self, held).cast(self.dtype)
+        whole = self._select(self._fitted_mask(held), new, self)
+        self._become_value(whole, new, self._link is None and self._needs_history(new))
+        return True
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
         """This tensor with `value` where any index selects."""
@@ -262,25 +280,35 @@ class PartMethods(_Below):
     def _masked(self, mask: Self, new: Self) -> Self:
         """This tensor with `new` where a mask over the first axes holds."""
         wide = self._fitted_mask(mask)
-        rest = self.dims[mask.ndim :]
-        while new.ndim > len(rest) and same(new.dims[0], 1):
-            new = new.squeeze(0)
-        if new.ndim <= len(rest):  # one for each place, however many there are
-            return self._select(wide, new._into(rest, _SELECTED), self)
-        if state.local.trace is None:
+        if state.local.trace is None and _squeezed(new, self.ndim - mask.ndim).ndim > (
+            self.ndim - mask.ndim
+        ):
             return self._placed(mask, new)
+        return self._select(wide, self._under(mask, new), self)
+
+    @operation
+    def _under(self, mask: Self, new: Self) -> Self:
+        """The values for what a mask over the first axes selects, each where its place is.
+
+        They are as many as the mask holds, or one for all places; elsewhere stands any number.
+        """
+        rest = self.dims[mask.ndim :]
+        new = _squeezed(new, len(rest))
+        if new.ndim <= len(rest):  # one for each place, however many there are
+            return new._into(rest, _SELECTED)
         rows = new.dims[0]
         values = new._into((rows, *rest), _SELECTED)
-        held = mask.reshape(-1)
-        if build.has_zero(held.dims):
-            return self._of(self.uop)
-        rank = held.cast(dt.int64).cumsum(0) - 1
+        if build.has_zero(self.dims):
+            return self._of(self.uop).cast(new.dtype)
+        held = mask.reshape(-1).cast(dt.int64)
         # Where another number of places is selected than there are values, no rank is one.
-        fits = held.cast(dt.int64).sum().eq(rows).expand(held.dims)
-        place = build.where(fits.uop, build.where(held.uop, rank.uop, 0), -1)
-        index = self._of(build.bound(place, rows))
-        picked = values._take([(0, index)]) if not build.has_zero(values.dims) else self
-        return self._select(wide, picked.reshape(self.dims), self)
+        fits = held.sum().eq(rows).expand(held.dims)
+        rank = build.where(held.ne(0).uop, (held.cumsum(0) - 1).uop, 0)
+        index = build.where(fits.uop, rank, -1)
+        if build.has_zero(values.dims):  # then none is selected
+            values, rows = values._pad([(0, 1), *((0, 0) for _ in rest)]), 1
+        index = build.bound(index, rows)
+        return values._take([(0, self._of(index))]).reshape(self.dims)
 
     def _fitted_mask(self, mask: Self) -> Self:
         """A mask over the first axes of this tensor, or over all of them, with all axes."""
@@ -298,8 +326,7 @@ class PartMethods(_Below):
         new = self
         if new.dims == shape and is_static(shape):
             return new
-        while new.ndim > len(shape) and same(new.dims[0], 1):
-            new = new.squeeze(0)
+        new = _squeezed(new, len(shape))
         if not broadcasts_to(new.dims, shape):
             raise ShapeError(
                 f"value: shape {format_shape(self.dims)} does not fit {named}, "
@@ -381,6 +408,13 @@ class PartMethods(_Below):
         picked = (self._of(build.pad(n, widths))._take([(axis, index)]).uop for n in (node, mask))
         values, among = picked
         return values, among
+
+
+def _squeezed(value: _T, rank: int) -> _T:
+    """`value` without leading axes of size 1, as long as it has more than `rank` axes."""
+    while value.ndim > rank and same(value.dims[0], 1):
+        value = value.squeeze(0)
+    return value
 
 
 def _dilate(x: UOp, axis: int, step: int) -> UOp:

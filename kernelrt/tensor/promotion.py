@@ -92,6 +92,9 @@ def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
     if isinstance(value, ArrayHandle | np.ndarray):
         node = tensor._lift(value, name).uop
         return _Argument(node) if is_number(node) else node
+    from kernelrt.tensor.masked import refuse_part
+
+    refuse_part(value)
     raise DTypeError(
         f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}"
         + (nothing(value) or "; make a tensor of it with kernelrt.tensor")

@@ -271,3 +271,176 @@ def test_masks_of_data_are_refused_in_traced_functions():
             krt.jit(f)(krt.ones(3))
     with pytest.raises(krt.ShapeError, match=r"a mask of shape \(2,\)"):
         krt.jit(lambda x: x[MASK[:2]])(krt.ones(3))
+
+
+# ---- masks that are known only at run time: parts are changed and written back
+
+DIGITS = np.array([[1.5, -2.0, 0.0], [4.0, 0.5, -1.0], [3.0, 2.0, 1.0]])
+
+
+def added(s, mask, v):
+    s[mask] += v
+
+
+def scaled(s, mask, v):
+    s[mask] *= 2.5
+    s[mask] -= v
+
+
+def divided(s, mask, v):
+    s[mask] /= v
+
+
+def root(s, mask, v):
+    s[mask] **= 0.5
+
+
+def inverse(s, mask, v):
+    s[mask] = 1 / (s[mask] - v) + s[mask] ** 2
+
+
+def of_another(s, mask, v):
+    other = s * 3
+    s[mask] = -(other[mask]) / 2 + abs(v * other)[mask]
+
+
+def by_two_names(s, mask, v):
+    part = s[mask]
+    same = part
+    part += v
+    s[mask] = 3.0
+    s[mask] *= same
+
+
+def a_view(s, mask, v):
+    s.T[mask] += v
+
+
+def assigned(s, mask, v):
+    s[mask] = v
+
+
+CHANGES = (added, scaled, divided, root, inverse, of_another, by_two_names, a_view, assigned)
+# The mask of axes, and the shape of v.
+UNDER = {
+    "rows": (1, "number"), "rows, scalar": (1, ()), "rows, row": (1, (3,)),
+    "rows, column": (1, (1, 1)), "elements": (2, "number"), "elements, scalar": (2, ()),
+    "no axes": (0, (3,)),
+}  # fmt: skip
+
+
+@pytest.mark.cases(9)
+@pytest.mark.parametrize("held", ["some", "none", "all"])
+@pytest.mark.parametrize("under", UNDER)
+@pytest.mark.parametrize("change", CHANGES)
+def test_parts_under_masks_of_data_are_changed_as_in_pytorch(change, under, held):
+    """Outside of the mask the elements have no finite derivative; it must not come through."""
+    torch = pytest.importorskip("torch")
+    rank, shape = UNDER[under]
+    mask = {"some": np.eye(3, dtype=bool), "none": np.zeros((3, 3), bool), "all": DIGITS < 9}[held]
+    mask = mask if rank == 2 else mask[1] if rank else mask[0, 0]
+    wide = mask.reshape(mask.shape + (1,) * (2 - rank))
+    wide = wide.T if change is a_view else wide
+    base = np.where(wide, np.abs(DIGITS) + 2, 0.0)
+    v = 0.75 if shape == "number" else np.resize([0.75, 0.5, 1.25], shape)
+
+    def run(lib, jit):
+        x = lib.tensor(base, dtype=lib.float64, requires_grad=True)
+        w = v if shape == "number" else lib.tensor(v, dtype=lib.float64, requires_grad=True)
+
+        def step(mask, number):
+            s = x * 1
+            change(s, mask, number if shape == "number" else w)
+            (s * lib.tensor(DIGITS + 0.25, dtype=lib.float64)).sum().backward()
+            return s.detach()
+
+        out = jit(step)(lib.tensor(mask), 0.75)
+        grad = None if shape == "number" or w.grad is None else w.grad.numpy()
+        return out.numpy(), x.grad.numpy(), grad
+
+    for got, want in zip(run(krt, krt.jit), run(torch, lambda f: f), strict=True):
+        if want is not None:
+            np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def test_values_for_each_place_that_a_mask_of_data_selects():
+    @krt.jit
+    def f(s, mask, v):
+        s = s * 1
+        s[mask] *= v
+        return s
+
+    x, mask = krt.ones(3, 2), krt.tensor(MASK)
+    assert f(x, mask, krt.tensor([[2, 3], [4, 5]])).tolist() == [[2, 3], [1, 1], [4, 5]]
+    assert f(x, ~krt.ones(3, dtype=krt.bool), krt.ones(0, 2)).tolist() == x.tolist()
+    assert f(krt.ones(3, 0), mask, krt.ones(2, 0)).shape == (3, 0)
+    assert f(krt.ones(0, 2), mask[:0], krt.ones(2)).shape == (0, 2)
+    for rows in (0, 3):
+        with pytest.raises(krt.IndexBoundsError):
+            f(x, mask, krt.ones(rows, 2)).numpy()
+    with pytest.raises(krt.ShapeError, match="does not fit what the index selects"):
+        f(x, mask, krt.ones(2, 3))
+    with pytest.raises(krt.DTypeError, match="cannot be assigned to int32"):
+        f(x.int(), mask, 1.5)
+    assert f(x.int(), mask, 3).dtype is krt.int32
+    assert f(x.half(), mask, 2.5).dtype is krt.float16
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_mask_of_data_selects_another_number_than_is_assigned(rows):
+    def f(s, mask, v):
+        s = s * 1
+        s[mask] = v
+        return s
+
+    with pytest.raises(krt.IndexBoundsError):
+        krt.jit(f)(krt.ones(3, 2), krt.tensor(MASK), krt.ones(rows, 2)).numpy()
+
+
+def test_parts_under_masks_of_data_in_state_views_and_members():
+    kept, mask = krt.zeros(3), krt.tensor(MASK)
+
+    @krt.jit
+    def count(mask):
+        kept[mask] += 1
+        kept[mask & ~mask] *= 5
+
+    count(mask)
+    count(~mask)
+    count(mask)
+    assert kept.tolist() == [2, 1, 2]
+
+    def f(x, mask):
+        x = x * 1
+        x[0][mask] -= 3
+        x[:, 1][~mask[:2]] *= 2
+        return x
+
+    x = krt.arange(6.0).reshape(2, 3)
+    want = [f(x, krt.tensor(m)).tolist() for m in (MASK, ~MASK)]
+    assert krt.vmap(f, in_dims=(None, 0))(x, krt.stack([mask, ~mask])).tolist() == want
+    turn = lambda c, m: (f(c, m), c.sum())  # noqa: E731
+    assert krt.scan(turn, x, krt.stack([mask]))[0].tolist() == want[0]
+    assert krt.cond(mask.any(), f, lambda x, m: x, x, mask).tolist() == want[0]
+
+
+USES = {
+    "returned": lambda x, m: x[m], "sum": lambda x, m: x[m].sum(), "beside": lambda x, m: x + x[m],
+    "function": lambda x, m: krt.exp(x[m]), "joined": lambda x, m: krt.cat([x[m], x]),
+    "length": lambda x, m: len(x[m]), "loop": lambda x, m: list(x[m]),
+    "compared": lambda x, m: x[m] == 1, "indexed": lambda x, m: x[m][0],
+    "array": lambda x, m: np.asarray(x[m]), "tensor": lambda x, m: krt.tensor(x[m]),
+    "loss": lambda x, m: krt.nn.functional.mse_loss(x[m], x[m]),
+    "other mask": lambda x, m: x.__setitem__(~m, x[m]),
+    "no mask": lambda x, m: x.__setitem__(0, x[m]),
+    "other axes": lambda x, m: x.__setitem__(m, x.reshape(3, 1)[m]),
+    "two masks": lambda x, m: x[m] + x[~m], "beside a slice": lambda x, m: x[m, ...],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_other_uses_of_parts_under_masks_of_data_are_refused(use):
+    f = lambda x, m: USES[use](x * 1, m)  # noqa: E731
+    for call in (krt.jit(f), lambda x, m: krt.vmap(f)(x[None], m[None])):
+        with pytest.raises(krt.JitError, match=r"x\[mask\] \+= y, x\[mask\] = y"):
+            call(krt.ones(3), krt.tensor(MASK))
