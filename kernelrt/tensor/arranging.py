@@ -10,9 +10,9 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, window_count
+from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, same, window_count
 from kernelrt.tensor import build, views
-from kernelrt.tensor.arguments import axis_of, index_of, integer, own_axis, whole
+from kernelrt.tensor.arguments import axis_of, index_of, integer, own_axis, shape_of, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.functions import settled
 from kernelrt.tensor.operation import operations
@@ -254,9 +254,12 @@ class ArrangingMethods(_Below):
     def tensor_split(
         self, indices_or_sections: int | Sequence[int] | TensorBase, dim: int = 0
     ) -> tuple[Self, ...]:
-        """So many parts along `dim`, the first ones longer by one, or parts between indices."""
+        """So many parts along `dim`, the first ones longer by one, or parts between indices.
+
+        Indices may be sizes that are known only at run time.
+        """
         axis = own_axis(dim, self.ndim)
-        size = self._static_size(axis, "tensor_split")
+        size = self.dims[axis]
         given: Any = indices_or_sections
         if isinstance(given, TensorBase):
             given = given.tolist()  # type: ignore[attr-defined]
@@ -264,11 +267,12 @@ class ArrangingMethods(_Below):
         if number is not None:
             if number < 1:
                 raise ShapeError(f"indices_or_sections: expected at least 1, not {number}")
-            each, more = divmod(size, number)
-            sizes = [each + (i < more) for i in range(number)]
-            ends = list(itertools.accumulate(sizes))[:-1]
-        elif isinstance(given, tuple | list):
-            ends = [integer(i, "indices_or_sections") for i in given]
+            # What is left when all have equal sizes goes to the first ones.
+            counts = (build.total((size, number - 1 - i)) for i in range(number - 1))
+            sizes = [build.quotient(n, number) for n in counts]
+            return self._parts(axis, sizes)
+        if isinstance(given, tuple | list):
+            ends = shape_of((given,), "indices_or_sections")
         else:
             raise DTypeError(f"indices_or_sections: expected an int or ints, not {given!r}")
         whole_axis = (slice(None),) * axis
@@ -279,11 +283,14 @@ class ArrangingMethods(_Below):
 
     def _split_evenly(self, given: Any, dim: int, name: str) -> tuple[Self, ...]:
         number = whole(index_of(given))
-        if number is not None and number > 0 and self._static_size(dim, name) % number:
-            raise ShapeError(
-                f"{name}: {self.dims[dim]} elements of axis {dim} do not make {number} parts of "
-                "one size; use x.tensor_split()"
-            )
+        if number is not None and number > 0:
+            size = self.dims[dim]
+            each = build.quotient(size, number)
+            if not same(build.volume((each, number)), size):
+                raise ShapeError(
+                    f"{name}: {format_size(size)} elements of axis {dim} do not make {number} "
+                    "parts of one size; use x.tensor_split()"
+                )
         return self.tensor_split(given, dim)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:

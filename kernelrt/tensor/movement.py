@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import TYPE_CHECKING, Any, Self
 
@@ -358,37 +357,73 @@ class MovementMethods(_Below):
         return views.view(self, window(node, bounds), below, views.NARROW, axis, start, length)
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given."""
+        """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given.
+
+        Of an axis whose size is known only at run time, the sizes given may be sizes, too, as in
+        ``x.split((2, x.shape[0] - 2))``; with one number, the bounds have to say how many parts
+        there are.
+        """
         axis = own_axis(dim, self.ndim)
-        size = self._static_size(axis, "split")
+        size = self.dims[axis]
         step = whole(index_of(split_size))
         if step is not None:
             if step < 1:
                 raise ShapeError(f"split_size: expected at least 1, not {step}")
-            sizes = [min(step, size - i) for i in range(0, size, step)] or [0]
-        else:
-            if not isinstance(split_size, tuple | list):
-                raise DTypeError(
-                    f"split_size: expected an int or a sequence of ints, not {split_size!r}"
-                )
-            sizes = [integer(n, "split_size") for n in split_size]
-            if sum(sizes) != size or min(sizes, default=0) < 0:
-                raise ShapeError(
-                    f"split_size: {sizes} does not add up to the {size} of axis {axis}"
-                )
-        starts = itertools.accumulate(sizes[:-1], initial=0)
-        return tuple(self.narrow(axis, at, n) for at, n in zip(starts, sizes, strict=True))
+            least, most = (max(1, math.ceil(n / step)) for n in dim_span(size))
+            if least != most:
+                raise self._open_count(axis, "split")
+            return self._parts(axis, [step] * (most - 1))
+        if not isinstance(split_size, tuple | list):
+            raise DTypeError(
+                f"split_size: expected an int or a sequence of ints, not {split_size!r}"
+            )
+        sizes = shape_of((split_size,), "split_size")
+        least = min((dim_span(n)[0] for n in sizes), default=0)
+        if least < 0 or not same(build.total(sizes), size):
+            raise ShapeError(
+                f"split_size: {format_shape(sizes)} does not add up to the {format_size(size)} "
+                f"of axis {axis}"
+            )
+        return self._parts(axis, sizes[:-1]) if sizes else ()
+
+    def _parts(self, axis: int, sizes: Sequence[Dim]) -> tuple[Self, ...]:
+        """Parts of these sizes along an axis, and one of what is left."""
+        places = [build.total(sizes[:i]) for i in range(len(sizes) + 1)]
+        rest = build.difference(self.dims[axis], places[-1])
+        return tuple(
+            self.narrow(axis, at, n) for at, n in zip(places, (*sizes, rest), strict=True)
+        )
+
+    def _open_count(self, axis: int, name: str) -> ShapeError:
+        least, most = dim_span(self.dims[axis])
+        return ShapeError(
+            f"{name}: the size {format_size(self.dims[axis])} of axis {axis} is known only at "
+            f"run time, from {least} to {most}, and how many parts there are depends on it; give "
+            f"the size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of "
+            "its Variable, or leave it out of dynamic"
+        )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
         """At most `chunks` parts of equal size along `dim`; the last may be smaller.
 
-        Of an axis without elements, exactly `chunks` parts without elements.
+        Of an axis without elements, exactly `chunks` parts without elements. Of one whose size is
+        known only at run time, the bounds have to say how many parts there are.
         """
         chunks = integer(chunks, "chunks", 1)
-        size = self._static_size(own_axis(dim, self.ndim), "chunk")
-        if size == 0:
-            return self.split((0,) * chunks, dim)
-        return self.split(max(1, math.ceil(size / chunks)), dim)
+        axis = own_axis(dim, self.ndim)
+        size = self.dims[axis]
+        if isinstance(size, int):
+            if size == 0:
+                return self.split((0,) * chunks, axis)
+            return self.split(max(1, math.ceil(size / chunks)), axis)
+        least, most = dim_span(size)
+        # Of more than (chunks - 1) ** 2 elements there are always as many parts as are asked for.
+        sizes = range(least, min(most, max(least, (chunks - 1) ** 2 + 1)) + 1)
+        counts = {math.ceil(n / math.ceil(n / chunks)) if n else chunks for n in sizes}
+        if len(counts) > 1:
+            raise self._open_count(axis, "chunk")
+        step = build.quotient(build.total((size, chunks - 1)), chunks)
+        return self._parts(axis, [step] * (counts.pop() - 1))
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
         """The slices along `dim`, without that axis."""
@@ -418,16 +453,27 @@ class MovementMethods(_Below):
         return views.view(self, node, below, views.DIAGONAL, offset, first, second)
 
     def _diagonal(self, offset: int) -> Self:
-        rows = self._static_size(self.ndim - 2, "diagonal")
-        columns = self._static_size(self.ndim - 1, "diagonal")
-        down, right = max(-offset, 0), max(offset, 0)
-        n, lead = min(rows - down, columns - right), self.dims[:-2]
-        if n <= 0:
+        down, right, lead = max(-offset, 0), max(offset, 0), self.dims[:-2]
+        rows, columns = (
+            build.difference(d, cut) for d, cut in zip(self.dims[-2:], (down, right), strict=True)
+        )
+        spare = dim_span(build.difference(rows, columns))
+        n = rows if spare[1] <= 0 else columns
+        least, most = dim_span(n)
+        if spare[0] < 0 < spare[1] or (least < 0 < most):
+            axes = format_shape(self.dims[-2:])
+            raise ShapeError(
+                f"diagonal: how long the diagonal {offset} of matrices of shape {axes} is depends "
+                "on sizes that are known only at run time; narrow the bounds of their Variables, "
+                "or leave them out of dynamic"
+            )
+        if most <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
         # In row-major order the diagonal is every (columns + 1)-th element: padded to whole rows
         # of that length it is the first column.
-        part = self.narrow(-2, down, n).narrow(-1, right, n).reshape(*lead, n * n)
-        return part.pad((0, n)).reshape(*lead, n, n + 1).narrow(-1, 0, 1).squeeze(-1)
+        part = self.narrow(-2, down, n).narrow(-1, right, n).reshape(*lead, build.volume((n, n)))
+        longer = build.total((n, 1))
+        return part.pad((0, n)).reshape(*lead, n, longer).narrow(-1, 0, 1).squeeze(-1)
 
     # ---- padding and triangles
 

@@ -11,7 +11,9 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
-from kernelrt.ir.shape import format_shape, prod
+from kernelrt.ir import Dim, UOp
+from kernelrt.ir.shape import dim_span, format_shape, format_size, is_static, prod, same
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, views
 from kernelrt.tensor.arguments import PerAxis, flag, real, whole
 from kernelrt.tensor.operation import operations
@@ -76,7 +78,7 @@ def _far(x: Any, a: float) -> Any:
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
-def cubic_weights(part: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
+def cubic_weights(part: Any) -> list[Any]:
     """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
     a = _SHARPNESS
     return [_far(part + 1, a), _near(part, a), _near(1 - part, a), _far(2 - part, a)]
@@ -187,8 +189,11 @@ class ResamplingMethods(_Below):
         """As :meth:`adaptive_max_pool2d`, over the last three axes."""
         return self._adaptive_max(3, output_size, return_indices)
 
-    def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[int, int]]:
-        """Old and new size of each of the last `n` axes."""
+    def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[Dim, Dim]]:
+        """Old and new size of each of the last `n` axes.
+
+        An old one that is known only at run time is kept, or becomes 1.
+        """
         if not n < self.ndim <= n + 2:
             raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
         given = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
@@ -196,11 +201,19 @@ class ResamplingMethods(_Below):
             raise ShapeError(f"output_size: expected {n} numbers, not {output_size!r}")
         found = []
         for k, wanted in enumerate(given):
-            old = self._static_size(self.ndim - n + k, name)
-            new = old if wanted is None else whole(wanted)
-            if new is None or new < 0:
+            axis = self.ndim - n + k
+            old = self.dims[axis]
+            new = old if wanted is None else _count(wanted)
+            if new is None or dim_span(new)[0] < 0:
                 raise ShapeError(f"output_size: expected sizes or None, not {output_size!r}")
-            if not old and new:
+            if new != 1 and not same(new, old):
+                old = self._static_size(axis, name)
+                if not isinstance(new, int):
+                    raise ShapeError(
+                        f"output_size: {format_size(new)} is known only at run time; expected "
+                        "ints, None, or the size of the axis"
+                    )
+            if not dim_span(old)[0] and new != 0:
                 raise ShapeError(f"{name}: there are no elements in {format_shape(self.dims)}")
             found.append((old, new))
         return found
@@ -210,8 +223,12 @@ class ResamplingMethods(_Below):
         out = self._of(self._floats(name))
         for k, (old, new) in enumerate(self._adaptive_sizes(n, output_size, name)):
             axis = self.ndim - n + k
-            if new == old:
+            if same(new, old):
                 continue
+            if new == 1:
+                out = out.mean(axis, keepdim=True)
+                continue
+            old, new = cast("int", old), cast("int", new)  # noqa: PLW2901 - as is checked above
             if new and old % new == 0:
                 out = out.unflatten(axis, (new, old // new)).mean(axis + 1)
             else:
@@ -234,8 +251,11 @@ class ResamplingMethods(_Below):
 
     def _adaptive_max(self, n: int, output_size: object, return_indices: bool) -> Any:
         name = f"adaptive_max_pool{n}d"
-        sizes = self._adaptive_sizes(n, output_size, name)
+        given = self._adaptive_sizes(n, output_size, name)
         first = self.ndim - n
+        if not is_static(tuple(old for old, _ in given)):
+            return self._greatest_of_images(n, given, name, return_indices)
+        sizes = cast("list[tuple[int, int]]", given)
         if all(new and old % new == 0 for old, new in sizes):
             kernel = tuple(old // new for old, new in sizes)
             pool = (self.max_pool1d, self.max_pool2d, self.max_pool3d)[n - 1]
@@ -259,6 +279,18 @@ class ResamplingMethods(_Below):
         wide = places.expand(*seen.dims)
         return Pooled(values, wide.gather(-1, chosen.unsqueeze(-1)).squeeze(-1))
 
+    def _greatest_of_images(
+        self, n: int, sizes: Sequence[tuple[Dim, Dim]], name: str, return_indices: bool
+    ) -> Any:
+        """The greatest elements of images of which not all sizes are known."""
+        for axis, (_, new) in enumerate(sizes, self.ndim - n):
+            if new != 1:
+                self._static_size(axis, name)
+        values, places = self.flatten(self.ndim - n).max(-1)
+        shape = (*self.dims[: self.ndim - n], *(1,) * n)
+        values, places = values.reshape(shape), places.reshape(shape)
+        return Pooled(values, places) if flag(return_indices, "return_indices") else values
+
     # ---- interpolation
 
     def interpolate(
@@ -272,7 +304,7 @@ class ResamplingMethods(_Below):
         Parameters
         ----------
         size : int or tuple of int, optional
-            The new sizes.
+            The new sizes; they may be sizes that are known only at run time.
         scale_factor : float or tuple of float, optional
             In their place, what the sizes are multiplied by, and rounded down.
         mode : str
@@ -309,10 +341,9 @@ class ResamplingMethods(_Below):
                 f"mode: {mode!r} is for inputs of {MODES[mode] + 2} axes, not {self.ndim}"
             )
         if recompute_scale_factor or mode == "area":
-            old = [self._static_size(a, "interpolate") for a in range(2, self.ndim)]
             sizes = [
-                (math.floor(size * (f or 1)) if c is None else c, None)
-                for size, (c, f) in zip(old, sizes, strict=True)
+                (_scaled(self.dims[axis], f or 1) if c is None else c, None)
+                for axis, (c, f) in enumerate(sizes, 2)
             ]
         if mode == "area":
             return self._adaptive_mean(n, [count for count, _ in sizes])
@@ -327,7 +358,7 @@ class ResamplingMethods(_Below):
         return views.unshared(out, self)
 
     def _interpolated(
-        self, sizes: Sequence[tuple[int | None, float | None]], mode: str, align_corners: bool,
+        self, sizes: Sequence[tuple[Dim | None, float | None]], mode: str, align_corners: bool,
         smooth: bool,
     ) -> Self:  # fmt: skip
         """With new sizes of the axes behind the first two, or by factors, which then say more."""
@@ -337,13 +368,23 @@ class ResamplingMethods(_Below):
             out = self
         kind = "float64" if self.dtype is dt.float64 else "float32"
         for axis, (size, factor) in enumerate(sizes, 2):
-            old = self._static_size(axis, "interpolate")
-            new = math.floor(old * (factor or 1)) if size is None else size
-            if not old or not new:
-                raise ShapeError(f"interpolate: axis {axis} of {old} elements cannot have {new}")
-            if mode == "nearest" and len(sizes) == 2 and new == 2 * old:
+            old = self.dims[axis]
+            new = _scaled(old, factor or 1) if size is None else size
+            if dim_span(old)[0] < 1 or dim_span(new)[0] < 1:
+                raise ShapeError(
+                    f"interpolate: axis {axis} of {format_size(old)} elements cannot have "
+                    f"{format_size(new)}; each needs at least 1"
+                )
+            if mode == "nearest" and len(sizes) == 2 and same(new, build.volume((old, 2))):
                 factor = None  # noqa: PLW2901 - as the sizes say
-            if new == old and (factor in (None, 1) or _copies(mode, len(sizes), smooth)):
+            if same(new, old) and (factor in (None, 1) or _copies(mode, len(sizes), smooth)):
+                continue
+            if smooth:
+                old = self._static_size(axis, "interpolate with antialias=True")
+            if not (isinstance(old, int) and isinstance(new, int)):
+                open_taps = self._open_taps(mode, old, new, factor, align_corners, kind)
+                parts = [out._open_weighted(axis, *tap) for tap in open_taps]
+                out = functools.reduce(lambda a, b: a + b, parts)
                 continue
             if smooth:
                 with _made_for("size", new):
@@ -355,6 +396,45 @@ class ResamplingMethods(_Below):
             parts = [out._weighted(axis, place, weight) for place, weight in taps]
             out = functools.reduce(lambda a, b: a + b, parts)
         return out.cast(self.dtype)
+
+    def _open_taps(
+        self, mode: str, old: Dim, new: Dim, factor: float | None, align_corners: bool, kind: str
+    ) -> list[tuple[Self, Self | None]]:
+        """What :func:`_taps` gives, of sizes that are known only at run time."""
+        line = self._of(build.iota(new))
+        size, count = (self._of(build.scalar(n, dt.int64)) for n in (old, new))
+        half = 0.5 if mode == "nearest-exact" else 0.0
+        if mode in ("nearest", "nearest-exact") and factor is None:
+            place = (line * 2 + int(2 * half)) * size // (count * 2)
+            return [(place.minimum(size - 1), None)]
+        if factor is not None and mode in ("nearest", "nearest-exact"):
+            at = (line.cast(kind) + half) * float(np.dtype(kind).type(1 / factor))
+            return [(at.cast(dt.float32).floor().long().minimum(size - 1), None)]
+        at = line.cast(dt.float64)
+        if align_corners:
+            at = at * ((size - 1).cast(dt.float64) / (count - 1).maximum(1).cast(dt.float64))
+        elif factor is None:
+            at = (at + 0.5) * (size.cast(dt.float64) / count.cast(dt.float64)) - 0.5
+        else:
+            at = (at + 0.5) / factor - 0.5
+        if mode == "bicubic":
+            low, first = at.floor(), -1
+            weights = cubic_weights(at - low)
+        else:
+            at, first = at.maximum(0), 0
+            low = at.floor().minimum((size - 1).cast(dt.float64))
+            weights = [1 - (at - low), at - low]
+        return [
+            ((low.long() + step).maximum(0).minimum(size - 1), weight)
+            for step, weight in enumerate(weights, first)
+        ]
+
+    def _open_weighted(self, axis: int, place: Self, weight: Self | None) -> Self:
+        part = self.index_select(axis, place)
+        if weight is None:
+            return part
+        shape = (part.dims[axis], *(1,) * (self.ndim - axis - 1))
+        return part * weight.cast(self.dtype).reshape(shape)
 
     def _weighted(
         self, axis: int, place: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
@@ -504,6 +584,25 @@ def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
     return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
 
 
+def _count(value: object) -> Dim | None:
+    """A number of elements, or a size; None for anything else."""
+    plain_value = plain(value)
+    return plain_value if isinstance(plain_value, UOp) else whole(value)
+
+
+def _scaled(size: Dim, factor: float) -> Dim:
+    """How many elements an axis has that is `factor` times as long, rounded down."""
+    if isinstance(size, int):
+        return math.floor(size * factor)
+    numerator, denominator = float(factor).as_integer_ratio()
+    if max(numerator, denominator) > 1 << 20:  # then the product would be rounded
+        raise ShapeError(
+            f"scale_factor: {factor} times the size {format_size(size)}, known only at run time, "
+            "is not a whole number of small parts; give size= as in size=n * 7 // 10"
+        )
+    return build.quotient(build.volume((size, numerator)), denominator)
+
+
 def _copies(mode: str, axes: int, smooth: bool) -> bool:
     """Whether an axis that keeps its size is copied, whatever the factor is, as in PyTorch."""
     return smooth or mode.endswith("linear") or (mode == "nearest" and axes == 2)
@@ -521,7 +620,7 @@ def check_interpolation(mode: str, align_corners: object) -> None:
 
 def factors_of(
     size: object, scale_factor: object, n: int
-) -> list[tuple[int | None, float | None]]:
+) -> list[tuple[Dim | None, float | None]]:
     """The new size of each axis, or None and by what it is multiplied."""
     if (size is None) == (scale_factor is None):
         raise ShapeError("size, scale_factor: expected one of the two")
@@ -531,10 +630,10 @@ def factors_of(
     if len(each) != n:
         raise ShapeError(f"{name}: expected {n} numbers, not {len(each)}")
     if scale_factor is None:
-        counts = [whole(count) for count in each]
+        counts = [_count(count) for count in each]
         if any(count is None for count in counts):
             raise DTypeError(f"size: expected ints, not {size!r}")
-        if any(count is not None and count < 1 for count in counts):
+        if any(count is not None and dim_span(count)[0] < 1 for count in counts):
             raise ShapeError(f"size: expected numbers of at least 1, not {size!r}")
         return [(count, None) for count in counts]
     factors = [real(number, "scale_factor") for number in each]
