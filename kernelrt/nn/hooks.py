@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,11 +21,15 @@ _HOOKS = "_hooks"
 
 
 class Hook(NamedTuple):
-    """A function, whether it comes before forward, and whether it sees keyword arguments."""
+    """A function, whether it comes before forward, whether it sees keyword arguments, and more.
+
+    `always` is whether it is called after forward also where that fails.
+    """
 
     function: Callable[..., Any]
     before: bool
     with_kwargs: bool
+    always: bool = False
 
 
 _Hooks = tuple[Entry[Hook], ...]
@@ -70,6 +75,25 @@ def called(
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
     """What forward gives, with hooks around it."""
+    waiting = [entry.hook for entry in hooks if entry.hook.always]
+    results: list[Any] = [None]
+    try:
+        _call(forward, owner, hooks, args, kwargs, waiting, results)
+    except Exception:
+        for hook in waiting:
+            more = (kwargs,) if hook.with_kwargs else ()
+            with contextlib.suppress(Exception):
+                given = hook.function(owner, args, *more, results[-1])
+                results.append(results[-1] if given is None else given)
+        raise
+    return results[-1]
+
+
+def _call(
+    forward: Callable[..., Any], owner: Any, hooks: _Hooks, args: tuple[Any, ...],
+    kwargs: dict[str, Any], waiting: list[Hook], results: list[Any],
+) -> None:  # fmt: skip
+    """Call all of them; those that were called leave `waiting`, and what they give is last."""
     for entry in hooks:
         hook = entry.hook
         if not hook.before:
@@ -82,11 +106,12 @@ def called(
             given = hook.function(owner, args)
             if given is not None:
                 args = given if isinstance(given, tuple) else (given,)
-    result = forward(*args, **kwargs)
+    results.append(forward(*args, **kwargs))
     for entry in hooks:
         hook = entry.hook
         if not hook.before:
+            if hook.always:
+                waiting.remove(hook)
             more = (kwargs,) if hook.with_kwargs else ()
-            given = hook.function(owner, args, *more, result)
-            result = result if given is None else given
-    return result
+            given = hook.function(owner, args, *more, results[-1])
+            results.append(results[-1] if given is None else given)

@@ -122,27 +122,63 @@ class Module(Observed):
 
     # ---- contents
 
-    def modules(self) -> Iterator[Module]:
-        """Yield this module and every module in it, each once."""
-        for _, module in self.named_modules():
+    def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
+        """Yield this module and every module in it; see :meth:`named_modules`."""
+        for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
-    def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """(dotted name, module) for this module and every module in it, each once."""
-        seen: set[int] = set()
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """(dotted name, module) for this module and every module in it.
+
+        Parameters
+        ----------
+        memo : set of Module, optional
+            Modules to leave out; those that are yielded are added.
+        prefix : str
+            Put before each name, with a dot.
+        remove_duplicate : bool
+            Whether a module with several names is yielded once only.
+        """
+        once = flag(remove_duplicate, "remove_duplicate")
+        seen: set[Module] = set() if memo is None else memo
         for name, value in tree.named_objects(self, prefix):
-            if isinstance(value, Module) and id(value) not in seen:
-                seen.add(id(value))
+            if isinstance(value, Module) and not (once and value in seen):
+                seen.add(value)
                 yield name, value
 
-    def parameters(self) -> Iterator[Tensor]:
-        """Yield each parameter of this module once, frozen or not."""
-        for _, tensor in self.named_parameters():
+    def parameters(self, recurse: bool = True) -> Iterator[Tensor]:
+        """Yield each parameter of this module once, frozen or not; see :meth:`named_parameters`."""
+        for _, tensor in self.named_parameters(recurse=recurse):
             yield tensor
 
-    def named_parameters(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) for each parameter once, frozen or not."""
-        return tree.named_parameters(self, prefix)
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) for each parameter, frozen or not.
+
+        Parameters
+        ----------
+        prefix : str
+            Put before each name, with a dot.
+        recurse : bool
+            Whether parameters of the modules in this one are among them.
+        remove_duplicate : bool
+            Whether a tensor with several names is yielded once only.
+        """
+        return self._named_tensors(prefix, recurse, remove_duplicate, parameters=True)
+
+    def _named_tensors(
+        self, prefix: str, recurse: bool, remove_duplicate: bool, *, parameters: bool
+    ) -> Iterator[tuple[str, Tensor]]:
+        outside = None if flag(recurse, "recurse") else Module
+        once = flag(remove_duplicate, "remove_duplicate")
+        seen: set[int] = set()
+        for name, tensor in tree.named_tensors(self, prefix, outside=outside):
+            if is_parameter(tensor) is parameters and not (once and id(tensor) in seen):
+                seen.add(id(tensor))
+                yield name, tensor
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters; or set them to zeros."""
@@ -251,17 +287,18 @@ class Module(Observed):
         for _, module in self.named_children():
             yield module
 
-    def named_buffers(self, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) for each tensor in this module that is no parameter, once."""
-        seen: set[int] = set()
-        for name, tensor in tree.named_tensors(self, prefix):
-            if id(tensor) not in seen and not is_parameter(tensor):
-                seen.add(id(tensor))
-                yield name, tensor
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """(dotted name, tensor) for each tensor in this module that is no parameter.
 
-    def buffers(self) -> Iterator[Tensor]:
+        Parameters are those of :meth:`named_parameters`.
+        """
+        return self._named_tensors(prefix, recurse, remove_duplicate, parameters=False)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """Yield each tensor in this module that is no parameter once."""
-        for _, tensor in self.named_buffers():
+        for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
     def get_submodule(self, target: str) -> Module:
@@ -307,14 +344,33 @@ class Module(Observed):
         return added(self, Hook(hook, True, with_kwargs), prepend)
 
     def register_forward_hook(
-        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
-    ) -> Handle:
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> Handle:  # fmt: skip
         """Let ``hook(module, args, result)`` be called after :meth:`forward`.
 
         What it gives, unless None, is the result. A jitted function is traced again where hooks
         changed, and its traces hold what they computed.
+
+        Parameters
+        ----------
+        hook : callable
+            With `with_kwargs` it is called with ``(module, args, kwargs, result)``.
+        prepend : bool
+            Whether it comes before the hooks that are there.
+        with_kwargs : bool
+            Whether it sees keyword arguments.
+        always_call : bool
+            Whether it is also called, with None as the result, where forward or a hook before it
+            raises; what it gives or raises then is left aside.
+
+        Returns
+        -------
+        Handle
+            Its ``remove()`` takes the hook away.
         """
-        return added(self, Hook(hook, False, with_kwargs), prepend)
+        hook_ = Hook(hook, False, with_kwargs, flag(always_call, "always_call"))
+        return added(self, hook_, prepend)
 
     # ---- types
 
@@ -365,15 +421,45 @@ class Module(Observed):
     # ---- state
 
     @tree.walks
-    def state_dict(self, *, prefix: str = "") -> dict[str, Tensor]:
-        """Every tensor in this module by its dotted name; the tensors themselves, no copies."""
-        return tree.tensors_by_name(self, prefix)
+    def state_dict(
+        self, *, destination: dict[str, Tensor] | None = None, prefix: str = "",
+        keep_vars: bool = False,
+    ) -> dict[str, Tensor]:  # fmt: skip
+        """Every tensor in this module by its dotted name; the tensors themselves, no copies.
+
+        Parameters
+        ----------
+        destination : dict, optional
+            What the tensors are put into and is given back, in the place of a new dict.
+        prefix : str
+            Put before each name; where it does not end with a dot, with one.
+        keep_vars : bool
+            Changes nothing: parameters are not detached in any case.
+        """
+        flag(keep_vars, "keep_vars")
+        found = tree.tensors_by_name(self, prefix.removesuffix("."))
+        if destination is None:
+            return found
+        destination.update(found)
+        return destination
 
     @tree.walks
     def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> state.IncompatibleKeys:
-        """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`."""
+        """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`.
+
+        Raises
+        ------
+        StateError
+            `assign` is true: modules keep their tensors, which optimizers and plans hold.
+        """
+        if flag(assign, "assign"):
+            raise StateError(
+                "assign: a module keeps its tensors, which optimizers and plans hold; leave it "
+                "out to copy the values, after module.to(dtype) where types differ, or set the "
+                "attribute, as in module.weight = nn.Parameter(value)"
+            )
         return state.copy_into(self, state_dict, strict=strict)
 
     # ---- text

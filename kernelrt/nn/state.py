@@ -15,7 +15,8 @@ from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
 from kernelrt.tensor.state import births, lock, watched
 
-__all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "state_dict"]
+__all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "read",
+           "state_dict"]  # fmt: skip
 
 
 class IncompatibleKeys(NamedTuple):
@@ -152,7 +153,7 @@ def _describe(name: str, tensor: Tensor) -> str:
 
 def _fitting(name: str, value: object, target: Tensor) -> Tensor:
     """`value` in the type of `target`, or an error that says what does not fit."""
-    source = value if isinstance(value, Tensor) else _read(name, value)
+    source = read(name, value)
     if source.shape != target.shape:
         raise ShapeError(
             f"{name!r} has shape {format_shape(source.dims)}, expected "
@@ -163,7 +164,10 @@ def _fitting(name: str, value: object, target: Tensor) -> Tensor:
     return source if source.dtype is target.dtype else source.cast(target.dtype)
 
 
-def _read(name: str, value: object) -> Tensor:
+def read(name: str, value: object) -> Tensor:
+    """`value` as a tensor; an error names the entry of the state dict that is none."""
+    if isinstance(value, Tensor):
+        return value
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
         value = value.detach()  # a parameter of PyTorch refuses to be read otherwise
     try:

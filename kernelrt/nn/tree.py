@@ -12,13 +12,15 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 
 __all__ = [
-    "TRANSIENT", "UNMADE", "Branch", "asking", "children", "completes", "defines", "found_state",
-    "is_complete", "made_parameters", "named_objects", "named_parameters", "named_tensors",
-    "own_state", "parameters", "ranked", "tensors_by_name", "walks",
+    "KEEPS_MORE", "TRANSIENT", "UNMADE", "Branch", "asking", "children", "completes", "defines",
+    "found_state", "is_complete", "made_parameters", "named_objects", "named_parameters",
+    "named_tensors", "own_state", "parameters", "ranked", "tensors_by_name", "walks",
 ]  # fmt: skip
 
 #: The attribute of a module that names those that are not saved with it.
 TRANSIENT = "_transient"
+#: The attribute of a class whose ``state_dict`` walks, and has more than what is found in it.
+KEEPS_MORE = "_keeps_more"
 #: The attribute of a module that has no tensors yet: what is to be done with them once it has.
 UNMADE = "_unmade"
 
@@ -35,12 +37,14 @@ class Branch(Protocol):
         """(name, value) pairs; values may be tensors, modules, lists, dicts."""
 
 
-def named_objects(root: object, prefix: str = "") -> Iterator[tuple[str, object]]:
+def named_objects(
+    root: object, prefix: str = "", *, outside: type | None = None
+) -> Iterator[tuple[str, object]]:
     """Every object reachable from `root`, with its dotted name, in order of declaration.
 
     Attributes, items of lists and tuples, and values of dicts are followed; other objects that
     keep no ``__dict__``, classes, functions and modules are not. An object that contains itself
-    is entered once on each path.
+    is entered once on each path. Those of the class `outside` are left out, but for `root`.
     """
     above: set[int] = set()
     stack: list[tuple[str | None, object]] = [(prefix, root)]
@@ -48,6 +52,8 @@ def named_objects(root: object, prefix: str = "") -> Iterator[tuple[str, object]
         name, value = stack.pop()
         if name is None:  # everything in this object was visited
             above.discard(id(value))
+            continue
+        if outside is not None and value is not root and isinstance(value, outside):
             continue
         yield name, value
         if type(value) is Tensor or isinstance(value, _LEAVES) or id(value) in above:
@@ -84,17 +90,20 @@ def _rank(value: object) -> int:
     return 0 if is_parameter(value) else 1
 
 
-def named_tensors(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
+def named_tensors(
+    root: object, prefix: str = "", *, outside: type | None = None
+) -> Iterator[tuple[str, Tensor]]:
     """Every tensor reachable from `root`, with its dotted name.
 
-    A tensor that is reachable under several names comes several times.
+    A tensor that is reachable under several names comes several times. Objects of the class
+    `outside` are not entered, but for `root`.
 
     Raises
     ------
     StateError
         A module does not have its tensors yet.
     """
-    for name, value in named_objects(root, prefix):
+    for name, value in named_objects(root, prefix, outside=outside):
         if isinstance(value, Tensor):
             yield name, value
         else:
@@ -157,13 +166,18 @@ def completes(method: _F) -> _F:
 
 def is_complete(value: object) -> bool:
     """Whether an object's own methods are marked by :func:`completes`."""
-    return getattr(type(value), "state_dict", None) in _COMPLETE
+    method = getattr(type(value), "state_dict", None)
+    return method in _COMPLETE or (method in _WALKING and not _only_walks(type(value), method))
 
 
 def defines(value: object, name: str) -> bool:
     """Whether an object's class has a method of this name that is not a base class's."""
     method = getattr(type(value), name, None)
-    return method is not None and method not in _WALKING
+    return method is not None and not _only_walks(type(value), method)
+
+
+def _only_walks(kind: type, method: object) -> bool:
+    return method in _WALKING and not getattr(kind, KEEPS_MORE, False)
 
 
 def _walked(value: object) -> bool:
@@ -206,7 +220,9 @@ def _keepers(objects: Iterable[tuple[str, object]], root: object, *, ask_root: b
 def _may_keep(kind: type) -> bool:
     """Whether objects of a class are asked for a state of their own."""
     method = getattr(kind, "state_dict", None)
-    return method is not None and method not in _WALKING and not issubclass(kind, _LEAVES)
+    return (
+        method is not None and not _only_walks(kind, method) and not issubclass(kind, _LEAVES)
+    )
 
 
 def found_state(

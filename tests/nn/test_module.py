@@ -294,3 +294,98 @@ def test_buffers_are_attributes() -> None:
     assert not hasattr(module, "more")
     module.register_buffer("compile", krt.ones(1))  # a name that errors know
     assert module.compile.item() == 1
+
+
+def nested(lib):
+    """A module with parameters, buffers and modules of its own, one of them with two names."""
+
+    class Inner(lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = lib.nn.Parameter(lib.ones(2))
+            self.register_buffer("mean", lib.zeros(2))
+
+    class Outer(lib.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = lib.nn.Parameter(lib.ones(3))
+            self.same = self.scale
+            self.register_buffer("count", lib.zeros(1))
+            self.inner = Inner()
+            self.again = self.inner
+
+    return Outer()
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize("recurse", [True, False])
+@pytest.mark.parametrize("method", ["named_parameters", "named_buffers"])
+def test_named_tensors_take_the_keywords_of_pytorch(method, recurse, once):
+    torch = pytest.importorskip("torch")
+    options = {"prefix": "a", "recurse": recurse, "remove_duplicate": once}
+    found, wanted = (
+        [name for name, _ in getattr(nested(lib), method)(**options)] for lib in (krt, torch)
+    )
+    assert found == wanted
+    for each in ("parameters", "buffers"):
+        found, wanted = (len(list(getattr(nested(lib), each)(recurse))) for lib in (krt, torch))
+        assert found == wanted
+
+
+def test_named_modules_take_the_keywords_of_pytorch():
+    torch = pytest.importorskip("torch")
+
+    def names(lib):
+        module = nested(lib)
+        memo = {module.inner}
+        return (
+            [name for name, _ in module.named_modules(prefix="a")],
+            [name for name, _ in module.named_modules(remove_duplicate=False)],
+            [name for name, _ in module.named_modules(memo)], memo == {module, module.inner},
+            len(list(module.modules())), len(list(module.modules(remove_duplicate=False))),
+        )  # fmt: skip
+
+    assert names(krt) == names(torch)
+
+
+def test_state_dicts_take_the_keywords_of_pytorch():
+    module, given = nn.Linear(2, 3), {"x": krt.zeros(1)}
+    found = module.state_dict(destination=given, prefix="a.", keep_vars=True)
+    assert found is given
+    assert list(found) == ["x", "a.weight", "a.bias"]
+    assert list(module.state_dict(prefix="a")) == ["a.weight", "a.bias"]
+    module.load_state_dict(nn.Linear(2, 3).state_dict(), assign=False)
+    with pytest.raises(StateError, match=r"assign: .* nn\.Parameter\(value\)"):
+        module.load_state_dict(module.state_dict(), assign=True)
+
+
+@pytest.mark.parametrize("failing", ["no", "before", "forward", "after"])
+def test_hooks_are_always_called_as_in_pytorch(failing):
+    torch = pytest.importorskip("torch")
+
+    def run(lib):
+        calls = []
+
+        def fail(*_):
+            raise ValueError(failing)
+
+        class Inner(lib.nn.Module):
+            def forward(self, x, more=0):
+                return fail() if failing == "forward" else x + more
+
+        module, hook = Inner(), lambda _, args, kwargs, result: calls.append((kwargs, result))
+        module.register_forward_hook(hook, with_kwargs=True, always_call=True)
+        module.register_forward_hook(lambda *_: calls.append("usual"))
+        if failing == "before":
+            module.register_forward_pre_hook(fail)
+        if failing == "after":
+            module.register_forward_hook(fail)
+        module.register_forward_hook(lambda *a: calls.append(a[1:]), always_call=True)
+        module.register_forward_hook(lambda *_: calls.append("first"), prepend=True)
+        try:
+            calls.append(module(1, more=2))
+        except ValueError as error:
+            calls.append(str(error))
+        return calls
+
+    assert run(krt) == run(torch)

@@ -11,6 +11,7 @@ from support.skip_list import Package
 
 import kernelrt as krt
 from kernelrt import nn
+from kernelrt.errors import StateError
 
 torch = Package("torch")
 KINDS = ["SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam",
@@ -513,3 +514,102 @@ def test_lbfgs_goes_on_from_a_checkpoint():
     assert rosenbrock(*w.tolist()) < 4
     with pytest.raises(krt.errors.StateError, match="missing"):
         twin.load_state_dict({"lr": np.array(1.0), "d": np.zeros(2)})
+
+
+class Heavy(krt.optim.Optimizer):
+    """Momentum, kept as PyTorch's optimizers of one's own keep it."""
+
+    def __init__(self, params, lr=0.1):
+        super().__init__(params, {"lr": lr})
+
+    @krt.no_grad()
+    def step(self, closure=None):  # noqa: ARG002 - as torch has it
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(step=0, share=0.5, moved=False, momentum=krt.zeros_like(p))
+                state["step"] += 1
+                state["moved"] = True
+                state["momentum"].mul_(state["share"]).add_(p.grad)
+                p.assign(p - state["momentum"] * group["lr"])
+
+
+def heavy(*starts):
+    params = [krt.tensor(s, requires_grad=True) for s in starts]
+    opt = Heavy([{"params": [p]} for p in params])
+
+    def train(turns):
+        for _ in range(turns):
+            opt.zero_grad()
+            sum((p * p).sum() for p in params).backward()
+            opt.step()
+        return [p.tolist() for p in params]
+
+    return params, opt, train
+
+
+@pytest.mark.parametrize("how", ["method", "function", "nested", "file", "torch"])
+def test_what_an_optimizer_of_ones_own_keeps_is_in_its_state_dict(how, tmp_path):
+    params, opt, train = heavy([1.0, -2.0], [3.0])
+    train(3)
+    middle = [p.tolist() for p in params]
+    others, other, resume = heavy(*middle)
+    if how == "method":
+        found = opt.state_dict()
+        assert {n: t.dtype for n, t in found.items() if n.startswith("numbers.1")} == {
+            "numbers.1.step": krt.int64, "numbers.1.share": krt.float64,
+            "numbers.1.moved": krt.bool,
+        }  # fmt: skip
+        assert found["state.0.momentum"] is opt.state[params[0]]["momentum"]
+        assert other.load_state_dict(found) == ([], [])
+    elif how == "function":
+        krt.nn.load_state_dict(other, krt.nn.state_dict(opt))
+    elif how == "nested":
+        values = krt.nn.state_dict({"params": params, "opt": opt})
+        krt.nn.load_state_dict({"params": others, "opt": other}, values)
+    elif how == "file":
+        krt.nn.save(krt.nn.state_dict(opt), tmp_path / "opt.safetensors")
+        other.load_state_dict(krt.nn.load(tmp_path / "opt.safetensors"))
+    else:
+        kept = {i: {k: v.numpy() if isinstance(v, krt.Tensor) else v for k, v in s.items()}
+                for i, s in enumerate(opt.state.values())}  # fmt: skip
+        groups = [{"lr": 0.1, "params": [i]} for i in range(2)]
+        other.load_state_dict({"state": kept, "param_groups": groups})
+    state = other.state[others[0]]
+    assert (state["step"], state["share"], state["moved"]) == (3, 0.5, True)
+    assert type(state["step"]) is int
+    assert resume(2) == train(2)
+    assert state["momentum"] is not opt.state[params[0]]["momentum"]
+
+
+def test_loading_keeps_the_memory_of_what_an_optimizer_of_ones_own_has():
+    params, opt, train = heavy([1.0])
+    train(1)
+    momentum, before = opt.state[params[0]]["momentum"], opt.state_dict()
+    saved = {name: krt.tensor(value.numpy()) for name, value in before.items()}
+    train(2)
+    opt.load_state_dict(saved)
+    assert opt.state[params[0]]["momentum"] is momentum
+    assert momentum.tolist() == saved["state.0.momentum"].tolist()
+    opt.load_state_dict({"lr": 0.5}, strict=False)
+    assert opt.state[params[0]]["step"] == 1
+    opt.load_state_dict({"lr": 0.5})
+    assert opt.state[params[0]] == {}
+
+
+def test_what_state_dicts_cannot_have_is_refused():
+    params, opt, _ = heavy([1.0])
+    opt.state[params[0]]["name"] = "x"
+    with pytest.raises(StateError, match="'name' of parameter 0 is of type str; state dicts"):
+        opt.state_dict()
+    params, opt, train = heavy([1.0])
+    train(1)
+    with pytest.raises(StateError, match=r"'state\.1\.momentum', but there are 1 parameters"):
+        opt.load_state_dict({**opt.state_dict(), "state.1.momentum": krt.ones(1)})
+    with pytest.raises(StateError, match="missing: 'lr'"):
+        opt.load_state_dict({"numbers.0.step": 7})
+    assert opt.state[params[0]]["step"] == 1
+    opt.state["calls"]["n"] = 1
+    with pytest.raises(StateError, match="state: str 'calls' is no parameter of Heavy"):
+        opt.state_dict()

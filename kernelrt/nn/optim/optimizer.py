@@ -108,6 +108,11 @@ class Optimizer(Hyper):
         for i, group in enumerate(given):
             self._add(group, f"params[{i}]['params']" if "grouped" in group else "params")
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "step" in vars(cls):  # which may keep anything in `state`
+            setattr(cls, tree.KEEPS_MORE, True)
+
     @property
     def params(self) -> list[Tensor]:
         """The parameters of all groups."""
@@ -149,8 +154,8 @@ class Optimizer(Hyper):
             )
         realize(*params)
         lr = given.pop("lr")
-        own = [n for n in self.defaults if n != "lr"]
-        self.param_groups.append(Group(type(self), params, lr, given, own))
+        names = [n for n in self.defaults if n != "lr"]
+        self.param_groups.append(Group(type(self), params, lr, given, names))
         self.params.extend(params)
         self._size = len(self.params)
 
@@ -177,7 +182,8 @@ class Optimizer(Hyper):
         """What belongs to each parameter, by the parameter; of counters the number.
 
         The optimizers of kernelrt keep it in tensors that plans update, which can be read here. A
-        class of one's own keeps here what it wants to.
+        class of one's own keeps here what it wants to: tensors and numbers are part of its
+        :meth:`state_dict`.
         """
         for group in self.param_groups:
             for i, param in enumerate(group.params):
@@ -306,8 +312,25 @@ class Optimizer(Hyper):
 
     @tree.walks
     def state_dict(self) -> dict[str, Tensor]:
-        """Learning rate, counters and moments by name; the tensors themselves, no copies."""
-        return tree.tensors_by_name(self)
+        """Learning rate, counters and moments by name; the tensors themselves, no copies.
+
+        Of a class with a ``step`` of its own also what it keeps in :attr:`state`: tensors as
+        "state.INDEX.NAME", with the index of the parameter, and numbers as "numbers.INDEX.NAME".
+
+        Raises
+        ------
+        StateError
+            Such a class keeps something else there.
+        """
+        found = tree.tensors_by_name(self)
+        if self._has_own_state():
+            from kernelrt.nn.optim import own
+
+            found |= own.collected(self)
+        return found
+
+    def _has_own_state(self) -> bool:
+        return getattr(type(self), tree.KEEPS_MORE, False)
 
     @tree.walks
     def load_state_dict(
@@ -318,9 +341,14 @@ class Optimizer(Hyper):
         A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.
         """
         given: object = state_dict
-        if isinstance(given, Mapping) and {"state", "param_groups"} <= set(given):
-            state_dict = foreign.read(self.param_groups, state_dict)
-        return state.copy_into(self, state_dict, strict=strict)
+        is_torchs = isinstance(given, Mapping) and {"state", "param_groups"} <= set(given)
+        found = foreign.read(self.param_groups, state_dict) if is_torchs else state_dict
+        if self._has_own_state() and isinstance(given, Mapping):
+            from kernelrt.nn.optim import own
+
+            more = own.of_torch(self, state_dict) if is_torchs else {}
+            return own.taken(self, {**found, **more}, strict=strict)
+        return state.copy_into(self, found, strict=strict)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_steps"}
