@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from kernelrt import _built, nn  # noqa: F401
 from kernelrt._core import get_num_threads, set_num_threads
+from kernelrt._environment import check_environment
 from kernelrt._functions import provide as _provide
 from kernelrt._lacking import TOP as _TOP
 from kernelrt._lacking import of_module as _of_module
@@ -159,7 +160,6 @@ from kernelrt.tensor.tapers import (
     hann_window,
     kaiser_window,
 )
-from kernelrt.threads import check_environment, num_threads
 
 __all__ = [
     "AxisError",
@@ -352,6 +352,7 @@ if TYPE_CHECKING:
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
     from kernelrt.tensor.debugging import debug_nans, detect_anomaly, disable_jit
     from kernelrt.tensor.foreign import call
+    from kernelrt.threads import num_threads
     from kernelrt.tune import autotune
 else:  # else any name would pass for one that is there
     __getattr__, __dir__ = _provide(
@@ -363,6 +364,7 @@ else:  # else any name would pass for one that is there
             {
                 "autotune": "kernelrt.tune",
                 "call": "kernelrt.tensor.foreign",
+                "num_threads": "kernelrt.threads",
                 **dict.fromkeys(
                     ("debug_nans", "detect_anomaly", "disable_jit"), "kernelrt.tensor.debugging"
                 ),

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kernelrt._core import get_num_threads
+from kernelrt._environment import expected, switch
 from kernelrt._version import __version__
 from kernelrt.errors import KernelrtWarning
 
@@ -82,10 +83,10 @@ class Tuned:
         kernel : str
             Fingerprint of its AST.
         """
-        setting = os.environ.get(SETTING, "1") or "1"
-        if setting not in ("0", "1", "any"):
-            self._warn(f"{SETTING}: expected 0, 1 or any, not {setting!r}; it is taken for 1")
-        if setting == "0":
+        setting = switch(SETTING, "any")
+        if setting is None:
+            self._warn(f"{expected(SETTING, 'any')}; it is taken for 1")
+        if setting == "off":
             return None
         found = self._look_up(kernel, keeps_bits=False) if setting == "any" else None
         return self._look_up(kernel, keeps_bits=True) if found is None else found

@@ -10,7 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, dim_max, format_shape, prod
+from kernelrt.ir.shape import broadcast, broadcasts_to, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import (
     check_floats,
@@ -168,14 +168,26 @@ def normal(
 
     As in PyTorch, a mean and a deviation can come first, one of them or both a tensor:
     ``normal(mean, std)``, and with two numbers ``normal(0.0, 1.0, (2, 3))``. Numbers alone are a
-    size: ``normal(2, 3, mean=0.0)``.
+    size: ``normal(2, 3, mean=0.0)``. Without a size, tensors have the one that they broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        Tensors do not broadcast to the size, or a deviation is below 0.
+    DomainError
+        At run time: a tensor of deviations has one below 0.
+    DTypeError
+        A tensor of means or deviations is not of a floating type.
     """
     check_device(device)
     place = None
     if len(size) > 1 and isinstance(size[-1], tuple | list):
         *first, place = size
         size = tuple(first)
-    if size and (place is not None or any(isinstance(v, TensorBase) for v in size)):
+    tensors = any(isinstance(v, TensorBase) for v in size)
+    # As in normal(3, std=deviations): PyTorch has the mean first.
+    alone = len(size) == 1 and not isinstance(size[0], tuple | list)
+    if size and (place is not None or tensors or (alone and isinstance(std, TensorBase))):
         if len(size) > 2:
             raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
         mean, *rest = size
@@ -184,10 +196,10 @@ def normal(
         mean, std = take_by_value(mean), take_by_value(std)
     if not isinstance(std, TensorBase):
         std = at_least_zero(std, "std")
+    taken = check_shape(size if place is None else (place,)) if size or place is not None else None
     if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
-        return _normal_around(mean, std, place, dtype, generator, requires_grad=requires_grad)
-    taken = check_shape(size if place is None else (place,))
-    out = _draw(taken, _normal, _float_type(dtype), std, mean, generator)
+        return _normal_around(mean, std, taken, dtype, generator, requires_grad=requires_grad)
+    out = _draw(taken or (), _normal, _float_type(dtype), std, mean, generator)
     return out.requires_grad_() if requires_grad else out
 
 
@@ -200,18 +212,23 @@ def at_least_zero(value: Any, name: str) -> float:
 
 
 def _normal_around(
-    mean: Any, std: Any, place: Any, dtype: object, generator: Generator | None, *,
-    requires_grad: bool,
+    mean: Any, std: Any, wanted: tuple[Dim, ...] | None, dtype: object,
+    generator: Generator | None, *, requires_grad: bool,
 ) -> Tensor:  # fmt: skip
-    """Numbers around tensors, in the shape to which these broadcast."""
-    if place is not None:
-        raise ShapeError("size: tensors of means or deviations have the size themselves")
+    """Numbers around tensors, in the shape that is wanted, or to which these broadcast."""
     given = [v for v in (mean, std) if isinstance(v, TensorBase)]
     for name, value in (("mean", mean), ("std", std)):
         if isinstance(value, TensorBase):
             check_floats(value.dtype, name)
     kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
     size = broadcast(*(v.dims for v in given))
+    if wanted is not None:
+        if not broadcasts_to(size, wanted):
+            raise ShapeError(
+                f"size: means and deviations of shape {format_shape(size)} do not broadcast to "
+                f"{format_shape(wanted)}; leave the size out to have theirs"
+            )
+        size = wanted
     noise = _draw(size, _normal, kind.accumulator, generator=generator)
     with state.no_grad():
         out: Tensor = (noise * std + mean).cast(kind)

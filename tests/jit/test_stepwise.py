@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt import nn
+from kernelrt import _environment, nn
 from kernelrt.func.trees import leaves_of
 
 
@@ -254,8 +254,18 @@ def test_the_environment_says_how_threads_begin():
         return subprocess.run([sys.executable, "-c", text], env=env, text=True,
                               capture_output=True, check=True)  # fmt: skip
 
-    assert run(code, "0").stdout.split() == ["3.0", "-1.0", "-1.0", "jit"]
-    assert "expected 0 or 1, not 'off'" in run("import kernelrt", "off").stderr
+    assert run(code, "Off").stdout.split() == ["3.0", "-1.0", "-1.0", "jit"]
+    assert "expected 0 or off, or 1 or on, not 'never'" in run("import kernelrt", "never").stderr
+
+
+@pytest.mark.parametrize(("text", "means"), [
+    ("", ""), ("  ", ""), ("0", "off"), ("OFF", "off"), (" no ", "off"), ("False", "off"),
+    ("1", "on"), ("on", "on"), ("YES", "on"), ("true", "on"), ("Any", "any"), ("2", None),
+])  # fmt: skip
+def test_all_switches_of_the_environment_are_read_alike(text, means, monkeypatch):
+    monkeypatch.setenv("KERNELRT_TUNED", text)
+    assert _environment.switch("KERNELRT_TUNED", "any") == means
+    assert _environment.switch("KERNELRT_TUNED") == (None if means == "any" else means)
 
 
 def test_float_arguments_are_numbers_also_when_they_were_looked_at():

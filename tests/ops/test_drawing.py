@@ -171,6 +171,11 @@ def test_normal_around_tensors():
     assert krt.normal(5.0, 0.0, (2, 2)).tolist() == [[5, 5], [5, 5]]
     assert krt.normal(5.0, 0.0, size=(2,)).tolist() == [5, 5]
     assert krt.normal(2, 3).shape == (2, 3)
+    assert krt.normal(7, std=krt.zeros(2)).tolist() == [7, 7]
+    assert krt.normal(2, 3, std=krt.zeros(3)).tolist() == [[0, 0, 0], [0, 0, 0]]
+    assert krt.normal((2,), mean=krt.tensor(3.0), std=0.0).tolist() == [3, 3]
+    assert krt.normal(krt.tensor(3.0), 0.0, size=(2,)).tolist() == [3, 3]
+    assert krt.normal(1.0, krt.zeros(3), (2, 3)).tolist() == [[1, 1, 1], [1, 1, 1]]
     assert krt.randint_like(mean, 3).dtype is krt.float32
 
 
@@ -213,7 +218,8 @@ def test_draws_within_a_jitted_training_step():
     (krt.ShapeError, "n: expected", lambda x: krt.randperm(-1)),
     (krt.DTypeError, "n: expected", lambda x: krt.randperm(2.5)),
     (krt.DTypeError, "mean", lambda x: krt.normal(krt.arange(3), 1.0)),
-    (krt.ShapeError, "size", lambda x: krt.normal(x, 1.0, size=(3,))),
+    (krt.ShapeError, "size: .* do not broadcast to", lambda x: krt.normal(x, 1.0, size=(2,))),
+    (krt.ShapeError, "size: .* do not broadcast to", lambda x: krt.normal(2, 2, std=x)),
 ])  # fmt: skip
 def test_bad_arguments_are_named(kind, text, call):
     with pytest.raises(kind, match=text):

@@ -190,7 +190,7 @@ def test_versions_processors_threads_and_kernels_are_apart(tmp_path, monkeypatch
 def test_a_wrong_setting_is_told_once(tmp_path, monkeypatch):
     tuned = Tuned(SPEC, Folder(tmp_path))
     tuned.keep(KERNEL, "a", keeps_bits=True)
-    monkeypatch.setenv("KERNELRT_TUNED", "yes")
+    monkeypatch.setenv("KERNELRT_TUNED", "all")
     with pytest.warns(KernelrtWarning, match="KERNELRT_TUNED") as caught:
         assert [tuned.find(KERNEL), tuned.find(KERNEL)] == ["a", "a"]
     assert len(caught) == 1

@@ -18,6 +18,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from kernelrt._environment import expected, switch
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -85,13 +87,12 @@ class ObjectCache:
         folder for temporary files. ``KERNELRT_CACHE_SIZE`` is the limit: bytes, or a number with
         the suffix K, M or G.
         """
-        setting = os.environ.get("KERNELRT_CACHE", "").strip().lower()
-        if setting in _OFF:
+        setting = switch("KERNELRT_CACHE")
+        if setting == "off":
             return None
-        if setting not in _ON:
+        if setting is None:
             warnings.warn(
-                f"KERNELRT_CACHE is {setting!r}; expected 0 or off, or 1 or on. The kernel cache "
-                "is on.",
+                f"{expected('KERNELRT_CACHE')}; it is ignored and the kernel cache is on",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -291,8 +292,6 @@ def _default_limit() -> int:
     return int(number) << shift
 
 
-_OFF = {"0", "off", "no", "false"}
-_ON = {"", "1", "on", "yes", "true"}
 _MOST_DIGITS = 20  # more than any number of bytes has, and far fewer than int() refuses
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
