@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from kernelrt.dtype import float64
 from kernelrt.jit.signature import flatten_arguments, normalize
-from kernelrt.jit.tracing import check_result, result_of
-from kernelrt.tensor import Tensor, execute, weak
+from kernelrt.jit.surroundings import Surroundings
+from kernelrt.jit.tracing import assigned_error, check_result, result_of
+from kernelrt.tensor import Tensor, execute, grads, weak
 from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.marks import Severed
 from kernelrt.tensor.realize import realize
+from kernelrt.tensor.state import no_grad
+from kernelrt.tensor.stream import Generator, default_generator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.jit.parameters import Parameters
     from kernelrt.tensor.weak import Numbers
@@ -28,28 +32,104 @@ def run_stepwise(
 ) -> Any:  # fmt: skip
     """What a call of a jitted function gives, computed operation by operation.
 
-    Arguments are what a jitted function sees of them, with values; assigning to one changes
-    nothing outside. Results are computed.
+    Arguments are what a jitted function sees of them, with values. Results are computed, and as
+    those of jitted functions without a history. Where an exception comes out, values of tensors,
+    gradients and random numbers are as before.
 
     Raises
     ------
     JitError
-        The function returns what a jitted function cannot, or leaves the gradient mode changed.
+        The function assigns to an argument, returns what a jitted function cannot, or leaves the
+        gradient mode changed.
     """
+    if weak.stepwise.numbers is not None:  # called by another one, as part of it
+        return fn(*args, **kwargs)
     if kwargs:
         args, kwargs = parameters.positional(name, args, kwargs)
     values = (*args, *kwargs.values())
     names = [*parameters.names(len(args)), *kwargs]
     template, named = flatten_arguments(list(zip(names, values, strict=True)))
     with weak.AsNumbers() as numbers:
-        filled = template.fill([_seen(normalize(path, leaf), numbers) for path, leaf in named])
+        seen = [(path, _seen(normalize(path, leaf), numbers)) for path, leaf in named]
+        filled = template.fill([value for _, value in seen])
         by_name = dict(zip(kwargs, filled[len(args) :], strict=True))
-        form, found = result_of(name, fn, filled[: len(args)], by_name)
-        results = [check_result(path, value, name) for path, value in found]
-        # What is returned of state is what it is now.
-        results = [value.clone() if isinstance(value, Tensor) else value for value in results]
-        realize(*[value for value in results if isinstance(value, Tensor)])
+        floats = {path for path, leaf in named if type(leaf) is float}
+        given = [(p, t) for p, t in seen if isinstance(t, Tensor) and p not in floats]
+        held = _State(fn, zip(names, filled, strict=True))
+        try:
+            return _called(name, fn, filled[: len(args)], by_name, given)
+        except BaseException:
+            held.restore()
+            raise
+
+
+def _called(
+    name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
+    given: Sequence[tuple[str, Tensor]],
+) -> Any:  # fmt: skip
+    """What the function gives, whose arguments are as they were `given`."""
+    before = [_copy(value) for _, value in given]
+    form, found = result_of(name, fn, args, kwargs)
+    results = [_given_back(check_result(path, value, name), name) for path, value in found]
+    realize(*[value for value in results if isinstance(value, Tensor)])
+    for (path, value), old in zip(given, before, strict=True):
+        if not _same(_copy(value), old):
+            raise assigned_error(path, name)
     return form.fill(results)
+
+
+def _copy(tensor: Tensor) -> Tensor:
+    """The value of a tensor in memory of its own."""
+    copy = tensor.detach().clone()
+    realize(copy)
+    return copy
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether two computed tensors are equal bit for bit."""
+    a, b = (t._buffer.content() for t in (one, other))  # type: ignore[union-attr]
+    return bool(a.tobytes() == b.tobytes())
+
+
+def _given_back(value: object, function: str) -> object:
+    """A result as a jitted function gives it; what is returned of state is what it is now."""
+    if not isinstance(value, Tensor):
+        return value
+    result = value.detach().clone()
+    if value.requires_grad:
+        result._sever(Severed(function, None))
+    return result
+
+
+class _State:
+    """What a function may change, and how it was."""
+
+    def __init__(self, fn: Callable[..., Any], arguments: Iterable[tuple[str, Any]]) -> None:
+        around = Surroundings(("", fn), *arguments)
+        reached = {id(value): value for _, value in around.reached((Tensor, Generator))}.values()
+        found = [value for value in reached if isinstance(value, Tensor)]
+        realize(*found)
+        drawing = [value for value in reached if isinstance(value, Generator)]
+        self._drawing = [(g, g.get_state()) for g in {default_generator, *drawing}]
+        self._values = [(target, _copy(target)) for target in found]
+        self._grads = [(owner, grads.find(owner)) for owner in found]
+        self._values += [(held, _copy(held)) for _, held in self._grads if isinstance(held, Tensor)]
+
+    def restore(self) -> None:
+        """Let all be as it was."""
+        for generator, before in self._drawing:
+            generator.set_state(before)
+        for owner, grad in self._grads:
+            if grads.find(owner) is grad:
+                continue
+            if isinstance(grad, grads.Spent):
+                owner._grad = grad
+            else:
+                owner.grad = cast("Tensor | None", grad)
+        with no_grad():
+            for target, before in self._values:
+                if not _same(_copy(target), before):
+                    target.assign(before)
 
 
 def _seen(leaf: Any, numbers: Numbers) -> Any:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
 
-__all__ = ["Call", "Traced", "active", "check_result", "result_of", "trace"]
+__all__ = ["Call", "Traced", "active", "assigned_error", "check_result", "result_of", "trace"]
 
 _TORCHS = re.compile(r"\bTensor\b.*, (?:but )?(?:not|got) Tensor\b")
 """What PyTorch says of a tensor that is not its own."""
@@ -169,10 +169,7 @@ def trace(
             if argument.is_realized:
                 argument._unbind()
     if lost:
-        raise JitError(
-            f"{lost[0]}: {name} assigns to its argument, where the new value would be "
-            "lost; return it, or reach the tensor through the closure or an attribute"
-        )
+        raise assigned_error(lost[0], name)
     changed = set(targets)
     return Traced(
         nodes=[_apart(node, changed) for node in nodes],
@@ -193,6 +190,14 @@ def trace(
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
+    )
+
+
+def assigned_error(path: str, name: str) -> JitError:
+    """The error of a function `name` that assigns to the argument at `path`."""
+    return JitError(
+        f"{path}: {name} assigns to its argument, where the new value would be lost; return it, or "
+        "reach the tensor through the closure or an attribute"
     )
 
 

@@ -118,7 +118,7 @@ class InPlaceMethods(_Below):
         history: these names go to another tensor.
         """
         traced = state.local.trace is not None
-        if traced and is_number(self.uop):
+        if (traced or state.local.stepwise) and is_number(self.uop):
             return NotImplemented
         new = rule(self, other)
         apart = self._link is None and not hasattr(self, "_whose")

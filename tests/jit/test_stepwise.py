@@ -58,13 +58,93 @@ def test_arguments_stay_as_they_are_and_results_do():
 
     @krt.jit
     def f(x):
-        x.mul_(3)
-        return x, state
+        y = x * 1
+        y.mul_(3)
+        return y, state
 
     with krt.disable_jit():
         y, before = f(x)
     state.assign(state * 2)
     assert (x.tolist(), y.tolist(), before.tolist()) == ([1, 2], [3, 6], [5])
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_assigning_to_an_argument_is_an_error(mode):
+    def add(x):
+        x += 1
+        return x
+
+    def of_item(x):
+        x["a"][0] = 5
+        return x["a"] * 2
+
+    def number(x):
+        before = x
+        x += 1
+        return before, x, x * krt.ones(1)
+
+    x = krt.zeros(2)
+    with krt.disable_jit(mode):
+        for f, given, path in ((add, x, "x"), (of_item, {"a": x}, r"x\['a'\]")):
+            with pytest.raises(krt.JitError, match=rf"^{path}: {f.__name__} assigns to its arg"):
+                krt.jit(f)(given)
+        found = krt.jit(number)(2.0)
+        assert [t.tolist() for t in found] == [2, 3, [3]]
+        assert found[2].dtype is krt.float32
+        # What a jitted function calls is part of it.
+        assert krt.jit(lambda x: krt.jit(add)(x * 1))(x).tolist() == [1, 1]
+    assert x.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_results_have_no_history(mode):
+    w, fixed = krt.tensor([1.0, 2.0], requires_grad=True), krt.ones(2)
+    with krt.disable_jit(mode):
+        loss, y, plain = krt.jit(lambda x: ((w * x).sum(), w, fixed * x))(fixed)
+        inside = krt.jit(lambda x: krt.jit(lambda x: w * x)(x).sum().backward())
+        inside(fixed)
+    assert [t.requires_grad for t in (loss, y, plain)] == [False] * 3
+    assert w.grad.tolist() == [1, 1]
+    with pytest.raises(krt.GradientError, match="a result of the jitted function <lambda>"):
+        (loss * krt.tensor(2.0, requires_grad=True)).backward()
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("mode", [True, False])
+def test_a_call_that_raises_leaves_state_as_it_was(mode, first):
+    krt.manual_seed(1)
+    net, seen, generator = nn.BatchNorm1d(2), krt.zeros(1), krt.Generator()
+    opt = nn.optim.Adam(net.parameters(), lr=0.1)
+
+    @krt.jit
+    def step(x, fail):
+        seen.add_(1)
+        out = net(x + krt.rand(4, 2) + krt.rand(4, 2, generator=generator))
+        out.square().sum().backward()
+        if fail != "early":
+            opt.step()
+        if fail:
+            raise ValueError(fail)
+        return out
+
+    def state():
+        values = {**net.state_dict(), **opt.state_dict(), "seen": seen, "rng": krt.get_rng_state(),
+                  "generator": generator.get_state()}  # fmt: skip
+        grads = [p.grad if p.grad is None else p.grad.tolist() for p in net.parameters()]
+        return {name: value.tolist() for name, value in values.items()}, grads
+
+    with krt.disable_jit(mode):
+        if not first:
+            step(krt.ones(4, 2), "")
+        before, held = state(), [p.grad for p in net.parameters()]
+        for fail in ("early", "late"):
+            with pytest.raises(ValueError, match=fail):
+                step(krt.ones(4, 2), fail)
+            assert state() == before
+            assert all(p.grad is g for p, g in zip(net.parameters(), held, strict=True))
+        with pytest.raises(krt.JitError, match="returns a set"):
+            krt.jit(lambda: ({1}, seen.add_(1)))()
+        assert state() == before
 
 
 def test_training_is_as_with_jit():
