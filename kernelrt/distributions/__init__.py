@@ -30,7 +30,12 @@ from kernelrt.distributions.counts import (
     NegativeBinomial,
     Poisson,
 )
-from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
+from kernelrt.distributions.discrete import (
+    Bernoulli,
+    Categorical,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+)
 from kernelrt.distributions.divergence import kl_divergence, register_kl
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.matrices import LKJCholesky, Wishart
@@ -40,6 +45,7 @@ from kernelrt.distributions.positive import (
     Chi2,
     Dirichlet,
     Exponential,
+    FisherSnedecor,
     Gamma,
     InverseGamma,
 )
@@ -78,6 +84,7 @@ __all__ = [
     "Distribution",
     "ExpTransform",
     "Exponential",
+    "FisherSnedecor",
     "Gamma",
     "Geometric",
     "Gumbel",
@@ -97,6 +104,7 @@ __all__ = [
     "NegativeBinomial",
     "Normal",
     "OneHotCategorical",
+    "OneHotCategoricalStraightThrough",
     "Pareto",
     "Poisson",
     "PositiveDefiniteTransform",

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical", "OverCategories"]
+__all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical",
+           "OneHotCategoricalStraightThrough", "OverCategories"]  # fmt: skip
 
 
 def _one_of(kind: str, probs: object, logits: object) -> None:
@@ -319,3 +320,32 @@ class OneHotCategorical(OverCategories):
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values, along a new first axis."""
         return self._vectors(self._categorical.enumerate_support(expand))
+
+
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """As :class:`OneHotCategorical`, with draws that gradients pass as if they were `probs`.
+
+    The estimator is biased (Bengio, Leonard and Courville, 2013, arXiv:1308.3432).
+
+    Parameters
+    ----------
+    probs, logits : Tensor, optional
+        As in :class:`Categorical`.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> p = krt.tensor([0.0, 1.0], requires_grad=True)
+    >>> drawn = krt.distributions.OneHotCategoricalStraightThrough(p).rsample()
+    >>> drawn.detach()
+    tensor([0., 1.])
+    """
+
+    has_rsample = True
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values whose gradient is that of the probabilities."""
+        probs = self.probs
+        return self.sample(sample_shape) + (probs - probs.detach())

@@ -1,4 +1,4 @@
-"""Distributions of the gamma family: Gamma, InverseGamma, Chi2, Exponential, Beta, Dirichlet."""
+"""The gamma family: Gamma, InverseGamma, Chi2, FisherSnedecor, Exponential, Beta, Dirichlet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "Gamma", "InverseGamma", "OfShares"]
+__all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma",
+           "InverseGamma", "OfShares"]  # fmt: skip
 
 
 class _OfRate(Distribution):
@@ -114,6 +115,79 @@ class Chi2(Gamma):
     def __init__(self, df: float | Tensor, validate_args: bool | None = None) -> None:
         (self.df,) = as_params(df=df)
         super().__init__(0.5 * self.df, 0.5, validate_args)
+
+
+class FisherSnedecor(Distribution):
+    """The F distribution, of the ratio of two chi-squared variates over their degrees of freedom.
+
+    Parameters
+    ----------
+    df1, df2 : float or Tensor
+        Degrees of freedom of the numerator and of the denominator, above 0.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Notes
+    -----
+    The mean is NaN where `df2` is at most 2, the variance where it is at most 4, and the mode where
+    `df1` is at most 2, as in PyTorch. Formulas are those of Johnson, Kotz and Balakrishnan,
+    Continuous Univariate Distributions 2, 1995, chapter 27.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import FisherSnedecor
+    >>> FisherSnedecor(2.0, 4.0).mean
+    tensor(2.)
+    """
+
+    arg_constraints: ClassVar = {"df1": constraints.positive, "df2": constraints.positive}
+    has_rsample = True
+    _params: ClassVar[tuple[str, ...]] = ("df1", "df2")
+
+    def __init__(
+        self, df1: float | Tensor, df2: float | Tensor, validate_args: bool | None = None
+    ) -> None:
+        self.df1, self.df2 = as_params(df1=df1, df2=df2)
+        super().__init__(self.df1.dims, (), validate_args)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.positive
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        n = where(self.df2 > 2, self.df2, 3.0)
+        return where(self.df2 > 2, n / (n - 2), math.nan)
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        finite = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
+        return where(self.df1 > 2, finite, math.nan)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        n = where(self.df2 > 4, self.df2, 5.0)
+        finite = 2 * n.square() * (self.df1 + n - 2)
+        finite = finite / (self.df1 * (n - 2).square() * (n - 4))
+        return where(self.df2 > 4, finite, math.nan)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        shape = self._extended(sample_shape)
+        # Twice a gamma variate of df / 2 is chi-squared.
+        above, below = (log_gamma(0.5 * df, shape) - df.log() for df in (self.df1, self.df2))
+        return (above - below).exp()
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        x = self._value(value)
+        a, b, ratio = 0.5 * self.df1, 0.5 * self.df2, self.df1 / self.df2
+        norm = a.lgamma() + b.lgamma() - (a + b).lgamma()
+        return a * ratio.log() + (a - 1) * x.log() - (a + b) * (ratio * x).log1p() - norm
 
 
 class InverseGamma(_OfRate):

@@ -40,6 +40,8 @@ CONTINUOUS = [
     (lambda: D.StudentT(3.0, 1.0, 2.0), stats.t(3, 1, 2)),
     (lambda: D.StudentT(0.5), stats.t(0.5)),
     (lambda: D.Chi2(3.0), stats.chi2(3)),
+    (lambda: D.FisherSnedecor(3.0, 5.0), stats.f(3, 5)),
+    (lambda: D.FisherSnedecor(1.0, 0.5), stats.f(1, 0.5)),
     *((lambda a=a: D.Gamma(a, 2.0), stats.gamma(a, scale=0.5))
       for a in (0.05, 0.3, 0.9, 1.0, 1.5, 5.0, 70.0, 1e4)),
     *((lambda a=a, b=b: D.Beta(a, b), stats.beta(a, b))
@@ -283,6 +285,13 @@ MEANS = {
     "Beta": (lambda a: D.Beta(a, 2.0), lambda x: x, lambda a: a / (a + 2), 0.7),
     "Beta second": (lambda b: D.Beta(1.5, b), lambda x: x, lambda b: 1.5 / (1.5 + b), 0.7),
     "Chi2": (D.Chi2, lambda x: x, lambda a: a, 3.0),
+    "FisherSnedecor": (lambda n: D.FisherSnedecor(3.0, n), lambda x: (-x).exp(),
+                       lambda n: stats.f(3, n).expect(lambda x: np.exp(-x)), 5.0),
+    "FisherSnedecor first": (lambda m: D.FisherSnedecor(m, 5.0), lambda x: (-x).exp(),
+                             lambda m: stats.f(m, 5).expect(lambda x: np.exp(-x)), 3.0),
+    "OneHotCategoricalStraightThrough": (
+        lambda p: D.OneHotCategoricalStraightThrough(krt.stack([p, 1 - p], -1)),
+        lambda x: x[..., 0], lambda p: p, 0.3),
     "Normal": (lambda s: D.Normal(1.0, s), lambda x: x * x, lambda s: 1 + s * s, 0.7),
     "Laplace": (lambda s: D.Laplace(1.0, s), lambda x: x * x, lambda s: 1 + 2 * s * s, 0.7),
     "Gumbel": (lambda s: D.Gumbel(1.0, s), lambda x: x, lambda s: 1 + 0.5772156649 * s, 0.7),

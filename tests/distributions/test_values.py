@@ -44,6 +44,9 @@ CASES = {
     "Gamma": (lambda d, a, b: d.Gamma(a, b), (POS, POS[::-1].copy()), (POS2, POS2[::-1].copy()),
               POS),
     "Chi2": (lambda d, a: d.Chi2(a), (POS * 2,), (POS2,), POS),
+    "FisherSnedecor": (lambda d, a, b: d.FisherSnedecor(a, b), (POS + 2, POS[::-1] + 4),
+                       (POS2, POS2[::-1] + 4), POS),
+    "FisherSnedecor low": (lambda d, a: d.FisherSnedecor(a, a), (POS,), (POS2,), POS),
     "HalfNormal": (lambda d, a: d.HalfNormal(a), (POS,), (POS2,), POS),
     "HalfCauchy": (lambda d, a: d.HalfCauchy(a), (POS,), (POS2,), POS),
     "Weibull": (lambda d, a, b: d.Weibull(a, b), (POS, POS[::-1] + 1), (POS2, POS2 + 1), POS),
@@ -80,6 +83,8 @@ CASES = {
     "Categorical logits": (lambda d, p: d.Categorical(logits=p), (ROWS,), (ROWS2,),
                            np.array([1, 3])),
     "OneHotCategorical": (lambda d, p: d.OneHotCategorical(p), (ROWS,), (ROWS2,), HOT),
+    "OneHotCategoricalStraightThrough": (
+        lambda d, p: d.OneHotCategoricalStraightThrough(p), (ROWS,), (ROWS2,), HOT),
     "Geometric": (lambda d, p: d.Geometric(p), (UNIT,), (UNIT2,),
                   np.array([[0.0, 1, 4], [2, 0, 7]])),
     "Geometric logits": (lambda d, p: d.Geometric(logits=p), (REAL,), (REAL2,),
