@@ -27,6 +27,8 @@ from kernelrt._node cimport Node, intern, is_plain
 from kernelrt._origin cimport epoch, here_of
 from kernelrt._survey cimport lineage_of
 
+from types import FunctionType
+
 from kernelrt import errors
 from kernelrt._lazy import adopted
 from kernelrt._node import substitute, toposort
@@ -439,8 +441,8 @@ cdef bint is_data(object arg) except -1:
 
 
 cdef bint is_rule(object arg) except -1:
-    return (isinstance(arg, CUSTOM) and is_data(arg.arg)
-            and getattr(arg.rule, "__closure__", arg) is None)
+    return (isinstance(arg, CUSTOM) and is_data(arg.arg) and type(arg.rule) is FunctionType
+            and arg.rule.__closure__ is None)
 
 
 cdef bint are_apart(list operands) except -1:
