@@ -44,9 +44,9 @@ cdef object BUFFER = None
 cdef object CONST = None
 cdef object DETACH = None
 cdef object CUSTOM = None
+cdef object BOOL = None
 cdef object layout_of = None
 cdef frozenset LEAVES = frozenset()
-cdef object BOOL = None
 cdef frozenset SEEN_THROUGH = frozenset()
 cdef frozenset LOGIC = frozenset()
 cdef object DTYPE = None
@@ -129,7 +129,6 @@ cdef class Template:
                 node.origin = origin
             values.append(node)
         return [values[n] for n in self.results]
-
 
     cdef object result(self, list operands, object code, ArrayHandle source):
         """Make the result of a call; None where Python code has to look."""

@@ -218,13 +218,16 @@ class Trial:
             "T": krt.from_numpy(self.table), "S": krt.from_numpy(self.state), "W": WIDE,
             "K": IGNORED,
         }  # fmt: skip
-        self.shared = tensors["S"]
+        self.shared = shared = tensors["S"]
+        writes, shape = self.writes, self.state.shape
 
+        # It names nothing of this class, whose methods count what is compiled: a jitted function
+        # is traced anew where a number that it can reach has changed.
         def program(x: Any, v: Any) -> Any:
             index = eval(case["index"], {"x": x})  # noqa: S307
             made = eval(form, {**tensors, "i": index.cast("int64"), "v": v})  # noqa: S307
-            if self.writes:
-                self.shared.assign(made.reshape(*self.state.shape))
+            if writes:
+                shared.assign(made.reshape(*shape))
             return made
 
         self.call = program

@@ -43,8 +43,9 @@ ROWS = [
         half=False, why="torch's is of float32 and float64 alone"),
     Row("nanquantile", "x.nanquantile(0.6, -1)", ("a b",), values="apart", special=False,
         why="as above", half=False),
-    Row("mode_values", "x.mode(1).values", ("a b",), ints=True, special=False,
-        why="torch takes NaNs for equal or not by the size"),
+    Row("mode_values", "x.mode(1).values", ("a b",), ints=True, special=False, values="apart",
+        why="torch takes NaNs for equal or not by the size; which of equal elements gets the "
+        "gradient is open"),
     Row("searchsorted", "x.sort(-1)[0].searchsorted(v)", ("a b", "a c"),
         grad=False, ints=True,
         torch="T.searchsorted(T.sort(x, dim=-1)[0].contiguous(), v.contiguous())",
