@@ -50,17 +50,27 @@ def run_stepwise(
     names = [*parameters.names(len(args)), *kwargs]
     template, named = flatten_arguments(list(zip(names, values, strict=True)))
     with weak.AsNumbers() as numbers:
-        seen = [(path, _seen(normalize(path, leaf), numbers)) for path, leaf in named]
-        filled = template.fill([value for _, value in seen])
-        by_name = dict(zip(kwargs, filled[len(args) :], strict=True))
-        floats = {path for path, leaf in named if type(leaf) is float}
-        given = [(p, t) for p, t in seen if isinstance(t, Tensor) and p not in floats]
-        held = _State(fn, zip(names, filled, strict=True))
-        try:
-            return _called(name, fn, filled[: len(args)], by_name, given)
-        except BaseException:
-            held.restore()
-            raise
+        return _with_numbers(name, fn, template, named, list(kwargs), names, numbers)
+
+
+# In a function of its own, for an interrupt at the end of a loop leaves blocks as they are.
+def _with_numbers(
+    name: str, fn: Callable[..., Any], template: Any, named: Sequence[tuple[str, object]],
+    keywords: Sequence[str], names: Sequence[str], numbers: Numbers,
+) -> Any:  # fmt: skip
+    """What the function gives while float arguments are numbers."""
+    seen = [(path, _seen(normalize(path, leaf), numbers)) for path, leaf in named]
+    filled = template.fill([value for _, value in seen])
+    n = len(filled) - len(keywords)
+    floats = {path for path, leaf in named if type(leaf) is float}
+    given = [(p, t) for p, t in seen if isinstance(t, Tensor) and p not in floats]
+    held = _State(fn, zip(names, filled, strict=True))
+    by_name = dict(zip(keywords, filled[n:], strict=True))
+    try:
+        return _called(name, fn, filled[:n], by_name, given)
+    except BaseException:
+        held.restore()
+        raise
 
 
 def _called(
@@ -127,9 +137,12 @@ class _State:
             else:
                 owner.grad = cast("Tensor | None", grad)
         with no_grad():
-            for target, before in self._values:
-                if not _same(_copy(target), before):
-                    target.assign(before)
+            self._write_back()
+
+    def _write_back(self) -> None:
+        for target, before in self._values:
+            if not _same(_copy(target), before):
+                target.assign(before)
 
 
 def _seen(leaf: Any, numbers: Numbers) -> Any:
