@@ -11,6 +11,9 @@ from kernelrt.tensor.views import Layout
 def count_recalled() -> int:
     """How many calls had a template."""
 
+def enable(value: bool, /) -> None:
+    """Set whether calls make and use templates."""
+
 def verify(value: bool, /) -> None:
     """Set whether calls that have a template run the code, too, and compare: KernelrtError."""
 

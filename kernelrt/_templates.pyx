@@ -174,6 +174,14 @@ def verify(bint value):
     verifies = value
 
 
+cdef bint enabled = True
+
+
+def enable(bint value):
+    global enabled
+    enabled = value
+
+
 def count_recalled():
     return n_recalled
 
@@ -580,7 +588,7 @@ cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *nam
     cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
     cdef Moment begun
     cdef Call call
-    if tracing() or (debugging and debugs()):
+    if not enabled or tracing() or (debugging and debugs()):
         return None
     for i in range(count):
         if not describe(<object> args[i], key, operands, handles):
