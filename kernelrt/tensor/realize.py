@@ -112,15 +112,13 @@ def flush(reader: TensorBase | None = None) -> None:
 
 
 def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
-    """Commit what was assigned to the tensors for which `chosen` is true."""
+    """Commit what was assigned to the tensors for which `chosen` is true.
+
+    Other assignments whose values read what that changes are carried out, too.
+    """
     with state.lock:
         check_settled(())
-        _run([], apart=_not_chosen(chosen))
-
-
-def _not_chosen(chosen: Callable[[TensorBase], bool]) -> set[int]:
-    """The pending assignments for which `chosen` is false, by identity."""
-    return {id(t) for t in list(state.pending.values()) if not chosen(t)}
+        _run([], apart=_can_wait(t for t in list(state.pending.values()) if not chosen(t)))
 
 
 def copied(target: TensorBase, value: TensorBase) -> bool:
@@ -249,7 +247,7 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
 def _prepared(tensors: Sequence[TensorBase]) -> ExecutionPlan:
     outcome = CHANGED
     while outcome == CHANGED:
-        apart = _left_to_plan(tensors)
+        apart = _can_wait(tensors)
         assigned = [id(t) in apart for t in tensors]
         _run([], apart=apart)
         marked = [t._entered() for t in tensors]
@@ -277,7 +275,7 @@ def _check_tensors(tensors: Iterable[object]) -> None:
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
 
 
-def _left_to_plan(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
+def _can_wait(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
     """Those of `tensors`, by identity, whose assignments can wait until all others are done."""
     apart = {id(t): t for t in tensors if id(t) in state.pending}
     early = list(apart)

@@ -261,3 +261,27 @@ def test_gradients_are_added_to_memory_that_is_shared():
         (w * 2).sum().backward()
         krt.realize(w.grad)
         assert memory.tolist() == [2 * turn] * 3
+
+
+@pytest.mark.parametrize("name", ["cond", "switch"])
+def test_what_a_branch_assigns_together_is_carried_out_together(name):
+    """The branch draws a number for `w` and so moves the state of the generator."""
+    shared = krt.from_numpy(np.zeros(4, np.float32))
+    w = krt.tensor(np.ones(4, np.float32), requires_grad=True)
+
+    def drawn(x):
+        w.assign(w.detach() * 0 + krt.rand(()))
+        return x * 1
+
+    def other(x):
+        return x * 2
+
+    krt.manual_seed(0)
+    want = [krt.rand(()).item() for _ in range(3)]
+    krt.manual_seed(0)
+    for number in want:
+        if name == "cond":
+            krt.cond(krt.tensor(True), drawn, other, shared[0])
+        else:
+            krt.switch(krt.tensor(0), [drawn, other], shared[0])
+        assert w.tolist() == [number] * 4
