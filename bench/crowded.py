@@ -1,9 +1,9 @@
-"""How fast two processes are that have two threads each, on the same two cores.
+"""Measure two processes of two threads each on the same two cores.
 
 ``python -m bench.crowded [seconds]`` in a checkout. Each process trains a small network, or
-multiplies matrices, for so many seconds; the table has how often a second one process does that
-alone, and how often each of two beside each other. Two programs that share a machine, or a test
-run with a worker a core, look like this.
+multiplies matrices, for this many seconds. The table shows calls per second: of one process alone,
+and of each of two processes at a time. Two programs on one machine look like this, and test runs
+with one worker per core.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 THREADS = 2
 BATCH, INPUTS, HIDDEN, OUTPUTS = 256, 784, 512, 10
 SIZE = 768
-"""Of square matrices."""
+"""Rows and columns of the matrices."""
 
 
 def _arrays() -> tuple[np.ndarray, ...]:
@@ -105,7 +105,7 @@ WHAT = {
 
 
 def child(name: str, seconds: float) -> None:
-    """Wait for a line, then print how often a second a call was done."""
+    """Wait for a line on stdin, then print calls per second."""
     call = globals()[name]()
     for _ in range(5):
         call()
@@ -119,7 +119,7 @@ def child(name: str, seconds: float) -> None:
 
 
 def rate(name: str, processes: int, seconds: float) -> float:
-    """How many calls a second each of some processes does, on average."""
+    """Return calls per second of each of some processes, on average."""
     code = f"from bench.crowded import child; child({name!r}, {seconds})"
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
     children = [

@@ -1,4 +1,4 @@
-"""What the first call of a jitted training step costs in a new process.
+"""Measure the first call of a jitted training step in a new process.
 
 ``python -m bench.starting [repeats]`` in a checkout: a transformer of 6 layers, once with an empty
 kernel cache, then with all objects on disk but no programs, then with both. Seconds of processor

@@ -18,14 +18,14 @@ _ON: Final = ("1", "on", "yes", "true")
 
 
 def switch(name: str, *more: str) -> str | None:
-    """What a variable that is a switch says.
+    """Read a switch from the environment.
 
     Parameters
     ----------
     name : str
-        Of the variable.
+        The variable.
     *more : str
-        What it may say besides on and off.
+        Other values that it may have.
 
     Returns
     -------
@@ -39,7 +39,7 @@ def switch(name: str, *more: str) -> str | None:
 
 
 def expected(name: str, *more: str) -> str:
-    """What a warning says of a switch for which :func:`switch` gives None."""
+    """Return the text of a warning about a variable for which :func:`switch` returns None."""
     others = "".join(f", or {word}" for word in more)
     return f"{name}: expected 0 or off, or 1 or on{others}, not {_text(name)!r}"
 
@@ -49,7 +49,7 @@ def _text(name: str) -> str:
 
 
 def check_environment() -> None:
-    """Begin as ``KERNELRT_JIT`` says; warn of that and of numbers of threads that say nothing."""
+    """Apply ``KERNELRT_JIT``; warn if it or a number of threads cannot be read."""
     jit = switch("KERNELRT_JIT")
     begin_stepwise(jit == "off")
     if jit is None:

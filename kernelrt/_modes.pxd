@@ -62,23 +62,23 @@ cdef class Operation:
     cdef object (*short_road)(object rule, object code, object self, object other)
     cdef object rule
     cdef dict templates  # by keys; None where the operation gets none. See kernelrt._templates
-    cdef int vain  # how many keys gave no template
-    cdef bint taught  # whether one did
-    cdef int recalled  # how often templates were used since they were last thrown away
-    cdef bint patient  # whether a template is made for the second call with a key only
+    cdef int refused  # number of keys that have no template
+    cdef bint has_template  # whether any key had one
+    cdef int uses  # uses of templates since they were last cleared
+    cdef bint waits  # whether templates are recorded at the second call with a key
     cdef dict __dict__
     cdef object __weakref__
 
 
-# What is to be told of the result of a call.
-cdef class Lesson:
-    cdef int learn(self, object found) except -1
+# A call whose result may become a template.
+cdef class Recording:
+    cdef int record(self, object found) except -1
 
 
-ctypedef object (*recall_t)(Operation, PyObject **, size_t, PyObject *)
+ctypedef object (*look_up_t)(Operation, PyObject **, size_t, PyObject *)
 
-# Let calls ask `recall`: it gives a result, a Lesson, or None.
-cdef void use_templates(recall_t recall) noexcept
+# Set the function that calls ask first: it returns a result, a Recording, or None.
+cdef void use_templates(look_up_t look_up) noexcept
 
 # How often this thread has read values of tensors.
 cdef unsigned long reads() noexcept

@@ -51,7 +51,7 @@ def computed() -> None:
     """Count that lazy tensors are given values on this thread."""
 
 def count_read() -> None:
-    """Count that values of a tensor are read on this thread."""
+    """Count a read of tensor values on this thread."""
 
 def aliases_of(function: object) -> dict[str, str] | None:
     """NumPy's names of a function's parameters, with those they have; None without some."""

@@ -316,14 +316,14 @@ cdef PyObject *done_whole(
     if names != NULL and (<Operation> operation).aliases is not None:
         own = by_own_names(<Operation> operation, <tuple> names)
         names = <PyObject *> own
-    if (<Operation> operation).templates is None or krt_nested or recall == NULL:
+    if (<Operation> operation).templates is None or krt_nested or look_up == NULL:
         return repeated((<Operation> operation).function, args, n, names, False, <object> operation)
     krt_nested += 1
     try:
-        answer = recall(<Operation> operation, args, n, names)
+        answer = look_up(<Operation> operation, args, n, names)
     finally:
         krt_nested -= 1
-    if answer is not None and not isinstance(answer, Lesson):
+    if answer is not None and not isinstance(answer, Recording):
         Py_INCREF(answer)
         return <PyObject *> answer
     found = <object> repeated(
@@ -332,23 +332,23 @@ cdef PyObject *done_whole(
     if answer is not None:
         krt_nested += 1
         try:
-            (<Lesson> answer).learn(found)
+            (<Recording> answer).record(found)
         finally:
             krt_nested -= 1
     Py_INCREF(found)
     return <PyObject *> found
 
 
-cdef recall_t recall = NULL
+cdef look_up_t look_up = NULL
 
 
-cdef void use_templates(recall_t function) noexcept:
-    global recall
-    recall = function
+cdef void use_templates(look_up_t function) noexcept:
+    global look_up
+    look_up = function
 
 
-cdef class Lesson:
-    cdef int learn(self, object found) except -1:
+cdef class Recording:
+    cdef int record(self, object found) except -1:
         return 0
 
 

@@ -159,7 +159,7 @@ cdef class Names:
         return True
 
     def changed(self):
-        """What the first of them that is something else did, or None."""
+        """Describe the first name that changed; None if none did."""
         for (name, cell), before in zip(self.cells, self.held):
             if not self.alike(cell_value(cell), before):
                 return REBOUND.format(name)

@@ -75,10 +75,10 @@ cdef int fill_guard(Guard *entry, ArrayHandle handle, size_t address, list held)
 # Fill entries with the places where `plan` takes an address within `nbytes`; how many there are.
 cdef Py_ssize_t fill_sites(Site *entry, tuple sites, Py_ssize_t nbytes, PlanCore plan) except -1
 
-# What a value that is part of a program is compared and hashed by.
+# The key by which values that are part of a program are compared and hashed.
 cpdef object value_key(object value)
 
-# Whether two such values have equal keys; False where that cannot be said.
+# Whether two such values have equal keys; False if the comparison fails.
 cdef int equal_static(object arg, object value) except -1
 
 # A structure as `collect` relies on it.

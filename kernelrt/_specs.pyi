@@ -32,7 +32,7 @@ children and pairs of the names of other fields and their values; else None. A c
 is a leaf. The outermost is the tuple of positional arguments."""
 
 def value_key(value: object) -> tuple[object, ...]:
-    """What a value that is part of a program is compared and hashed by: its type and itself.
+    """Return the key by which a value that is part of a program is compared: type and value.
 
     Floats are told apart by their digits: 0.0 and -0.0 differ, and NaN equals NaN. Items of tuples
     and frozensets are compared by keys of their own.

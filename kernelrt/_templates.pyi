@@ -8,7 +8,7 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.views import Layout
 
-def count_recalled() -> int:
+def count_uses() -> int:
     """How many calls had a template."""
 
 def enable(value: bool, /) -> None:
@@ -22,7 +22,7 @@ def _name_ops(
     constant: Op,
     detach: Op,
     leaves: frozenset[Op],
-    seen_through: frozenset[Op],
+    transparent: frozenset[Op],
     logic: frozenset[Op],
 ) -> None: ...
 def _name_types(

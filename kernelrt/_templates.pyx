@@ -3,8 +3,8 @@
 
 An operation has no effect but its result, and the graph of the result depends on the arguments
 alone: on numbers and names by value, on tensors by what `describe` puts into the key. The first call
-with a key makes a template of the graph, and later calls instantiate it. A template refers to no node
-and no tensor. tests/surface/test_templates.py compares the graphs of templates with those of the code.
+with a key records a template of the graph, and later calls instantiate it. A template refers to no
+node and no tensor. tests/surface/test_templates.py compares both graphs for every operation.
 """
 
 from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
@@ -20,7 +20,7 @@ from libc.string cimport memcpy
 from kernelrt._handle cimport ArrayHandle, Link
 from kernelrt._lazy cimport LazyHandle, bare, made, node_of, shown
 from kernelrt._modes cimport (
-    KRT_SCOPE, Lesson, Moment, Operation, debugging, debugs, disturbed, get, now, reads,
+    KRT_SCOPE, Moment, Operation, Recording, debugging, debugs, disturbed, get, now, reads,
     records_gradients, tracing, use_templates,
 )
 from kernelrt._node cimport Node, intern, is_plain
@@ -37,8 +37,8 @@ cdef enum:
     MOST_TEMPLATES = 1024  # of an operation
     MOST_STEPS = 512  # of a template
     MOST_ITEMS = 64  # of a list or tuple among the arguments
-    MOST_SEEN = 16  # nodes above what an operand is made of
-    MOST_VAIN = 64  # an operation of which so many keys, and all, give no template gets none
+    MOST_TRANSPARENT = 16  # nodes that the key of an operand looks through
+    MOST_REFUSED = 64  # keys without a template, until an operation that has none is given up
 
 cdef object BUFFER = None
 cdef object CONST = None
@@ -47,39 +47,40 @@ cdef object CUSTOM = None
 cdef object BOOL = None
 cdef object layout_of = None
 cdef frozenset LEAVES = frozenset()
-cdef frozenset SEEN_THROUGH = frozenset()
+cdef frozenset TRANSPARENT = frozenset()
 cdef frozenset LOGIC = frozenset()
 cdef object DTYPE = None
 cdef tuple PLAIN = ()
 
 
-def _name_ops(buffer, constant, detach, frozenset leaves, frozenset seen_through,
+def _name_ops(buffer, constant, detach, frozenset leaves, frozenset transparent,
               frozenset logic):
-    """Tell some ops, those of leaves that have no data, and those that keys look through.
+    """Set some ops, those of leaves without data, and those that keys look through.
 
-    `logic` has those of masks; an operand and its mask are made of the same.
+    Keys also look through the ops in `logic` where they make bools: a mask is often computed from
+    the operand beside it.
     """
-    global BUFFER, CONST, DETACH, LEAVES, SEEN_THROUGH, LOGIC
+    global BUFFER, CONST, DETACH, LEAVES, TRANSPARENT, LOGIC
     BUFFER, CONST, DETACH, LEAVES = buffer, constant, detach, leaves
-    SEEN_THROUGH, LOGIC = seen_through, logic
+    TRANSPARENT, LOGIC = transparent, logic
 
 
 def _name_layout(function):
-    """Tell what gives the layout of a view, None where it has none."""
+    """Set the function that returns the layout of a view, or None."""
     global layout_of
     layout_of = function
 
 
 def _name_types(custom, dtype, boolean, tuple plain):
-    """Tell the mark of values with rules for gradients, the class of types, and plain data's."""
+    """Set the class of marks with gradient rules, the class of dtypes, and those of plain data."""
     global CUSTOM, DTYPE, BOOL, PLAIN
     CUSTOM, DTYPE, BOOL, PLAIN = custom, dtype, boolean, plain
 
 
 cdef class Template:
-    """How to make a graph of the nodes of operands: one step for each node.
+    """The graph of an operation without its operands: one step makes one node.
 
-    The values are numbered: first those of the operands, then those of the steps.
+    Values are numbered: first the operands, then the results of the steps.
     """
 
     cdef tuple ops, dtypes, args, shapes, bounds
@@ -88,7 +89,7 @@ cdef class Template:
     cdef bint *named  # whether a step's node says where in the program it was made
     cdef int n_steps
     cdef tuple results  # numbers of values
-    cdef tuple steps_shown  # a Shown for each result that is a view, None for another
+    cdef tuple view_steps  # a ViewStep for each result that is a view, None for another
     cdef object record  # the class of tuples to give; None for one tensor
     cdef object kind  # of tensors
 
@@ -102,7 +103,7 @@ cdef class Template:
         cdef list values = list(operands)
         cdef tuple src
         cdef object origin = None
-        cdef bint walked = False
+        cdef bint has_origin = False
         cdef Node node
         cdef int *source = self.sources
         cdef int step, i
@@ -124,8 +125,8 @@ cdef class Template:
             if node.cached_bounds is None:
                 node.cached_bounds = <object> PyTuple_GET_ITEM(self.bounds, step)
             if self.named[step] and (node.origin is None or (<tuple> node.origin)[5] != epoch):
-                if not walked:
-                    origin, walked = here_of(get(KRT_SCOPE), code), True
+                if not has_origin:
+                    origin, has_origin = here_of(get(KRT_SCOPE), code), True
                 node.origin = origin
             values.append(node)
         return [values[n] for n in self.results]
@@ -136,7 +137,7 @@ cdef class Template:
         cdef Node below = <Node> source._uop
         cdef ArrayHandle root = source
         cdef tuple path = None
-        cdef Shown step
+        cdef ViewStep step
         if source._link is not None:
             if (<Link> source._link).node is not below or (<Link> source._link).root is None:
                 return None
@@ -144,7 +145,7 @@ cdef class Template:
             below = <Node> (<Link> source._link).below
         nodes = self.instantiate(operands, code)
         for i in range(len(nodes)):
-            step = <Shown> PyTuple_GET_ITEM(self.steps_shown, i)
+            step = <ViewStep> PyTuple_GET_ITEM(self.view_steps, i)
             if step is None:
                 found.append(made(self.kind, <Node> nodes[i], code))
             else:
@@ -157,7 +158,7 @@ cdef class Template:
         return tuple(found) if self.record is tuple else self.record._make(found)
 
 
-cdef class Shown:
+cdef class ViewStep:
     """The last step of the path of a view of the first operand, and the layout it leads to."""
 
     cdef object kind, layout
@@ -166,7 +167,7 @@ cdef class Shown:
 
 
 cdef bint verifies = False
-cdef unsigned long n_recalled = 0
+cdef unsigned long n_uses = 0
 
 
 def verify(bint value):
@@ -182,15 +183,15 @@ def enable(bint value):
     enabled = value
 
 
-def count_recalled():
-    return n_recalled
+def count_uses():
+    return n_uses
 
 
-cdef object VAIN = object()  # stands for a key that gets no template
-cdef object ONCE = object()  # stands for a key that was met once
+cdef object REFUSED = object()  # stands for a key that gets no template
+cdef object MET_ONCE = object()  # stands for a key that was met once
 
 
-cdef class Call(Lesson):
+cdef class Call(Recording):
     """A call of which a template may be made."""
 
     cdef Operation operation
@@ -199,7 +200,7 @@ cdef class Call(Lesson):
     cdef tuple names  # of the last of those given
     cdef unsigned long before  # how often this thread had read values
 
-    cdef int learn(self, object found) except -1:
+    cdef int record(self, object found) except -1:
         cdef dict known = self.operation.templates
         cdef Template template
         if known is None:
@@ -210,31 +211,31 @@ cdef class Call(Lesson):
                 raise errors.KernelrtError(
                     f"{self.operation.__qualname__}: its template gives another graph than its "
                     f"code, by the key {self.key}")
-        elif entry is None and self.operation.patient:
-            self.note(known, ONCE)
-        elif entry is not VAIN:
+        elif entry is None and self.operation.waits:
+            self.note(known, MET_ONCE)
+        elif entry is not REFUSED:
             template = None
             if reads() == self.before and self.is_fresh(found):
-                if are_apart(self.operands):
+                if are_independent(self.operands):
                     template = template_of(found, nodes_of(found), self.operands, self)
                 else:
-                    template = self.disentangled(found)
+                    template = self.separated(found)
             if template is not None and not self.agrees(template, found):
                 template = None
-            self.note(known, VAIN if template is None else template)
+            self.note(known, REFUSED if template is None else template)
             if template is not None:
-                self.operation.taught = True
-            elif not self.operation.taught:
-                self.operation.vain += 1
-                if self.operation.vain > MOST_VAIN:
+                self.operation.has_template = True
+            elif not self.operation.has_template:
+                self.operation.refused += 1
+                if self.operation.refused > MOST_REFUSED:
                     self.operation.templates = None
         return 0
 
     cdef int note(self, dict known, object entry) except -1:
         if len(known) >= MOST_TEMPLATES:
             # Where keys hardly come again, a template is made when one does.
-            self.operation.patient = self.operation.recalled < MOST_TEMPLATES // 4
-            self.operation.recalled = 0
+            self.operation.waits = self.operation.uses < MOST_TEMPLATES // 4
+            self.operation.uses = 0
             known.clear()
         known[self.key] = entry
         return 0
@@ -242,17 +243,17 @@ cdef class Call(Lesson):
     cdef bint agrees(self, Template template, object found) except -1:
         """Return whether a template gives the graph of a result, and the path of a view."""
         cdef list results = results_of(found)
-        cdef Shown one, two
+        cdef ViewStep one, two
         nodes = template.instantiate(self.operands, self.operation.code)
         if len(nodes) != len(results) or not all(
                 [a is b for a, b in zip(nodes, nodes_of(found))]):
             return False
         for i in range(len(results)):
-            one = <Shown> template.steps_shown[i]
+            one = <ViewStep> template.view_steps[i]
             if (one is None) != ((<ArrayHandle> results[i])._link is None):
                 return False
             if one is not None:
-                two = self.shown_by(<ArrayHandle> results[i])
+                two = self.view_step(<ArrayHandle> results[i])
                 if (two is None or one.kind != two.kind or one.arguments != two.arguments
                         or one.layout != two.layout or one.joined != two.joined):
                     return False
@@ -268,31 +269,31 @@ cdef class Call(Lesson):
             if (tensor._leaf is not None or tensor._born is not None or tensor._grad is not None
                     or tensor.data != NULL or tensor._uop is None
                     or tensor._plain == records_gradients()
-                    or (tensor._link is not None and self.shown_by(tensor) is None)):
+                    or (tensor._link is not None and self.view_step(tensor) is None)):
                 return False
             for operand in self.handles:
                 if operand is result:
                     return False
         return True
 
-    cdef Shown shown_by(self, ArrayHandle view):
+    cdef ViewStep view_step(self, ArrayHandle view):
         """How a view shows elements of the first operand; None where it does not, or is written."""
         cdef ArrayHandle source = <ArrayHandle> self.handles[0]
         cdef Link link = <Link> view._link
         cdef Link whole = <Link> source._link
-        cdef Shown shown = Shown()
+        cdef ViewStep step = ViewStep()
         if (link.root is not (source if whole is None else whole.root) or link.fixed is not None
                 or link.plain != view._plain or not is_data(link.path[2])):
             return None
         path = None if whole is None else whole.path
-        shown.joined = link.path[0] is not path
-        if shown.joined and (path is None or link.path[0] is not path[0]):
+        step.joined = link.path[0] is not path
+        if step.joined and (path is None or link.path[0] is not path[0]):
             return None
-        shown.kind, shown.arguments = link.path[1:]
-        shown.layout = layout_of(view)
-        return None if shown.layout is None else shown
+        step.kind, step.arguments = link.path[1:]
+        step.layout = layout_of(view)
+        return None if step.layout is None else step
 
-    cdef Template disentangled(self, object found):
+    cdef Template separated(self, object found):
         """Make a template where an operand is computed from another one.
 
         A node of the graph could be an operand's by coincidence, as exp(x) in exp(x) * y for a y
@@ -304,7 +305,7 @@ cdef class Call(Lesson):
         for item in self.operands:
             node = <Node> item
             places[node] = intern(
-                DETACH, node.dtype, (node,), CUSTOM(disentangled_rule, (node,), (), object()))
+                DETACH, node.dtype, (node,), CUSTOM(no_rule, (node,), (), object()))
             (<Node> places[node]).cached_shape = node.shape
             apart.append(places[node])
         roots = [(<ArrayHandle> handle).uop for handle in self.handles]
@@ -333,7 +334,7 @@ cdef object replaced(object value, dict tensors):
     return value
 
 
-def disentangled_rule(node, gradient, i):
+def no_rule(node, gradient, i):
     raise AssertionError("no gradient flows through the operands of a template")
 
 
@@ -346,7 +347,7 @@ cdef Template template_of(object found, list roots, list operands, Call call):
     cdef int i, n = 0
     for i in range(len(operands)):
         places[operands[i]] = i
-    order = walked(roots, set(operands))
+    order = ordered(roots, set(operands))
     for item in order:
         node = <Node> item
         if node in places:
@@ -381,8 +382,8 @@ cdef Template template_of(object found, list roots, list operands, Call call):
     made_of.shapes = tuple([node.cached_shape for node in steps])
     made_of.bounds = tuple([bounds_of(node) for node in steps])
     made_of.results = tuple([places[root] for root in roots])
-    made_of.steps_shown = tuple([
-        None if (<ArrayHandle> tensor)._link is None else call.shown_by(<ArrayHandle> tensor)
+    made_of.view_steps = tuple([
+        None if (<ArrayHandle> tensor)._link is None else call.view_step(<ArrayHandle> tensor)
         for tensor in results_of(found)
     ])
     made_of.kind = type(results_of(found)[0])
@@ -391,7 +392,7 @@ cdef Template template_of(object found, list roots, list operands, Call call):
 
 
 cdef tuple bounds_of(Node node):
-    """The bounds of integers, which follow from those of the operands in the key."""
+    """Return the bounds of an integer node; the key has those of the operands."""
     if not node.dtype.is_int:
         return None
     node.bounds
@@ -417,7 +418,7 @@ cdef class Rule:
                       tuple([values[n] for n in self.parts]), self.arg)
 
 
-cdef list walked(list roots, set ends):
+cdef list ordered(list roots, set ends):
     """The nodes of graphs, each behind its operands and behind those that its mark names."""
     cdef list order = [], stack = [(root, False) for root in reversed(roots)]
     cdef set seen = set()
@@ -452,8 +453,8 @@ cdef bint is_rule(object arg) except -1:
             and arg.rule.__closure__ is None)
 
 
-cdef bint are_apart(list operands) except -1:
-    """Return whether no operand is computed from another one, and each from data."""
+cdef bint are_independent(list operands) except -1:
+    """Return whether no operand is computed from another one, and each is computed from data."""
     cdef set others = set(operands)
     cdef Node node
     for item in operands:
@@ -536,7 +537,7 @@ cdef bint describe_tensor(ArrayHandle tensor, list key, list operands) except -1
     if records_gradients():
         known = lineage_of(node)
         key.append(known if known is True or known is False else type(known))
-    n = MOST_SEEN
+    n = MOST_TRANSPARENT
     return describe_node(node, key, operands, &n)
 
 
@@ -546,7 +547,7 @@ cdef bint describe_node(Node node, list key, list operands, int *left) except -1
         return False
     key.append(node.op)
     key.append(node.dtype)
-    if node.op in SEEN_THROUGH or (node.op in LOGIC and node.dtype is BOOL):
+    if node.op in TRANSPARENT or (node.op in LOGIC and node.dtype is BOOL):
         left[0] -= 1
         if left[0] < 0:
             return False
@@ -581,9 +582,9 @@ cdef bint describe_node(Node node, list key, list operands, int *left) except -1
 # ---- calls
 
 
-cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *names):
-    """Give the result of a call by its template; a Lesson where there is none yet, else None."""
-    global n_recalled
+cdef object look_up(Operation operation, PyObject **args, size_t n, PyObject *names):
+    """Return the result of a call by its template; a Recording if there is none yet, else None."""
+    global n_uses
     cdef list key = [records_gradients()], operands = [], handles = []
     cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
     cdef Moment begun
@@ -599,11 +600,11 @@ cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *nam
         key.append(<tuple> names)
     whole = tuple(key)
     entry = operation.templates.get(whole)
-    if entry is VAIN:
+    if entry is REFUSED:
         return None
     if isinstance(entry, Template):
-        n_recalled += 1
-        operation.recalled += 1
+        n_uses += 1
+        operation.uses += 1
     if isinstance(entry, Template) and not verifies:
         begun = now()
         found = (<Template> entry).result(operands, operation.code, handles[0])
@@ -616,4 +617,4 @@ cdef object recall(Operation operation, PyObject **args, size_t n, PyObject *nam
     return call
 
 
-use_templates(recall)
+use_templates(look_up)
