@@ -399,12 +399,12 @@ def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """The value of a tensor in memory of its own."""
+    """Return a computed copy of a tensor."""
     return realized(tensor.detach().clone())  # type: ignore[no-any-return]
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two computed tensors are equal bit for bit."""
+    """Return whether two computed tensors have equal bits."""
     a, b = (t._buffer.content() for t in (one, other))  # type: ignore[union-attr]
     return bool(a.tobytes() == b.tobytes())
 

@@ -33,7 +33,7 @@ MOST_GUARDED: Final = 1024
 MOST_ITEMS: Final = 256
 """A list or dict of more items is not looked at."""
 MOST_KEYS: Final = 8
-"""How many keys are followed from a name to a container in others."""
+"""Nested containers are followed from a name through at most so many keys."""
 #: What is seen in other ways when it changes, or changes nothing.
 _ELSEWHERE: Final = (Module, Optimizer, Group, types.CellType, types.FunctionType, tuple)
 #: Members of classes that an attribute of an object hides, beside those that are plain values.
@@ -107,7 +107,7 @@ class Guards:
 
     @property
     def _count(self) -> int:
-        """How much is looked at, each item of a list and its length counted."""
+        """The number of guarded values, with each item and length of a list."""
         of_lists = sum(len(places) + whole for _, _, places, whole in self.lists)
         return len(self.named) + len(self.slots) + of_lists
 
@@ -159,7 +159,7 @@ class Guards:
         yield from self._ways.get(id(place.holder), ())
 
     def _read_places(self, places: Sequence[Place]) -> set[int]:
-        """The containers that a way leads to through attributes that are named, by identity."""
+        """Return the ids of containers that the code can reach by the names in it."""
         found = set[int]()
 
         def leads(where: Where) -> bool:
@@ -176,7 +176,7 @@ class Guards:
         return found
 
     def _use(self, place: Place) -> tuple[bool, dict[Key, None], bool]:
-        """Whether code may read all of a list or dict; constant keys; and whether it tests one."""
+        """Return whether code reads all items, the constant keys it reads, and if it tests one."""
         whole, tested = not is_standard(type(place.holder)), False
         keys: dict[Key, None] = {}
         for use, depth in self._uses_of(place, 0, set()):
@@ -190,7 +190,7 @@ class Guards:
     def _uses_of(
         self, place: Place, depth: int, met: set[tuple[int, int]]
     ) -> Iterator[tuple[Use | None, int]]:
-        """How code uses each name that leads to a container, and how many keys it is behind it."""
+        """Yield the use of each name that leads to a container, with the number of keys between."""
         if depth == MOST_KEYS:
             yield None, depth
         if depth == MOST_KEYS or (id(place), depth) in met:
@@ -248,7 +248,7 @@ class Guards:
             self.named.append((ALL_ITEMS, holder, text_of(place.where), False))
 
     def _absent(self, place: Place) -> None:
-        """Look at attributes that neither an object nor its class has, which it may get."""
+        """Guard attributes that neither an object nor its class has yet."""
         holder: Any = place.holder
         held = attributes(holder)
         if held is None or not self._goes_on(type(holder)):
@@ -266,16 +266,16 @@ class Guards:
                     self._look_at_class(base, name)
 
     def _goes_on(self, cls: type) -> bool:
-        """Whether reading an attribute that an object of a class does not have may be no error."""
+        """Return whether code may handle a missing attribute of an object of this class."""
         return self._copes or any(
             name in vars(base) for base in cls.__mro__ if not is_standard(base)
             for name in _GETTERS
         )  # fmt: skip
 
     def _class_attributes(self, cls: type) -> dict[str, bool]:
-        """The names among the attributes of a class and its bases, which are looked at there, too.
+        """Guard the named attributes of a class and its bases.
 
-        Each, with whether an attribute of an object hides it.
+        Return each name, with whether an attribute of an object hides it.
         """
         known = self._of_classes.get(cls)
         if known is None:

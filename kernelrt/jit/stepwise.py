@@ -53,12 +53,12 @@ def run_stepwise(
         return _with_numbers(name, fn, template, named, list(kwargs), names, numbers)
 
 
-# In a function of its own, for an interrupt at the end of a loop leaves blocks as they are.
+# A function of its own: an interrupt at the end of a loop would skip the end of the with block.
 def _with_numbers(
     name: str, fn: Callable[..., Any], template: Any, named: Sequence[tuple[str, object]],
     keywords: Sequence[str], names: Sequence[str], numbers: Numbers,
 ) -> Any:  # fmt: skip
-    """What the function gives while float arguments are numbers."""
+    """Call the function while float arguments are numbers."""
     seen = [(path, _seen(normalize(path, leaf), numbers)) for path, leaf in named]
     filled = template.fill([value for _, value in seen])
     n = len(filled) - len(keywords)
@@ -77,7 +77,7 @@ def _called(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     given: Sequence[tuple[str, Tensor]],
 ) -> Any:  # fmt: skip
-    """What the function gives, whose arguments are as they were `given`."""
+    """Call the function; JitError if it assigned to one of the `given` arguments."""
     before = [_copy(value) for _, value in given]
     form, found = result_of(name, fn, args, kwargs)
     results = [_given_back(check_result(path, value, name), name) for path, value in found]
@@ -89,20 +89,20 @@ def _called(
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """The value of a tensor in memory of its own."""
+    """Return a computed copy of a tensor."""
     copy = tensor.detach().clone()
     realize(copy)
     return copy
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two computed tensors are equal bit for bit."""
+    """Return whether two computed tensors have equal bits."""
     a, b = (t._buffer.content() for t in (one, other))  # type: ignore[union-attr]
     return bool(a.tobytes() == b.tobytes())
 
 
 def _given_back(value: object, function: str) -> object:
-    """A result as a jitted function gives it; what is returned of state is what it is now."""
+    """Return a result as a jitted function does: a copy without a history."""
     if not isinstance(value, Tensor):
         return value
     result = value.detach().clone()
@@ -112,7 +112,7 @@ def _given_back(value: object, function: str) -> object:
 
 
 class _State:
-    """What a function may change, and how it was."""
+    """A copy of the state that a function may change."""
 
     def __init__(self, fn: Callable[..., Any], arguments: Iterable[tuple[str, Any]]) -> None:
         around = Surroundings(("", fn), *arguments)
@@ -126,7 +126,7 @@ class _State:
         self._values += [(held, _copy(held)) for _, held in self._grads if isinstance(held, Tensor)]
 
     def restore(self) -> None:
-        """Let all be as it was."""
+        """Give all state its former value."""
         for generator, before in self._drawing:
             generator.set_state(before)
         for owner, grad in self._grads:

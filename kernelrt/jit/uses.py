@@ -42,7 +42,7 @@ _SILENT: Final = ("append", "extend", "insert", "update", "clear")
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """How a name is used wherever it is read.
+    """The uses of a name, over all places that read it.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Use:
 
 
 def uses(codes: Iterable[types.CodeType]) -> dict[str, Use]:
-    """How code uses each variable and attribute that it reads."""
+    """Return the uses of each variable and attribute that the code reads."""
     found: defaultdict[str, Use] = defaultdict(Use)
     for code in codes:
         for name, depth, keys, tested in _uses_in(code):
@@ -75,7 +75,7 @@ def uses(codes: Iterable[types.CodeType]) -> dict[str, Use]:
 
 @functools.lru_cache(4096)
 def _uses_in(code: types.CodeType) -> tuple[tuple[str, float, tuple[Key, ...], bool], ...]:
-    """Of each read of a name: the name, and `depth`, `keys` and `tested` as in :class:`Use`."""
+    """Yield name, `depth`, `keys` and `tested` of each read; see :class:`Use`."""
     steps = [s for s in dis.get_instructions(code) if s.opname not in ("EXTENDED_ARG", "CACHE")]
     found = [
         (str(step.argval), *_use(steps, at)) for at, step in enumerate(steps)
@@ -88,7 +88,7 @@ def _uses_in(code: types.CodeType) -> tuple[tuple[str, float, tuple[Key, ...], b
 
 
 def _use(steps: list[dis.Instruction], at: int) -> tuple[float, tuple[Key, ...], bool]:
-    """How the name is used that is read by one of these instructions."""
+    """Return the use of the name that one of these instructions reads."""
     keys: list[Key] = []
     i = at + 1  # every code ends with an instruction that reads no name
     while _is_key(steps[i]) and _is_subscript(steps[i + 1]):
@@ -111,7 +111,7 @@ def _use(steps: list[dis.Instruction], at: int) -> tuple[float, tuple[Key, ...],
 
 
 def _tested(steps: list[dis.Instruction], at: int, end: int) -> Key | None:
-    """The constant that is looked for in what is read there; None where it is not known."""
+    """Return the constant left of ``in``, or None if it is not known."""
     first = at
     while steps[first].opname in _METHODS:
         first -= 1
@@ -123,7 +123,7 @@ def _tested(steps: list[dis.Instruction], at: int, end: int) -> Key | None:
 
 
 def _is_key(step: dis.Instruction) -> bool:
-    """Whether it is a constant that means the same item however long a list is."""
+    """Return whether a key names the same item for any length of a list."""
     value = step.argval
     return step.opname in _CONSTANTS and (type(value) is str or (type(value) is int and value >= 0))
 

@@ -165,7 +165,7 @@ def _fitting(name: str, value: object, target: Tensor) -> Tensor:
 
 
 def read(name: str, value: object) -> Tensor:
-    """`value` as a tensor; an error names the entry of the state dict that is none."""
+    """Return `value` as a tensor; an error names the entry of the state dict."""
     if isinstance(value, Tensor):
         return value
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):

@@ -16,7 +16,7 @@ _Method = Any
 
 
 def unknown_count() -> JitError:
-    """The error of what has to know how many elements a mask selects."""
+    """Return the error of code that needs the number of elements under a mask."""
     return JitError(
         "index: how many elements a mask of bools selects depends on data, which are not "
         "computed while a function is traced; x[mask] += y, x[mask] = y and x[mask] = 2 * "
@@ -29,13 +29,13 @@ def unknown_count() -> JitError:
 
 
 def refuse_part(value: object) -> None:
-    """Raise that error where a MaskedPart stands in the place of a tensor."""
+    """Raise that error if `value` is a MaskedPart."""
     if isinstance(value, MaskedPart):
         raise unknown_count()
 
 
 def _binary(rule: Callable[[Any, Any], Any], *, reverse: bool = False) -> _Method:
-    """The method of an operator that makes another part."""
+    """Return the method of an operator that makes a new part."""
 
     def method(self: MaskedPart, other: object) -> MaskedPart:
         beside = self._operand(other)
@@ -55,7 +55,7 @@ def _unary(rule: Callable[[Any], Any]) -> _Method:
 
 
 def _in_place(rule: Callable[[Any, Any], Any], sign: str) -> _Method:
-    """The method of an operator that changes the part, for all names that it has."""
+    """Return the method of an operator that changes the part in place."""
 
     def method(self: MaskedPart, other: object) -> MaskedPart:
         new = self._whole._fitting(rule(self._whole, self._operand(other)), sign)
@@ -95,7 +95,7 @@ class MaskedPart:
         return part
 
     def _operand(self, other: object) -> Any:
-        """What stands beside this part, with an element for each of its own."""
+        """Return the other operand, with an element for each one of this part."""
         if isinstance(other, MaskedPart):
             return other.under(self._source, self._mask)
         from kernelrt.tensor.promotion import as_scalar, number_node

@@ -173,7 +173,7 @@ def within(numbers: _T, size: Dim) -> _T:
 
 
 def known(tensor: TensorBase) -> np.ndarray[Any, Any] | None:
-    """The elements of a tensor, which are computed; None where a trace does not know them.
+    """Compute the elements of a tensor; None if a trace does not know them.
 
     A trace knows those of constants that the traced function makes, and what is computed of these.
     """
@@ -196,7 +196,7 @@ def _read(tensor: Any) -> np.ndarray[Any, Any]:
 
 
 def elements(tensor: TensorBase, name: str, instead: str) -> np.ndarray[Any, Any]:
-    """The same; JitError, which says what to do `instead`, where a trace does not know them."""
+    """Compute the elements; JitError with the advice `instead` if a trace does not know them."""
     found = known(tensor)
     if found is None:
         raise JitError(

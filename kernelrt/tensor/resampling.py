@@ -282,7 +282,7 @@ class ResamplingMethods(_Below):
     def _greatest_of_images(
         self, n: int, sizes: Sequence[tuple[Dim, Dim]], name: str, return_indices: bool
     ) -> Any:
-        """The greatest elements of images of which not all sizes are known."""
+        """Pool images by the maximum where some sizes are known only at run time."""
         for axis, (_, new) in enumerate(sizes, self.ndim - n):
             if new != 1:
                 self._static_size(axis, name)
@@ -400,7 +400,7 @@ class ResamplingMethods(_Below):
     def _open_taps(
         self, mode: str, old: Dim, new: Dim, factor: float | None, align_corners: bool, kind: str
     ) -> list[tuple[Self, Self | None]]:
-        """What :func:`_taps` gives, of sizes that are known only at run time."""
+        """Do what :func:`_taps` does for sizes that are known only at run time."""
         line = self._of(build.iota(new))
         size, count = (self._of(build.scalar(n, dt.int64)) for n in (old, new))
         half = 0.5 if mode == "nearest-exact" else 0.0
@@ -585,13 +585,13 @@ def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
 
 
 def _count(value: object) -> Dim | None:
-    """A number of elements, or a size; None for anything else."""
+    """Return a number of elements or a Size; None for anything else."""
     plain_value = plain(value)
     return plain_value if isinstance(plain_value, UOp) else whole(value)
 
 
 def _scaled(size: Dim, factor: float) -> Dim:
-    """How many elements an axis has that is `factor` times as long, rounded down."""
+    """Return the length of an axis times `factor`, rounded down."""
     if isinstance(size, int):
         return math.floor(size * factor)
     numerator, denominator = float(factor).as_integer_ratio()

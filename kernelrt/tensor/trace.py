@@ -524,7 +524,7 @@ class Trace(TraceMode):
         return {self.number_places[buffer] for buffer in read}
 
     def knows(self, node: UOp) -> bool:
-        """Whether a value is made of constants alone, those that the function makes included."""
+        """Return whether a value is computed from constants alone, the function's included."""
         constants, trace = set(self.constants), self.around
         while trace is not None:
             constants |= trace.constants

@@ -113,7 +113,7 @@ class FunctionMethods(_Below):
         return self._of(build.full(1, x.dtype, x.shape).alu(Op.DIV, x))
 
     def square(self) -> Self:
-        """Each element times itself; of bools as int64, as powers of them are."""
+        """Return the square of each element; of bools as int64."""
         x = self.uop.cast(dt.int64) if self.dtype is dt.bool_ else self.uop
         return self._of(functions.product(x, x))
 

@@ -1,4 +1,4 @@
-"""What a class of the user's keeps in ``Optimizer.state``, in state dicts."""
+"""State dicts of optimizers that users write: the entries of ``Optimizer.state``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OwnState = dict[tuple[int, str], Any]
 
 
 def _entries(optimizer: Optimizer) -> OwnState:
-    """What the class keeps beside the tensors of kernelrt's optimizers."""
+    """Return the entries of ``Optimizer.state`` that the user's class made."""
     places = {id(p): i for i, p in enumerate(optimizer.params)}
     theirs = {id(p): g.state for g in optimizer.param_groups for p in g.params}
     found: OwnState = {}
@@ -71,7 +71,7 @@ def collected(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def of_torch(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a state dict in PyTorch's form has of it, by these names."""
+    """Return these entries from a state dict in PyTorch's form."""
     theirs = [g.state for g in optimizer.param_groups for _ in g.params]
     order = [i for group in given["param_groups"] for i in group["params"]]
     found: dict[str, Any] = {}
