@@ -125,9 +125,9 @@ class Text:
     # attribute of the pointer, but not the other way round.
 
     # LLVM pads a mask of, say, six lanes with lanes that are undefined. On AVX2 it has then loaded
-    # lanes that are off (up to LLVM 22). So the lanes that are added here are off. They are turned
-    # off by an AND: LLVM 22 takes a mask that is off everywhere, which it sees once it knows the
-    # place, for one that is on where lanes of a constant were appended by a shuffle.
+    # lanes that are off (LLVM 20 and 22). So the added lanes are off: frozen and cleared by an AND.
+    # A shuffle with constant lanes fails where the mask is off everywhere (both versions), and an
+    # AND without a freeze for three int64 (LLVM 20).
 
     def masked_load(self, scalar: str, address: str, align: int, mask: Value) -> str:
         """The lanes of `mask` from consecutive elements; zero in the others."""
@@ -159,10 +159,10 @@ class Text:
         key = "padded", mask
         found = self.known.get(key)
         if found is None:
-            first = [*range(mask.lanes), *[0] * (lanes - mask.lanes)]
-            ty, wide = vector("i1", lanes), self.shuffle(mask, mask, first)
+            ty = vector("i1", lanes)
+            wide = self._resized(vector("i1", mask.lanes), mask.text, lanes, mask.lanes)
             there = ", ".join(f"i1 {literal(i < mask.lanes, dt.bool_)}" for i in range(lanes))
-            text = self.emit(f"and {ty} {wide.text}, <{there}>")
+            text = self.emit(f"and {ty} {self.emit(f'freeze {ty} {wide}')}, <{there}>")
             found = self.known[key] = Value(text, lanes, dt.bool_)
         return found
 
