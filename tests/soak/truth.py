@@ -75,6 +75,14 @@ class TorchFunctions:
         import torch
 
         function = getattr(torch.nn.functional, name)
+        if name == "l1_loss":
+
+            def unmoded(*args: Any, **options: Any) -> Any:
+                # Under a TorchFunctionMode torch 2.13 calls it again without the weight.
+                with torch._C.DisableTorchFunction():
+                    return function(*args, **options)
+
+            return unmoded
         if name in ("binary_cross_entropy_with_logits", "huber_loss"):
 
             def promoted(x: Any, target: Any, **options: Any) -> Any:

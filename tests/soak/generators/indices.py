@@ -165,8 +165,12 @@ def host_index(case: Case, x: Array) -> Array:
 
 
 def looked_at(case: Case, x: Array) -> Array:
-    """The elements of x whose indices are used: what nothing looks at is not computed."""
-    return x[1:] if case["form"] in ("pick_cut", "pick_part") else x
+    """The elements of x whose indices are used: what nothing looks at is not computed.
+
+    Of shared memory, which the table is, eager code reads all that is picked at once.
+    """
+    part = case["form"] in ("pick_cut", "pick_part") and case["way"] != "eager"
+    return x[1:] if part else x
 
 
 def outside(case: Case, x: Array) -> Array:
