@@ -55,8 +55,8 @@ CORE = [
 ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
-    "_dispatch", "_eager", "_handle", "_jitcore", "_lazy", "_modes", "_names", "_node", "_origin",
-    "_replay", "_running", "_specs", "_steps", "_survey", "_templates", "_written",
+    "_dispatch", "_eager", "_evaluate", "_handle", "_jitcore", "_lazy", "_modes", "_names", "_node",
+    "_origin", "_replay", "_running", "_specs", "_steps", "_survey", "_templates", "_written",
 )  # fmt: skip
 COLD = ("_emit", "_locks", "_ops", "_status", "_tally")
 """Modules off the hot path: -O1 compiles a third faster."""

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeAlias
 
 from kernelrt._core import Bindings
 from kernelrt._dispatch import PlanCore
-from kernelrt._handle import ArrayHandle, Roster
+from kernelrt._handle import ArrayHandle
 from kernelrt._memory import BlockCache, Memory
 from kernelrt._specs import Site
 from kernelrt.device.buffer import Buffer
@@ -84,34 +84,7 @@ def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> in
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
     """Uninitialised memory for a result."""
 
-def new_results(cache: BlockCache, lengths: tuple[int, ...]) -> list[Memory]:
-    """Uninitialised memory for results of so many bytes."""
-
 def settlement(handle: TensorBase, node: UOp, data: Memory) -> Fresh | None:
     """What `TensorBase._settlement` gives where no history, view or gradient is there; or None."""
 
-def number_memory(
-    node: UOp, cache: BlockCache, kind: type[Buffer], number: int
-) -> UOp | None:
-    """The BUFFER node of memory that holds the number of a CONST; None for the rarer types.
-
-    `kind` is the class of buffers, and `number` what the new one is called.
-    """
-
-def storable(
-    met: list[UOp],
-    others: list[tuple[TensorBase, UOp, bool]],
-    roster: Roster,
-    most: int,
-    read: Callable[[], int],
-) -> list[tuple[TensorBase, UOp]]:
-    """Choose the values to store among the nodes `met` that graphs share.
-
-    `others` are tensors with their nodes. The value of another node gets a tensor of its own, in
-    `roster`. A value has at most `most` bytes, or `most` and as many as `read` gives.
-    """
-
-def exchanged(root: UOp, put: dict[UOp, UOp], least: int) -> UOp:
-    """`root` with the nodes that `put` names exchanged, none of which has a depth below `least`."""
-
-def _name_values(buffer: Op, iota: Op, kept: type, still: frozenset[Op]) -> None: ...
+def _name_buffer(op: Op) -> None: ...

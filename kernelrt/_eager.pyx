@@ -2,8 +2,6 @@
 """Plans of eager code: run again and again, each time with other buffers and fresh results."""
 
 cimport cython
-from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
@@ -15,18 +13,12 @@ from kernelrt._krt cimport KRT_OK, krt_status
 from kernelrt._memory cimport (
     BlockCache, Memory, Storage, StoredMemory, new_memory, share_bytes,
 )
-from kernelrt._modes cimport new_instance
-from kernelrt._node cimport Node, Stack, Step, hand_on, intern, type_of
+from kernelrt._node cimport Node, intern
 from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
 from kernelrt._memory import wrote
 
-
-cdef enum Outcome:
-    KRT_EAGER_DONE = 0
-    KRT_EAGER_UNFIT = 1
-    KRT_EAGER_CHANGED = 2
 
 DONE = <int> KRT_EAGER_DONE
 UNFIT = <int> KRT_EAGER_UNFIT
@@ -311,27 +303,19 @@ def new_result(BlockCache cache not None, Py_ssize_t nbytes):
     return new_memory(cache, nbytes)
 
 
-def new_results(BlockCache cache not None, tuple lengths not None):
-    return [new_memory(cache, nbytes) for nbytes in lengths]
+# ---- results and numbers
 
 
-# ---- results, numbers, and values that a run stores along
-
-
-# Ops and a class of marks, which _name_values sets.
 cdef object BUFFER = None
-cdef object IOTA = None
-cdef object KEPT = None
-cdef object STILL = frozenset()
 
 
-def _name_values(buffer, iota, kept, still):
-    """Set two ops, the mark of values that lie in memory, and the ops that take no work."""
-    global BUFFER, IOTA, KEPT, STILL
-    BUFFER, IOTA, KEPT, STILL = buffer, iota, kept, still
+def _name_buffer(op):
+    """Set the op of nodes that read memory."""
+    global BUFFER
+    BUFFER = op
 
 
-def settlement(ArrayHandle handle not None, Node node not None, Memory data not None):
+cpdef tuple settlement(ArrayHandle handle, Node node, Memory data):
     cdef size_t nbytes
     if (handle._link is not None or handle._leaf is not None or handle._grad is not None
             or not (handle._plain or lineage_of(node) is False)):
@@ -345,7 +329,7 @@ def settlement(ArrayHandle handle not None, Node node not None, Memory data not 
             False)
 
 
-def number_memory(Node node not None, BlockCache cache not None, kind, number):
+cdef Node number_memory(Node node, BlockCache cache, object kind, object number):
     cdef Memory data
     cdef size_t width
     cdef int code = node.dtype.code
@@ -362,88 +346,3 @@ def number_memory(Node node not None, BlockCache cache not None, kind, number):
     node = intern(BUFFER, node.dtype, (), kind._lent(data, 1, width, node.dtype, number, cache))
     node.cached_shape = (1,)
     return node
-
-
-cdef Node shown_by(Node node):
-    """The value whose elements `node` shows, without work."""
-    while node.op in STILL:
-        if type_of(node.arg) is KEPT:
-            node = <Node> node.arg.storage
-        else:
-            node = <Node> PyTuple_GET_ITEM(node.src, 0)
-    return node
-
-
-cdef object size_of(Node node):
-    """The bytes of a value; None where its size is known at run time only."""
-    nbytes = node.dtype.itemsize
-    for size in <tuple> node.shape:
-        if not isinstance(size, int):
-            return None
-        nbytes *= size
-    return nbytes
-
-
-def storable(list met not None, list others not None, Roster roster not None, Py_ssize_t most,
-             read):
-    cdef dict lazy = {}
-    cdef set seen = set()
-    cdef list found = []
-    cdef Node node, base
-    cdef ArrayHandle twin
-    for entry in others:
-        lazy[entry[1]] = entry[0]
-    for node in met:
-        base = shown_by(node)
-        if PyTuple_GET_SIZE(base.src) == 0 or base.op is IOTA or base in seen:
-            continue
-        nbytes = size_of(base)
-        if nbytes is None:
-            continue
-        seen.add(base)
-        if nbytes > most and nbytes > most + read():
-            continue
-        known = lazy.get(base)
-        if known is not None:
-            found.append((known, base))
-        elif lineage_of(base) is False:
-            twin = <ArrayHandle?> new_instance(type(others[0][0]))
-            twin._uop, twin._plain = base, True
-            found.append((twin, base))
-            # Code that interrupts this and writes what the twin reads computes the twin first. It
-            # reads no more than watched tensors do already, so it is no birth.
-            roster.join(twin)
-    return found
-
-
-def exchanged(Node root not None, dict put not None, int least):
-    cdef Stack stack = Stack()
-    cdef dict done = dict(put)
-    cdef Step step
-    cdef Node node, new
-    cdef Py_ssize_t i
-    cdef bint same
-    stack.push(<PyObject *> root, False)
-    while stack.n_steps:
-        stack.n_steps -= 1
-        step = stack.steps[stack.n_steps]
-        node = <Node> step.node
-        if node in done:
-            continue
-        if node.depth <= least or PyTuple_GET_SIZE(node.src) == 0:
-            done[node] = node
-            continue
-        if not step.expanded:
-            stack.push(step.node, True)
-            for i in range(PyTuple_GET_SIZE(node.src)):
-                stack.push(PyTuple_GET_ITEM(node.src, i), False)
-            continue
-        same = True
-        for operand in node.src:
-            same = same and done[operand] is operand
-        new = node
-        if not same:
-            new = intern(node.op, node.dtype, tuple([done[s] for s in node.src]), node.arg)
-            hand_on(node, new)
-        done[node] = new
-    return done[root]

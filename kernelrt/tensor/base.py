@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
 from kernelrt import _templates
 from kernelrt import dtype as dt
-from kernelrt._eager import _name_values, settlement
+from kernelrt._eager import _name_buffer, settlement
+from kernelrt._evaluate import _name_values
 from kernelrt._handle import become, exchange
 from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted, is_changing
 from kernelrt._lazy import storage_node as _storage_node
@@ -71,7 +72,8 @@ _templates._name_ops(
     COMPARE | {Op.NOT, Op.AND, Op.OR, Op.XOR},
 )  # fmt: skip
 _templates._name_types(Custom, dt.DType, dt.bool_, (bool, int, float, str, Op, dt.DType, type))
-_name_values(Op.BUFFER, Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
+_name_buffer(Op.BUFFER)
+_name_values(Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 
 
 class TensorBase(LazyHandle):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._eager import Prepared, give, new_result, new_results
+from kernelrt._eager import Prepared, new_result
+from kernelrt._evaluate import LARGE_BYTES, Entry
 from kernelrt._late import load
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
@@ -17,29 +18,22 @@ from kernelrt.device.region import RegionMap, region_of
 from kernelrt.errors import JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.tensor import build, state
-from kernelrt.tensor.hints import Uses
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
-    from kernelrt._origin import Raw
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["LARGE_BYTES", "Entry", "filled", "make_entry", "new_memory", "plan_apart", "prepare",
-           "prepare_apart", "result_sites", "sites_of", "without_kernel",
+__all__ = ["Constant", "Copy", "filled", "make_entry", "new_memory", "number_buffer", "plan_apart",
+           "prepare", "prepare_apart", "result_sites", "results_of", "sites_of", "without_kernel",
            "written_regions"]  # fmt: skip
 
 #: Arguments of at least this size are read where they lie, and results written where they will
 #: lie; smaller ones are copied.
 BIND_FROM_BYTES: Final = 2048
-
-
-#: Memory of at least this size is accounted for.
-LARGE_BYTES: Final = 1 << 20
 
 
 def prepare(
@@ -146,95 +140,27 @@ def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPl
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Constant:
+class Constant:
     """A result that is one number everywhere, or that has no elements."""
 
     value: bool | float
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Copy:
+class Copy:
     """A result that is what a buffer holds, by the buffer's place among those of the graph."""
 
     place: int
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Entry:
-    """How to compute graphs of one structure.
-
-    Attributes
-    ----------
-    prepared : Prepared, optional
-        The plan, where one is needed.
-    sources : tuple
-        Where each result comes from: a position among the plan's outputs, or what takes no plan.
-    sizes : tuple of (int, DType)
-        Elements and type of each result.
-    nbytes : int
-        The memory of its plan's intermediates.
-    given : dict
-        The bytes of each large storage that its plan was made with, by the storage's identity.
-    notes : tuple of int
-        What else whoever made it wants to know when it is found again.
-    uses : Uses
-        How often that was.
-    origins : tuple
-        What an index that is out of range is told by; empty where none is checked.
-    sized : object
-        The SizedPlan that the entry belongs to, if its plan serves many sizes.
-    numbers : list of UOp
-        BUFFER nodes of numbers, passed after the buffers of a run.
-    lengths : tuple of int, optional
-        The bytes of each result, if all come from the plan.
-    """
-
-    prepared: Prepared | None
-    sources: tuple[int | _Constant | _Copy, ...]
-    sizes: tuple[tuple[int, dt.DType], ...]
-    nbytes: int
-    notes: tuple[int, ...] = ()
-    uses: Uses = field(default_factory=lambda: Uses(0))
-    given: Mapping[int, int] = field(default_factory=dict)
-    origins: tuple[Raw | None, ...] = ()
-    sized: object = None
-    numbers: list[UOp] = field(default_factory=list)
-    lengths: tuple[int, ...] | None = field(init=False)
-
-    def __post_init__(self) -> None:
-        planned = all(isinstance(source, int) for source in self.sources)
-        sizes = tuple(size * dtype.itemsize for size, dtype in self.sizes)
-        self.lengths = sizes if planned else None
-
-    @property
-    def alone(self) -> int:
-        """Bytes of the result, if there is one only and it comes from the plan; else -1."""
-        return -1 if self.lengths is None or len(self.lengths) != 1 else self.lengths[0]
-
-    def results(self, buffers: Sequence[UOp]) -> list[Memory]:
-        """Memory for each result; those that take no plan are in it already."""
-        if self.lengths is not None:
-            return new_results(registry.allocator("CPU"), self.lengths)
-        return [
-            new_memory(size, dtype)
-            if isinstance(source, int)
-            else _filled(source, size, dtype, buffers)
-            for source, (size, dtype) in zip(self.sources, self.sizes, strict=True)
-        ]
-
-    def run(
-        self, buffers: list[UOp], results: list[Memory], fresh: list[Fresh], resets: list[Reset],
-        born: tuple[list[int], int] | None = None,
-    ) -> int:  # fmt: skip
-        """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
-        if self.prepared is None:
-            return give(fresh, resets, state.pending)
-        planned = results
-        if self.lengths is None:
-            planned = [r for r, s in zip(results, self.sources, strict=True) if isinstance(s, int)]
-        return self.prepared.run(
-            buffers + self.numbers, planned, fresh, resets, state.pending, born
-        )
+def results_of(entry: Entry, buffers: Sequence[UOp]) -> list[Memory]:
+    """Memory for each result of `entry`, where some take no plan: these are in it already."""
+    return [
+        new_memory(size, dtype)
+        if isinstance(source, int)
+        else _filled(source, size, dtype, buffers)
+        for source, (size, dtype) in zip(entry.sources, entry.sizes, strict=True)
+    ]
 
 
 def new_memory(size: int, dtype: dt.DType) -> Memory:
@@ -250,6 +176,11 @@ def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
     return data
 
 
+def number_buffer(node: UOp) -> UOp:
+    """The BUFFER node of memory that holds the number of a CONST node."""
+    return build.memory(filled(node.arg, 1, node.dtype))
+
+
 def _stored(number: bool | float, dtype: dt.DType) -> np.ndarray[Any, Any]:
     """A number of a type as its buffers hold it."""
     if dtype is not dt.bfloat16:
@@ -259,12 +190,12 @@ def _stored(number: bool | float, dtype: dt.DType) -> np.ndarray[Any, Any]:
 
 
 def _filled(
-    source: _Constant | _Copy, size: int, dtype: dt.DType, buffers: Sequence[UOp]
+    source: Constant | Copy, size: int, dtype: dt.DType, buffers: Sequence[UOp]
 ) -> Memory:
     made = new_memory(size, dtype)
     if size:
         data = Buffer.over(made, size, dtype)
-        if isinstance(source, _Constant):
+        if isinstance(source, Constant):
             data.content()[...] = _stored(source.value, dtype)
         else:
             data.content()[...] = buffers[source.place].arg.content()
@@ -294,7 +225,7 @@ def make_entry(
     alone = [without_kernel(v, buffers) for v in wanted]
     computed = [v for v, source in zip(wanted, alone, strict=True) if source is None]
     if not computed and not writes:
-        return Entry(None, tuple(s for s in alone if s is not None), sizes, 0)
+        return Entry(None, tuple([s for s in alone if s is not None]), sizes, 0)
     plan = plan_apart(computed, writes)
     if plan.variables:
         names = ", ".join(map(repr, plan.variables))
@@ -314,7 +245,7 @@ def make_entry(
     ]  # fmt: skip
     prepared = Prepared(plan, places, [_output(plan, i) for i in range(len(computed))])
     given = {key: n for key, n in plan.given_storages().items() if n >= LARGE_BYTES}
-    return Entry(prepared, sources, sizes, plan.arena_nbytes, given=given)
+    return Entry(prepared, sources, sizes, plan.arena_nbytes, given)
 
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
@@ -362,15 +293,15 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
     return plan.sites(index) if plan.owns(index) else ()
 
 
-def without_kernel(value: UOp, buffers: Sequence[UOp]) -> _Constant | _Copy | None:
+def without_kernel(value: UOp, buffers: Sequence[UOp]) -> Constant | Copy | None:
     """Where a value comes from that no kernel is needed for."""
     if build.has_zero(value.shape):
-        return _Constant(0)
+        return Constant(0)
     number = build.const_value(value)
     if number is not None:
-        return _Constant(number)
+        return Constant(number)
     while value.op is Op.RESHAPE:
         value = value.src[0]
     if value.op is Op.BUFFER and isinstance(value.arg, Buffer):
-        return _Copy(next(i for i, b in enumerate(buffers) if b is value))
+        return Copy(next(i for i, b in enumerate(buffers) if b is value))
     return None

@@ -7,7 +7,6 @@ make everything behind them float64.
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
@@ -17,17 +16,18 @@ from kernelrt.ir.origin import resolve
 from kernelrt.tensor import state
 
 if TYPE_CHECKING:
+    from kernelrt._evaluate import Uses
     from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
-__all__ = ["Uses", "note_compiled", "tell", "tell_widening"]
+__all__ = ["look", "note_compiled", "tell", "tell_widening"]
 
 #: A graph of fewer nodes gains little.
 LEAST_NODES: Final = 16
-#: The line is looked up once in so many runs,
+#: The line is looked up at the first run and then once in so many,
 EVERY: Final = 64
-#: and has to be the same so many times.
-TIMES: Final = 6
+#: and has to be the same as before so many times.
+TIMES: Final = 5
 
 #: A line is told when it has compiled so many graphs.
 MOST_COMPILED: Final = 32
@@ -42,40 +42,23 @@ _due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
 
 
-@dataclass(slots=True, eq=False, repr=False)
-class Uses:
-    """How often a plan of eager code was found again, and from where.
-
-    Attributes
-    ----------
-    nodes : int
-        How large its graph is.
-    """
-
-    nodes: int
-    count: int = 0
-    times: int = 0
-    line: tuple[str, int] = ("", 0)
-
-    def note(self) -> None:
-        """Count a run; :func:`tell` warns where one line of the user's makes so many of them."""
-        self.count += 1
-        if self.count % EVERY or self.nodes < LEAST_NODES:
-            return
-        line = _line()
-        if line is None:
-            return
-        self.times = self.times + 1 if line == self.line else 1
-        self.line = line
-        if self.times >= TIMES and line not in _told:
-            _told.add(line)
-            text = (
-                f"this line has computed the same graph of {self.nodes} nodes more than "
-                f"{EVERY * (TIMES - 1)} times without jit; a function with @kernelrt.jit around "
-                "what the loop does runs as one plan. "
-                "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
-            )
-            _due.append((text, *line))
+def look(uses: Uses) -> None:
+    """Look up which line uses a plan; :func:`tell` warns where one line uses it many times."""
+    uses.left = EVERY
+    line = None if uses.nodes < LEAST_NODES else _line()
+    if line is None:
+        return
+    uses.times = uses.times + 1 if line == uses.line else 1
+    uses.line = line
+    if uses.times > TIMES and line not in _told:
+        _told.add(line)
+        text = (
+            f"this line has computed the same graph of {uses.nodes} nodes more than "
+            f"{EVERY * TIMES} times without jit; a function with @kernelrt.jit around what the "
+            "loop does runs as one plan. "
+            "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
+        )
+        _due.append((text, *line))
 
 
 def _line() -> tuple[str, int] | None:

@@ -105,12 +105,12 @@ _FINITE: Final = _Kind(nan=False, inf=False)
 
 def _computed(nodes: Sequence[UOp]) -> list[Buffer]:
     """The elements of nodes."""
-    found = _plans.find(nodes, ())
-    results = found.entry.results(found.buffers)
-    found.entry.run(found.buffers, results, [], [])
+    entry, buffers = _plans.find([*nodes], [])
+    results = entry.results(buffers)
+    entry.run(buffers, results, [], [])
     return [
         Buffer.over(memory, size, dtype)
-        for memory, (size, dtype) in zip(results, found.entry.sizes, strict=True)
+        for memory, (size, dtype) in zip(results, entry.sizes, strict=True)
     ]
 
 

@@ -3,91 +3,32 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
-from kernelrt._eager import number_memory
+from kernelrt._evaluate import LARGE_BYTES, Family, PlanTable, Table, number_buffer
 from kernelrt._late import load
-from kernelrt._recent import touch
-from kernelrt._survey import survey, survey_open
-from kernelrt._written import overlaps_of
-from kernelrt.device import registry
-from kernelrt.device.buffer import Buffer, ids
+from kernelrt._survey import survey_open
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import origins
 from kernelrt.tensor import build
-from kernelrt.tensor.execute import LARGE_BYTES, filled, make_entry
+from kernelrt.tensor.execute import make_entry
 from kernelrt.tensor.hints import note_compiled
 from kernelrt.tensor.marks import strip
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
+    from kernelrt._evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor.execute import Entry
     from kernelrt.tensor.size_families import SizeFamily
 
-__all__ = ["ALIKE", "Found", "PlanCache", "plans"]
+__all__ = ["ALIKE", "PlanCache", "plans"]
 
 #: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
 #: numbers that differ from memory.
 ALIKE: Final = 3
 _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class _Family:
-    """Graphs that are equal up to their numbers.
-
-    Attributes
-    ----------
-    numbers : list of UOp
-        The numbers of the first graph.
-    varied : set of int
-        The positions of numbers that differ in a later graph.
-    count : int
-        The number of graphs.
-    """
-
-    numbers: list[UOp]
-    varied: set[int] = field(default_factory=set)
-    count: int = 0
-
-    def meet(self, numbers: Sequence[UOp]) -> frozenset[int] | None:
-        """Record a graph; return the positions that vary, once there are enough graphs."""
-        self.varied.update(
-            i for i, (a, b) in enumerate(zip(self.numbers, numbers, strict=True)) if a is not b
-        )
-        self.count += 1
-        return self.settled()
-
-    def settled(self) -> frozenset[int] | None:
-        """The positions that vary, once there are enough graphs."""
-        varied = frozenset(self.varied)  # interrupting code may meet others
-        return varied if self.count > ALIKE else None
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class Found:
-    """An entry for some graphs, and the buffers to run it with.
-
-    Attributes
-    ----------
-    entry : Entry
-        Computes the graphs.
-    buffers : list of UOp
-        The BUFFER nodes that it is run with: those that the graphs read, and numbers.
-    key : Hashable
-        The key of a plan for these graphs alone.
-    read : list of UOp
-        The BUFFER nodes that the graphs read.
-    """
-
-    entry: Entry
-    buffers: list[UOp]
-    key: Hashable
-    read: list[UOp]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -100,7 +41,7 @@ class _Memory:
     resident: bool = True
 
 
-class PlanCache:
+class PlanCache(PlanTable):
     """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
 
     Two graphs have one structure if they are equal up to which buffers they read. Where graphs
@@ -121,23 +62,17 @@ class PlanCache:
     def __init__(
         self, most_plans: int = 1024, most_bytes: int = 512 << 20, most_given: int = 256 << 20
     ) -> None:
-        self.most_plans = most_plans
+        super().__init__(most_plans)
         self.most_bytes = most_bytes
         self.most_given = most_given
-        self.hits = 0
         self.misses = 0
-        self._entries: OrderedDict[Hashable, Entry] = OrderedDict()
-        self._families: OrderedDict[Hashable, _Family] = OrderedDict()
-        self._size_families: OrderedDict[Hashable, SizeFamily] = OrderedDict()
+        self._size_families: Table[SizeFamily] = Table(4 * most_plans)
         self._large: dict[int, _Memory] = {}
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
     def clear(self) -> None:
         """Forget all plans."""
-        self._entries.clear()
-        self._families.clear()
+        self.entries.clear()
+        self.families.clear()
         self._size_families.clear()
         self._large.clear()
 
@@ -147,76 +82,60 @@ class PlanCache:
         Sums and products of such a plan may differ from others in the last bits.
         """
         self._size_families.clear()
-        for key, entry in list(self._entries.items()):
+        for key, entry in self.entries.items():
             if entry.sized is not None:
-                self._entries.pop(key, None)
+                self.entries.pop(key)
 
-    def find(self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> Found:
-        """Give how to compute the graphs, which may bear marks.
+    def find(
+        self, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> tuple[Entry, list[UOp]]:
+        """Give an entry for the graphs, which may bear marks, and the buffers to run it with.
 
         The caller holds ``state.lock``.
         """
-        roots = [*values, *(u for pair in commits for u in pair)]
-        shape, read, numbers = survey(roots, loose=True)
-        # A plan for writes orders its operations by how memory overlaps.
-        overlaps = overlaps_of([storage for storage, _ in commits], read) if commits else ()
-        alike = "alike", len(values), shape, overlaps
-        key = (*alike, tuple(numbers))
-        entry = self.get(key)
+        found = self.look_up(values, commits)
+        entry = found.entry
         if entry is None:
-            shared = self._shared(alike, numbers, roots, values, commits, read)
-            if shared is not None:
-                return Found(shared[0], [*read, *shared[1]], key, read)
-            entry, numbers = self.made(key, values, commits, read)
-            return Found(entry, [*read, *numbers], key, read)
-        return Found(entry, read, key, read)
+            entry = self.complete(found, values, commits)
+        return entry, found.buffers
 
-    def again(self, node: UOp) -> tuple[Entry, list[UOp]] | None:
-        """Give a known entry that computes `node` alone, and the BUFFER nodes to run it with."""
-        shape, read, numbers = survey((node,), loose=True)
-        alike = "alike", 1, shape, ()
-        entry = self.get((*alike, tuple(numbers)))
-        if entry is not None:
-            return entry, read + entry.numbers if entry.numbers else read
-        family = self._families.get(alike)
-        varies = None if family is None else family.settled()
-        if varies is None:
-            return None
-        entry = self.get((*alike, _fixed(numbers, varies)))
-        if entry is None or family is None:
-            return None
-        touch(self._families, alike, family, 4 * self.most_plans)
-        return entry, [*read, *[_number(numbers[i]) for i in sorted(varies)]]
+    def complete(
+        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> Entry:
+        """Make an entry for what was looked up in vain."""
+        entry = self._shared(found, values, commits) if found.numbers else None
+        if entry is None:
+            entry, numbers = self.made(found.key, values, commits, found.read)
+            found.buffers = [*found.read, *numbers]
+        found.entry = entry
+        return entry
 
     def _shared(
-        self,
-        alike: tuple[Hashable, ...],
-        numbers: list[UOp],
-        roots: list[UOp],
-        values: Sequence[UOp],
-        commits: Sequence[tuple[UOp, UOp]],
-        read: list[UOp],
-    ) -> tuple[Entry, list[UOp]] | None:
-        """A plan for all graphs that differ in the same numbers, and memory that holds these."""
-        family = self._families.get(alike)
+        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> Entry | None:
+        """Let all graphs that differ in the same numbers have one plan, if there were several."""
+        numbers = found.numbers
+        family = self.families.get(found.alike)
         if family is None:
-            family = _Family(numbers)
-        touch(self._families, alike, family, 4 * self.most_plans)
-        varies = family.meet(numbers) if numbers else None
-        if varies is None:
+            family = Family(numbers)
+            self.families.put(found.alike, family)
+        positions = family.meet(numbers, ALIKE)
+        if positions is None:
             return None
-        varied = sorted(varies)
-        key = (*alike, _fixed(numbers, varies))
-        memory = [_number(numbers[i]) for i in varied]
+        key = found.key_but_for(positions)
+        memory = found.in_memory(positions)
         entry = self.get(key)
         if entry is None:
-            if any(numbers[i].dtype.is_int for i in varied) and not _INDEXING.isdisjoint(
+            roots = [*values, *(new for _, new in commits)]
+            if any(numbers[i].dtype.is_int for i in positions) and not _INDEXING.isdisjoint(
                 node.op for node in toposort(roots)
             ):
                 return None  # it may be a size, or bound an index
-            lifted = {numbers[i]: build.reshape(m, ()) for i, m in zip(varied, memory, strict=True)}
-            entry = self.make(key, values, commits, [*read, *memory], lifted=lifted)
-        return entry, memory
+            lifted = {numbers[i]: build.reshape(m, ())
+                      for i, m in zip(positions, memory, strict=True)}  # fmt: skip
+            entry = self.make(key, values, commits, [*found.read, *memory], lifted=lifted)
+        found.buffers = [*found.read, *memory]
+        return entry
 
     def made(
         self,
@@ -265,7 +184,7 @@ class PlanCache:
         family = self._size_families.get(alike)
         if family is None:
             family = SizeFamily()
-        touch(self._size_families, alike, family, 4 * self.most_plans)
+            self._size_families.put(alike, family)
         known = cast("tuple[int, ...]", tuple(sizes))
         plan = None if family.plan is None else family.plan()
         named = None if plan is None else plan.values(known, numbers)
@@ -282,7 +201,7 @@ class PlanCache:
             self.misses += 1
             family.plan = weakref.ref(plan)
         varied = plan.form.numbers
-        memory = [_number(numbers[i]) for i in sorted(varied)]
+        memory = [number_buffer(numbers[i]) for i in sorted(varied)]
         # An entry is for one order of the caller's buffers, and has the caller's notes.
         place = {node: i for i, node in enumerate(buffers)}
         order = tuple([place.get(node, -1) for node in read])
@@ -292,25 +211,11 @@ class PlanCache:
         if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
             entry = plan.entry(named, values, commits, buffers, [*read, *memory])
             _note_origins(entry, [*values, *(new for _, new in commits)])
-            entry = replace(entry, notes=notes)
+            entry.notes = notes
             self._keep(key, entry)
             # The exact key includes all numbers, so the entry can hold their memory.
-            self._keep(exact, replace(entry, numbers=memory))
+            self._keep(exact, entry.with_numbers(memory))
         return entry, memory
-
-    def get(self, key: Hashable) -> Entry | None:
-        """Give what is kept by a key."""
-        entry = self._entries.get(key)
-        if entry is not None:
-            try:
-                self._entries.move_to_end(key)
-            except KeyError:  # interrupting code has dropped it
-                self._entries[key] = entry
-            self.hits += 1
-            entry.uses.note()
-            if entry.nbytes >= LARGE_BYTES or entry.given:
-                self._note_memory(entry)
-        return entry
 
     def make(
         self,
@@ -328,17 +233,17 @@ class PlanCache:
         self.misses += 1
         if values or commits:
             note_compiled(values[0] if values else commits[0][1])
-        entry = replace(make_entry(values, commits, buffers, lifted), notes=notes)
+        entry = make_entry(values, commits, buffers, lifted)
+        entry.notes = notes
         _note_origins(entry, [*values, *(new for _, new in commits)])
         self._keep(key, entry)
         return entry
 
     def _keep(self, key: Hashable, entry: Entry) -> None:
-        self._entries.pop(key, None)
-        touch(self._entries, key, entry, self.most_plans)
-        self._note_memory(entry)
+        self.entries.put(key, entry)
+        self.note_memory(entry)
 
-    def _note_memory(self, entry: Entry) -> None:
+    def note_memory(self, entry: Entry) -> None:
         """Record a use of `entry`; take memory from the plans that were used longest ago.
 
         The intermediates of these are discarded. Plans that keep much memory of users alive are
@@ -370,9 +275,9 @@ class PlanCache:
 
     def _forget(self, key: int, plan: ExecutionPlan) -> None:
         self._large.pop(key, None)
-        for name, entry in list(self._entries.items()):
+        for name, entry in self.entries.items():
             if entry.prepared is not None and entry.prepared.plan is plan:
-                self._entries.pop(name, None)
+                self.entries.pop(name)
 
 
 def _note_origins(entry: Entry, roots: Sequence[UOp]) -> None:
@@ -380,17 +285,6 @@ def _note_origins(entry: Entry, roots: Sequence[UOp]) -> None:
     entry.uses.nodes = len(order)
     if any(node.op is Op.BOUND for node in order):
         entry.origins = origins(order)
-
-
-def _fixed(numbers: Sequence[UOp], varies: frozenset[int]) -> tuple[UOp | None, ...]:
-    """The numbers that do not vary, each at its position."""
-    return tuple([None if i in varies else n for i, n in enumerate(numbers)])
-
-
-def _number(node: UOp) -> UOp:
-    """Memory that holds the number of a CONST node."""
-    known = number_memory(node, registry.allocator("CPU"), Buffer, next(ids))
-    return build.memory(filled(node.arg, 1, node.dtype)) if known is None else known
 
 
 #: The plans of eager code.

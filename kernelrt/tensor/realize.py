@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Final
 
-from kernelrt._eager import (
-    CHANGED,
-    DONE,
-    UNFIT,
-    exchanged,
-    give,
-    new_result,
-    storable,
-    write_unless_born,
+from kernelrt._eager import CHANGED, give, write_unless_born
+from kernelrt._evaluate import (
+    _name_memory,
+    _name_modules,
+    attempt,
+    due,
+    entered,
+    evaluate,
+    lazy_ones,
 )
 from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._late import load
-from kernelrt._lazy import _name_copy, commits_of
-from kernelrt._modes import began_write, computed
-from kernelrt._survey import shared
+from kernelrt._lazy import _name_copy
+from kernelrt._modes import began_write
 from kernelrt._written import (
     Written,
     history_version,
     kept_members,
-    latest_lazy,
     memory_of,
     over_kept,
     readers_of,
     reads,
 )
 from kernelrt.device import registry
-from kernelrt.errors import DomainError, DTypeError, IndexBoundsError, PlanBusyError, VariableError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.device.buffer import Buffer, ids
+from kernelrt.errors import DTypeError, PlanBusyError, VariableError
+from kernelrt.ir import UOp, toposort
 from kernelrt.ir.origin import lines, origins
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views, weak
@@ -41,8 +41,7 @@ from kernelrt.tensor.trace import forbid
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from kernelrt._eager import Reset
-    from kernelrt.device.buffer import Buffer
+    from kernelrt._evaluate import Entry
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
@@ -55,12 +54,6 @@ __all__ = ["before_writes", "check_settled", "compute_piece", "copied", "flush",
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
 #: take turns with whoever writes what they read.
 MOST_PASSES: Final = 4
-#: How many of the newest lazy tensors are searched for values to store.
-MOST_TENSORS: Final = 64
-#: How many nodes of their graphs are visited.
-MOST_NODES: Final = 256
-#: A value is stored if it is no larger than this and what the run reads together.
-STORED_BYTES: Final = 1 << 20
 #: A value is copied to memory at once only beside at most so many pending assignments.
 MOST_PENDING: Final = 8
 BUSY = (
@@ -89,16 +82,10 @@ def realize(*tensors: TensorBase) -> None:
         are carried out.
     """
     forbid("realize()")
-    _check_tensors(tensors)
-    for tensor in tensors:
-        tensor._enter()
-        _check_static(tensor)
-        if tensor._link is not None:
-            views.borrow(tensor, tensor._link)
+    entered(tensors)
     with state.lock:
-        targets = _lazy_ones(tensors)
-        again = len(targets) == 1 and not state.pending and _compute_again(targets[0])
-        if not again and (targets or state.pending):
+        targets = lazy_ones(tensors)
+        if targets or state.pending:
             _run(targets)
     hints.tell()
 
@@ -157,7 +144,7 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
         return False
     if not write_unless_born(state.births, births, buffer, source):
         return False
-    _expire(written)
+    expire(written)
     state.steady[0] = None
     return True
 
@@ -168,15 +155,15 @@ _name_copy(copied)
 def materialize(tensors: Sequence[TensorBase]) -> None:
     """Compute `tensors` without asking whether a trace is active."""
     for tensor in tensors:
-        _check_static(tensor)
+        check_static(tensor)
     with state.lock:
-        _compute(tensors, (), set())
+        evaluate([*tensors], [], set(), None)
 
 
 def compute_piece(tensor: TensorBase) -> None:
     """Compute a tensor, and what other lazy tensors share with it; leave assignments pending."""
     with state.lock:
-        _attempt([tensor], (), None)
+        attempt([tensor], [], None)
 
 
 def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> int:
@@ -235,7 +222,7 @@ def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
     >>> plan.execute()
     """
     forbid("prepare()")
-    _check_tensors(tensors)
+    check_tensors(tensors)
     with state.lock:
         plan = _prepared(tensors)
         state.steady[0] = None
@@ -265,11 +252,7 @@ def _prepared(tensors: Sequence[TensorBase]) -> ExecutionPlan:
     return plan
 
 
-def _lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
-    return [t for t in tensors if not t.is_realized and t._uop is not None]
-
-
-def _check_tensors(tensors: Iterable[object]) -> None:
+def check_tensors(tensors: Iterable[object]) -> None:
     for i, tensor in enumerate(tensors):
         if not isinstance(tensor, ArrayHandle):
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(tensor).__name__}")
@@ -280,7 +263,7 @@ def _can_wait(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
     apart = {id(t): t for t in tensors if id(t) in state.pending}
     early = list(apart)
     while early:
-        before = memory_of(_due(apart))
+        before = memory_of(due(apart))
         early = [
             key for key, t in apart.items()
             if before.overlaps(t._memory) or reads(t._entered(), before)
@@ -290,7 +273,7 @@ def _can_wait(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
     return apart
 
 
-def _check_static(tensor: TensorBase) -> None:
+def check_static(tensor: TensorBase) -> None:
     if not is_static(tensor.dims):
         raise VariableError(
             f"a tensor of shape {format_shape(tensor.dims)} has no value before its Variables "
@@ -309,10 +292,10 @@ def _run(
     check_settled(targets)
     done = False
     while not done:
-        commits = _due(apart)
+        commits = due(apart)
         nodes = [(t, t._uop) for t in commits]
         try:
-            done = _attempt(targets, commits, written)
+            done = attempt(targets, commits, written)
         except (Warning, PlanBusyError):
             # Of something beside the run, as where kernels are kept, or before it: all stays to be
             # done.
@@ -336,7 +319,7 @@ def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
     complete = True
     for unit in units.values():
         try:
-            _compute([_twin(*entry) for entry in unit], (), set())
+            evaluate([_twin(*entry) for entry in unit], [], set(), None)
         except (Warning, PlanBusyError):
             complete = False
         except Exception:  # noqa: BLE001 - the caller raises the first one
@@ -361,7 +344,7 @@ def _carry_out(units: list[_Unit]) -> list[_Unit]:
     nodes = {id(t): node for unit in units for t, node in unit}
     try:
         # What interrupting code has assigned since is a matter of the next run.
-        while not _attempt((), [t for t in _due(()) if _same(t, nodes.get(id(t)))], None):
+        while not attempt([], [t for t in due(()) if _same(t, nodes.get(id(t)))], None):
             pass
     except (Warning, PlanBusyError):
         raise
@@ -387,7 +370,7 @@ def _failing(tensors: Sequence[TensorBase]) -> list[UOp]:
     """The nodes of those of `tensors` that cannot be computed; the others are."""
     entries = [(t, node) for t in tensors if not t.is_realized and (node := t._uop) is not None]
     try:
-        _compute([t for t, _ in entries], (), set())
+        evaluate([t for t, _ in entries], [], set(), None)
     except (Warning, PlanBusyError):
         raise
     except Exception:  # noqa: BLE001 - the caller of the caller raises the first one
@@ -414,16 +397,6 @@ def _give_up(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
     state.steady[0] = None
 
 
-def _due(apart: Collection[int]) -> list[TensorBase]:
-    """What is pending and not being carried out by the code that this thread interrupted."""
-    changing = state.changing
-    return [
-        t for t in list(state.pending.values())
-        if id(t) not in apart
-        and (changing is None or not changing.overlaps(t._memory))
-    ]  # fmt: skip
-
-
 def check_settled(tensors: Sequence[TensorBase]) -> None:
     """Raise PlanBusyError where `tensors` read what this thread is writing right now."""
     changing = state.changing
@@ -433,7 +406,7 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
             raise PlanBusyError(BUSY)
 
 
-def _check_unneeded(written: Written) -> None:
+def check_unneeded(written: Written) -> None:
     """Raise PlanBusyError where values that this thread is writing right now come from `written`.
 
     Code that was interrupted has found the plan that computes them, and nobody else can.
@@ -449,134 +422,7 @@ def _check_unneeded(written: Written) -> None:
             raise PlanBusyError(NEEDED)
 
 
-def _attempt(
-    targets: Sequence[TensorBase], commits: Sequence[TensorBase], more: Written | None
-) -> bool:
-    """Do what `_run` does; False, with nothing done, if the assignments changed meanwhile."""
-    readers: set[int] = set()
-    chosen = list(targets)
-    written = None
-    if commits or more is not None:
-        written = memory_of(commits, more)
-        _check_unneeded(written)
-        began_write()
-        found = readers_of(state.watched, written)
-        if found:
-            readers = {id(t) for t in found}
-            known = {id(t) for t in targets}
-            chosen += [t for t in found if id(t) not in known]
-    writes = state.local.writes
-    stored = [] if state.computing else _values_to_store([*chosen, *commits], chosen)
-    targets = [*chosen, *[t for t, _ in stored]]
-    if not _compute(targets, commits, readers, written if more is None else None):
-        return False
-    if stored:
-        _read_stored(stored, writes)
-    if written is not None:
-        _expire(written)
-    return True
-
-
-def _values_to_store(
-    tensors: Sequence[TensorBase], computed_now: Sequence[TensorBase]
-) -> list[tuple[TensorBase, UOp]]:
-    """Find values that `tensors` are computed from and that other lazy tensors are, or read.
-
-    Those `computed_now` get their values in any case. A loop that reads or assigns something in
-    each step carries such values from step to step. Computed anew, the first step would be part of
-    all that follow, each a graph of its own.
-    """
-    others = latest_lazy(state.watched, MOST_TENSORS, {id(t) for t in computed_now})
-    if not others:
-        return []
-    roots = [node for t in tensors if (node := t._uop) is not None]
-    met = shared(roots, others, MOST_NODES)
-    if not met:
-        return []
-
-    def read() -> int:
-        sizes: list[int] = [node.arg.nbytes for node in toposort(roots) if node.op is Op.BUFFER]
-        return sum(sizes)
-
-    return storable(met, others, state.watched, STORED_BYTES, read)
-
-
-def _read_stored(stored: Sequence[tuple[TensorBase, UOp]], writes: int) -> None:
-    """Make the graphs of lazy tensors read values that were stored, given with their nodes.
-
-    Not where memory was written since there were `writes`: a tensor may have another value by now.
-    """
-    put: dict[UOp, UOp] = {}
-    for t, node in stored:
-        if t.is_realized and lineage(node) is False:
-            memory = t._entered()
-            if id(t) not in state.pending:  # then that is the node of what was assigned
-                put[node] = memory
-    if not put:
-        return
-    least = min([node.depth for node in put])
-    for tensor, root, plain in latest_lazy(state.watched, MOST_TENSORS, ()):
-        if plain and root.depth > least and (new := exchanged(root, put, least)) is not root:
-            exchange(tensor, root, new, writes)
-
-
-def _compute(
-    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int],
-    written: Written | None = None,
-) -> bool:  # fmt: skip
-    """Give `targets` data and carry `commits` out; the histories of `readers` go stale.
-
-    `written` is the memory of `commits`, if the caller knows it.
-
-    Once the plan has run everything is handed over in one piece, so that neither a handler of a
-    signal nor another thread sees an assignment that was carried out and still is pending.
-    """
-    if not targets and not commits:
-        return True
-    before = state.computing
-    try:
-        state.computing = True
-        return _carried_out(targets, commits, readers, written)
-    finally:
-        state.computing = before
-
-
-def _carried_out(
-    targets: Sequence[TensorBase], commits: Sequence[TensorBase], readers: set[int],
-    written: Written | None,
-) -> bool:  # fmt: skip
-    if targets:
-        computed()
-    nodes = [t._uop for t in targets]
-    writes, resets = commits_of(commits)
-    if None in nodes:
-        return False  # a finalizer or a signal handler has computed it
-    if state.local.nonfinite:
-        _check_finite(nodes, writes)
-    found = plan_cache.plans.find(nodes, writes)
-    before = state.changing
-    try:
-        if commits:
-            state.changing = before or written or memory_of(commits)
-        try:
-            outcome = _run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
-        except (IndexBoundsError, DomainError):
-            order = toposort([*nodes, *(n for _, n in writes)])
-            if lines(found.entry.origins) == lines(origins(order)):
-                raise
-            outcome = UNFIT  # the plan is that of other lines: one made anew names these
-        if outcome == UNFIT:
-            entry = plan_cache.plans.make(found.key, nodes, writes, found.read)
-            outcome = _run_entry(entry, found.read, targets, nodes, readers, resets)
-    finally:
-        state.changing = before
-    state.steady[0] = None
-    if state.local.stepwise:
-        weak.note_computed(targets, nodes)
-    return outcome != CHANGED
-
-
-def _check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> None:
+def check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> None:
     """Raise NonFiniteError where a run would give numbers that are not finite."""
     load("kernelrt.tensor.nonfinite")
     from kernelrt.tensor.nonfinite import check
@@ -584,53 +430,15 @@ def _check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> No
     check(nodes, writes)
 
 
-def _run_entry(
-    entry: execute.Entry,
-    buffers: list[UOp],
-    targets: Sequence[TensorBase],
-    nodes: Sequence[UOp],
-    readers: set[int],
-    resets: list[Reset],
-) -> int:
-    results = entry.results(buffers)
-    fresh = [
-        t._settlement(n, r, stale=id(t) in readers)
-        for t, n, r in zip(targets, nodes, results, strict=True)
-    ]
-    return entry.run(buffers, results, fresh, resets)
+def names_lines_of(
+    entry: Entry, nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]
+) -> bool:
+    """Return whether errors of a plan name the lines that made these graphs."""
+    order = toposort([*nodes, *(new for _, new in writes)])
+    return lines(entry.origins) == lines(origins(order))
 
 
-def _compute_again(tensor: TensorBase) -> bool:
-    """What `_compute` does for one tensor of known structure, in fewer steps."""
-    check_settled((tensor,))
-    before = state.computing
-    try:
-        state.computing = True
-        return _computed_again(tensor, nested=before)
-    finally:
-        state.computing = before
-
-
-def _computed_again(tensor: TensorBase, *, nested: bool) -> bool:
-    node = tensor._uop
-    found = None if node is None or state.local.debugs else plan_cache.plans.again(node)
-    if found is None:
-        return False  # a finalizer or a signal handler has computed it, or it is a new structure
-    entry, buffers = found
-    if entry.prepared is None or (nbytes := entry.alone) < 0:
-        return False
-    if len(state.watched) > 1 and not nested and _values_to_store([tensor], [tensor]):
-        return False
-    computed()
-    result = new_result(registry.allocator("CPU"), nbytes)
-    fresh = [tensor._settlement(node, result, stale=False)]
-    try:
-        return entry.prepared.run(buffers, [result], fresh, [], state.pending) == DONE
-    except (IndexBoundsError, DomainError):
-        return False  # told by a plan that knows the lines of this graph
-
-
-def _expire(written: Written) -> None:
+def expire(written: Written) -> None:
     """Give up the histories that went over `written`, which changed.
 
     Those of tensors that have data, and those below lazy ones: what a lazy tensor is made of may
@@ -660,3 +468,7 @@ def _expire(written: Written) -> None:
         }
         if stale:
             exchange(tensor, root, rewritten([root], stale)[0])
+
+
+_name_modules(state, plan_cache, hints, execute, views, weak, sys.modules[__name__])
+_name_memory(Buffer, ids, registry.allocator)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared
+from kernelrt._evaluate import Entry, Used
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import region_of
 from kernelrt.errors import KernelrtError
@@ -20,7 +21,6 @@ from kernelrt.ir.shape import as_dim, as_uop
 from kernelrt.runtime.sizes import evaluate, variables_of
 from kernelrt.tensor import build
 from kernelrt.tensor.execute import (
-    Entry,
     plan_apart,
     result_sites,
     sites_of,
@@ -134,7 +134,7 @@ class Form:
 
 
 @dataclass(slots=True, eq=False)
-class SizeFamily:
+class SizeFamily(Used):
     """Graphs that are equal up to their sizes and numbers.
 
     Attributes
@@ -400,4 +400,4 @@ class SizedPlan:
              for home, (n, dtype) in zip(self.results, outputs, strict=True)],
             self.plan.bindings({name: n for name, n in named.items() if name in known}),
         )  # fmt: skip
-        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, sized=self)
+        return Entry(prepared, tuple(range(len(outputs))), outputs, self.nbytes, None, self)

@@ -15,7 +15,7 @@ from kernelrt.tensor import hints, plan_cache
 @pytest.fixture(autouse=True)
 def _sooner(monkeypatch):
     monkeypatch.setattr(hints, "EVERY", 4)
-    monkeypatch.setattr(hints, "TIMES", 3)
+    monkeypatch.setattr(hints, "TIMES", 2)
     monkeypatch.setattr(hints, "MOST_COMPILED", 6)
     monkeypatch.setattr(hints, "_told", set())
     monkeypatch.setattr(hints, "_compiled", {})

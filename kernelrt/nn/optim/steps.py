@@ -18,6 +18,7 @@ from kernelrt.tensor.realize import MOST_PASSES, before_writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
+    from kernelrt._evaluate import Entry
     from kernelrt.ir import UOp
 
     #: Index of a parameter, the parameter, its gradient.
@@ -42,7 +43,7 @@ class _Step:
         The memory of these.
     """
 
-    entry: execute.Entry
+    entry: Entry
     buffers: tuple[UOp | int, ...]
     targets: tuple[tuple[Tensor, Buffer], ...]
     written: Written

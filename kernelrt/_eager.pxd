@@ -1,0 +1,20 @@
+# cython: language_level=3
+"""Runs of plans of eager code, for other extensions."""
+
+from kernelrt._handle cimport ArrayHandle
+from kernelrt._memory cimport BlockCache, Memory
+from kernelrt._node cimport Node
+
+
+# What came of a run.
+cdef enum Outcome:
+    KRT_EAGER_DONE = 0
+    KRT_EAGER_UNFIT = 1
+    KRT_EAGER_CHANGED = 2
+
+
+# What `TensorBase._settlement` gives where no history, view or gradient is there; or None.
+cpdef tuple settlement(ArrayHandle handle, Node node, Memory data)
+
+# The BUFFER node of memory that holds the number of a CONST; None for the rarer types.
+cdef Node number_memory(Node node, BlockCache cache, object kind, object number)
