@@ -234,14 +234,18 @@ class IndexingMethods(_Below):
     def gather(self, dim: int, index: TensorBase) -> Self:
         """Elements whose position along `dim` is read from `index`, of the same rank.
 
-        ``out[i, j] = self[index[i, j], j]`` for `dim` 0; `index` may be shorter in the other axes.
+        ``out[i, j] = self[index[i, j], j]`` for `dim` 0; `index` may be shorter in the other axes,
+        and of any type and rank if it has no elements.
 
         Raises
         ------
         IndexBoundsError
             At run time, where an index lies outside [0, size of `dim`).
         """
-        return self._gathered(axis_of(dim, self.ndim), index, "gather")
+        axis, places = axis_of(dim, self.ndim), self._lift(index, "index")
+        if build.has_zero(places.dims):
+            return self.reshape(-1)[:0].reshape(places.dims)
+        return self._gathered(axis, places, "gather")
 
     def _gathered(
         self, axis: int, index: TensorBase, name: str, *, from_end: bool = False
@@ -279,6 +283,8 @@ class IndexingMethods(_Below):
         ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`.
         """
         axis = axis_of(dim, self.ndim)
+        if build.has_zero(self._lift(index, "index").dims):
+            return self._of(self.uop)
         places = self._along(axis, index, "scatter_add")
         part = self._source(src, places[0].shape)
         base = self.uop

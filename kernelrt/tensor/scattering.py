@@ -161,6 +161,8 @@ class ScatteringMethods(_Below):
         rule: Callable[[UOp, UOp, Sequence[UOp]], UOp],
     ) -> Self:  # fmt: skip
         axis = axis_of(dim, self.ndim)
+        if build.has_zero(self._lift(index, "index").dims):
+            return self._of(self.uop)
         places = self._along(axis, index, name)
         shape = places[0].shape
         number = as_scalar(src)

@@ -17,7 +17,7 @@ from support.patience import PATIENCE
 import kernelrt as krt
 from kernelrt import _locks, nn
 from kernelrt.errors import PlanBusyError
-from kernelrt.tensor import execute, state
+from kernelrt.tensor import state
 
 
 class Timer:

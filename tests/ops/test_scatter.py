@@ -138,3 +138,19 @@ def test_sums_at_one_place_are_rounded_once(dtype, count):
         read(weight).sum().backward()
         assert weight.grad.dtype.name == dtype
         assert weight.grad.tolist() == expected
+
+
+@pytest.mark.parametrize("empty", [[], np.zeros((0, 3), np.int64), np.zeros(0, bool)])
+@pytest.mark.parametrize("shape", [(2, 3), (0, 3), (4,)])
+def test_an_index_of_nothing_may_have_any_type_and_rank(shape, empty):
+    x = krt.ones(*shape, requires_grad=True)
+    index = krt.tensor(empty)
+    picked = x.gather(0, index)
+    assert (picked.shape, picked.dtype) == (index.shape, x.dtype)
+    picked.sum().backward()
+    assert x.grad.shape == shape
+    assert not x.grad.numpy().any()
+    source = krt.ones(1)
+    for kept in (x.scatter(0, index, 2.0), x.scatter_add(0, index, source),
+                 x.scatter_reduce(0, index, source, "sum")):  # fmt: skip
+        assert kept.tolist() == x.tolist()

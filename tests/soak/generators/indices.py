@@ -41,7 +41,7 @@ FORMS: dict[str, tuple[str, str, bool]] = {
     "pick_scaled": ("(T * 2 + 1)[i]", "(T * 2 + 1)[i]", True),
     "select": ("T.index_select(0, i)", "T[i]", False),
     "gather": ("T.flatten().gather(0, i)", "T.ravel()[i]", False),
-    "along": ("T.flatten().take_along_dim(i, 0)", "T.ravel()[i]", False),
+    "along": ("T.flatten().take_along_dim(i, 0)", "T.ravel()[i]", True),
     "wide": ("T.flatten()[:1].expand(W)[i]", "np.broadcast_to(T.ravel()[:1], (W,))[i]", True),
     "embedding": ("i.embedding(T.reshape(T.shape[0], -1))", "T.reshape(T.shape[0], -1)[i]", False),
     "add": ("S.flatten().scatter_add(0, i, v)", "added(S.ravel(), i, v)", False),
