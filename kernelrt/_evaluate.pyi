@@ -1,12 +1,11 @@
 """Types of the evaluation of lazy tensors."""
 
-from collections.abc import Collection, Hashable, Iterable, Mapping
-from itertools import count
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Any, Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kernelrt._eager import Fresh, Prepared, Reset
-from kernelrt._memory import Memory
+from kernelrt._memory import BlockCache, Memory
 from kernelrt._origin import Raw
 from kernelrt._written import Written
 from kernelrt.device.buffer import Buffer
@@ -259,5 +258,7 @@ def _name_modules(
     now_weak: ModuleType,
     now_realize: ModuleType,
 ) -> None: ...
-def _name_memory(buffer: type[Buffer], numbers: count[int], memory: Any) -> None: ...
+def _name_memory(
+    buffer: type[Buffer], numbers: Iterator[int], memory: BlockCache
+) -> None: ...
 def _name_values(iota: Op, kept: type, still: frozenset[Op]) -> None: ...

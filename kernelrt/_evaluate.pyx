@@ -10,8 +10,9 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from kernelrt._eager cimport KRT_EAGER_CHANGED, KRT_EAGER_UNFIT, number_memory, settlement
 from kernelrt._handle cimport ArrayHandle, Roster, is_current
 from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._lazy cimport adopted, lend
 from kernelrt._modes cimport KRT_NONFINITE, KRT_STEPWISE, KRT_TRACE, get, new_instance, now
-from kernelrt._node cimport Node, Stack, Step, hand_on, intern, type_of
+from kernelrt._node cimport Node, Stack, Step, hand_on, intern, is_plain, type_of
 from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
@@ -37,7 +38,7 @@ cdef list steady = None
 cdef Roster watched = None
 cdef object Buffer = None
 cdef object ids = None
-cdef object allocator = None
+cdef BlockCache allocator = None
 
 
 def _name_modules(now_state, now_plan_cache, now_hints, now_execute, now_views, now_weak,
@@ -49,7 +50,7 @@ def _name_modules(now_state, now_plan_cache, now_hints, now_execute, now_views, 
     pending, steady, watched = state.pending, state.steady, state.watched
 
 
-def _name_memory(buffer, numbers, memory):
+def _name_memory(buffer, numbers, BlockCache memory not None):
     """Set the class of buffers, and what gives their ids and their memory."""
     global Buffer, ids, allocator
     Buffer, ids, allocator = buffer, numbers, memory
@@ -160,8 +161,7 @@ cdef class Entry(Used):
     cpdef list results(self, list buffers):
         if self.lengths is None:
             return execute.results_of(self, buffers)
-        cache = <BlockCache?> allocator()
-        return [new_memory(<BlockCache> cache, nbytes) for nbytes in self.lengths]
+        return [new_memory(allocator, nbytes) for nbytes in self.lengths]
 
     cpdef int run(self, list buffers, list results, list fresh, list resets,
                   tuple born=None) except -1:
@@ -261,7 +261,7 @@ cdef class PlanTable:
 
 
 cpdef Node number_buffer(Node node):
-    cdef Node known = number_memory(node, <BlockCache?> allocator(), Buffer, next(ids))
+    cdef Node known = number_memory(node, allocator, Buffer, next(ids))
     return <Node?> execute.number_buffer(node) if known is None else known
 
 
@@ -406,7 +406,9 @@ cdef int read_stored(list stored, unsigned long writes) except -1:
     for entry in stored:
         tensor, node = <ArrayHandle> entry[0], <Node> entry[1]
         if tensor.data != NULL and lineage_of(node) is False:
-            memory = tensor._entered()
+            if tensor._uop is None:
+                adopted(tensor)
+            memory = tensor._entered() if tensor._uop is None else tensor._uop
             if id(tensor) not in pending:  # then that is the node of what was assigned
                 put[node] = memory
     if not put:
@@ -433,21 +435,15 @@ def entered(tuple tensors not None):
             realize.check_tensors(tensors)
     for entry in tensors:
         handle = <ArrayHandle> entry
-        if handle._link is not None or handle._uop is None or (
-                handle.data == NULL and handle._born is not trace):
+        lent = handle._link is not None and lend(handle)
+        if not lent and (handle._link is not None or handle._uop is None or (
+                handle.data == NULL and handle._born is not trace)):
             handle._enter()
         node = handle._uop
-        if node is not None and not is_static(<Node> node):
+        if node is not None and not is_plain(<tuple> (<Node> node).shape):
             realize.check_static(handle)
-        if handle._link is not None:
+        if handle._link is not None and not lent:
             views.borrow(handle, handle._link)
-
-
-cdef bint is_static(Node node) except -1:
-    for size in <tuple> node.shape:
-        if not isinstance(size, int):
-            return False
-    return True
 
 
 def lazy_ones(tensors):

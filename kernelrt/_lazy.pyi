@@ -95,7 +95,9 @@ def _name_types(
 def _name_views(
     buffer: type[Buffer],
     numbers: Iterator[int],
-    memory: Callable[[], BlockCache],
+    memory: BlockCache,
     index: Kind,
 ) -> None: ...
-def _name_copy(function: Callable[[TensorBase, TensorBase], bool]) -> None: ...
+def _name_copy(
+    copy: Callable[[TensorBase, TensorBase], bool], carry_out: Callable[[TensorBase], None]
+) -> None: ...

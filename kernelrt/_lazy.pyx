@@ -79,6 +79,48 @@ cpdef bint is_changing(ArrayHandle handle, Node node) except -1:
         node, pending_memory(pending, steady))
 
 
+cdef object flush = None
+
+
+cdef int settle(ArrayHandle self) except -1:
+    """Carry out what is pending if it changes what a tensor reads."""
+    if PyDict_Size(pending) == 0 or tracing():
+        return 0
+    if self._link is not None:
+        if (<Link> self._link).root is None:
+            return 0
+        self = <ArrayHandle> (<Link> self._link).root
+    if self._link is None and self._uop is not None and is_changing(self, <Node> self._uop):
+        flush(self)
+    return 0
+
+
+cdef bint lend(ArrayHandle view) except -1:
+    """Bind a view to the memory of its root, where its elements are one run there.
+
+    Return False, with nothing done, where Python code has to look: see `views.enter` and `borrow`.
+    """
+    cdef Link link = <Link> view._link
+    cdef ArrayHandle root
+    cdef Exporter buffer
+    cdef Node node
+    settle(view)
+    if link.root is None or view.data != NULL or view._leaf is not None or link.fixed is not None:
+        return False
+    root = <ArrayHandle> link.root
+    if (view._born is not None or tracing() or link.below is None or root._uop is not link.below
+            or root._link is not None or is_changing(root, <Node> link.below)):
+        return False
+    node = <Node> link.node
+    while node.op is RESHAPE:
+        node = <Node> PyTuple_GET_ITEM(node.src, 0)
+    if node.op is BUFFER and root.data != NULL:
+        buffer = <Exporter?> node.arg
+        view._bind(buffer, buffer.keep(), buffer.dtype.code, (<Node> link.node).shape, link.node)
+        link.lent = root.memory
+    return node.op is not DETACH
+
+
 cdef Node live(ArrayHandle self):
     """Return the node that `TensorBase._live` finds; None where Python code has to look."""
     cdef Link link
@@ -288,7 +330,7 @@ cpdef Node storage_node(Exporter buffer, tuple shape):
     return moved(RESHAPE, flat_node(buffer), shape)
 
 
-def adopted(ArrayHandle handle not None):
+cpdef bint adopted(ArrayHandle handle) except -1:
     cdef Exporter buffer
     cdef Node node
     cdef Memory data
@@ -297,7 +339,7 @@ def adopted(ArrayHandle handle not None):
     data = <Memory> handle.memory
     dtype = TYPES[handle.code]
     buffer = Buffer._lent(data, handle.nbytes // <Py_ssize_t> dtype.itemsize, handle.nbytes,
-                          dtype, next(ids), allocator())
+                          dtype, next(ids), allocator)
     node = storage_node(buffer, handle.shape)
     handle._begin(buffer, buffer.keep(), handle.code, handle.shape, node, True)
     return True
@@ -431,9 +473,13 @@ cdef Node number(object value, Node beside):
 cdef object combined(object rule, object code, object self, object other):
     cdef Rule known = <Rule> rule
     cdef Node a, b, node
-    cdef Moment begun = now()
+    cdef Moment begun
     if not isinstance(self, LazyHandle):
         return None
+    settle(<ArrayHandle> self)
+    if type(other) is type(self):
+        settle(<ArrayHandle> other)
+    begun = now()
     a = node_of(<ArrayHandle> self)
     if a is None or not (is_wide(a.dtype) if known.whole else a.dtype is FLOAT
                          or a.dtype is DOUBLE):
@@ -478,7 +524,7 @@ cdef object allocator = None
 
 
 def _name_views(buffer, numbers, memory, index):
-    """Tell the class of buffers, what gives their ids and memory, and the kind of an index."""
+    """Tell the class of buffers, what gives their ids, their memory, and the kind of an index."""
     global Buffer, ids, allocator, INDEX
     Buffer, ids, allocator, INDEX = buffer, numbers, memory, index
 
@@ -532,11 +578,10 @@ cdef Run run_of(ArrayHandle self, object index) except *:
 
 cdef Node memory_below(ArrayHandle self):
     """The BUFFER node that a realized tensor lies in, once what is pending there is done."""
-    cdef Node node = live(self)
+    cdef Node node
     cdef Exporter buffer
-    if node is None and PyDict_Size(pending):
-        self._live_node()
-        node = live(self)
+    settle(self)
+    node = live(self)
     if node is None or self.data == NULL:
         return None
     if node.op is RESHAPE:
@@ -584,10 +629,10 @@ cdef object rows(object rule, object code, object self, object index):
 cdef object copy_now = None
 
 
-def _name_copy(function):
-    """Tell what copies a value to memory at once, where it can."""
-    global copy_now
-    copy_now = function
+def _name_copy(copy, carry_out):
+    """Tell what copies a value to memory at once, where it can, and what carries out assignments."""
+    global copy_now, flush
+    copy_now, flush = copy, carry_out
 
 
 cdef bint no_history(ArrayHandle self) except -1:
@@ -644,10 +689,8 @@ def put_shown(ArrayHandle view not None, ArrayHandle value not None):
     cdef Node node, below
     if root.data == NULL or value._link is not None or not takes_values(root):
         return False
+    settle(view)
     node = live(view)
-    if node is None and PyDict_Size(pending):
-        view._live_node()
-        node = live(view)
     if node is None or root.data == NULL or type(value) is not type(view):
         return False
     below = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node

@@ -78,6 +78,9 @@ cdef class Exporter:
     cdef public size_t offset
     cdef public size_t size
 
+    # The bytes as a view: while it lives they are neither freed nor moved.
+    cpdef object keep(self)
+
     # The first byte; NULL where it has no memory, or none any more.
     cdef char *place(self) noexcept
 

@@ -156,6 +156,9 @@ class Exporter(Buffer):
     offset: int
     size: int
 
+    def keep(self) -> memoryview:
+        """The bytes as a view, for who writes there by plans alone; see :meth:`Buffer.hold`."""
+
     @classmethod
     def _lent(
         cls,

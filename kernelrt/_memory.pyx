@@ -413,6 +413,13 @@ cdef class Exporter:
         made.size, made.nbytes = size, nbytes
         return made
 
+    cpdef object keep(self):
+        cdef StoredMemory memory = self._storage.take()
+        whole = memoryview(memory)
+        if self.offset == 0 and self.nbytes == <size_t> memory.size:
+            return whole
+        return whole[self.offset : self.offset + self.nbytes]
+
     cdef char *place(self) noexcept:
         if self._storage is None or self._storage.memory is None:
             return NULL

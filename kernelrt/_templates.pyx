@@ -18,7 +18,7 @@ from libc.stdint cimport uint64_t
 from libc.string cimport memcpy
 
 from kernelrt._handle cimport ArrayHandle, Link
-from kernelrt._lazy cimport LazyHandle, bare, made, node_of, shown
+from kernelrt._lazy cimport LazyHandle, adopted, bare, made, node_of, settle, shown
 from kernelrt._modes cimport (
     KRT_SCOPE, Moment, Operation, Recording, debugging, debugs, disturbed, get, now, reads,
     records_gradients, tracing, use_templates,
@@ -30,7 +30,6 @@ from kernelrt._survey cimport lineage_of
 from types import FunctionType
 
 from kernelrt import errors
-from kernelrt._lazy import adopted
 from kernelrt._node import substitute, toposort
 
 cdef enum:
@@ -522,6 +521,7 @@ cdef bint describe_tensor(ArrayHandle tensor, list key, list operands) except -1
     cdef int n
     if tensor._uop is None and tensor._link is None:
         adopted(tensor)
+    settle(tensor)
     node = node_of(tensor)
     if node is None:
         return False

@@ -24,7 +24,7 @@ import enum
 import functools
 import math
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.errors import DTypeError
@@ -87,6 +87,18 @@ class DType:
         Width in memory (bool takes 8).
     code : int
         A small stable number, used across the C boundary and in cache keys.
+    itemsize : int
+        Bytes of one element.
+    is_float, is_floating_point : bool
+        Whether this is a floating-point type.
+    is_int : bool
+        Whether this is a signed or unsigned integer (bool is not).
+    is_unsigned : bool
+        Whether this is an unsigned integer.
+    is_signed : bool
+        Whether the highest bit of this integer is a sign.
+    is_bool : bool
+        Whether this is the boolean type.
     """
 
     name: str
@@ -94,37 +106,26 @@ class DType:
     bits: int
     code: int
 
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one element."""
-        return self.bits // 8
+    itemsize: int = field(init=False)
+    is_float: bool = field(init=False)
+    is_floating_point: bool = field(init=False)
+    is_int: bool = field(init=False)
+    is_unsigned: bool = field(init=False)
+    is_signed: bool = field(init=False)
+    is_bool: bool = field(init=False)
 
-    @property
-    def is_float(self) -> bool:
-        """Whether this is a floating-point type."""
-        return self.kind is Kind.FLOAT
-
-    is_floating_point = is_float
-
-    @property
-    def is_int(self) -> bool:
-        """Whether this is a signed or unsigned integer (bool is not)."""
-        return self.kind in (Kind.INT, Kind.UINT)
-
-    @property
-    def is_unsigned(self) -> bool:
-        """Whether this is an unsigned integer."""
-        return self.kind is Kind.UINT
-
-    @property
-    def is_signed(self) -> bool:
-        """Whether the highest bit of this integer is a sign."""
-        return self.kind is Kind.INT
-
-    @property
-    def is_bool(self) -> bool:
-        """Whether this is the boolean type."""
-        return self.kind is Kind.BOOL
+    def __post_init__(self) -> None:
+        known = {
+            "itemsize": self.bits // 8,
+            "is_float": self.kind is Kind.FLOAT,
+            "is_floating_point": self.kind is Kind.FLOAT,
+            "is_int": self.kind in (Kind.INT, Kind.UINT),
+            "is_unsigned": self.kind is Kind.UINT,
+            "is_signed": self.kind is Kind.INT,
+            "is_bool": self.kind is Kind.BOOL,
+        }
+        for name, value in known.items():
+            object.__setattr__(self, name, value)
 
     @property
     def min(self) -> int | float:

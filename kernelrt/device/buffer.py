@@ -212,10 +212,6 @@ class Buffer(Exporter):
         self._storage.share()
         return self.keep()
 
-    def keep(self) -> memoryview:
-        """Like :meth:`hold`, for who writes there by plans alone."""
-        return self._storage.hold()[self.offset : self.offset + self.nbytes]
-
     def release(self) -> None:
         """Free the memory now, for this buffer and all its views.
 

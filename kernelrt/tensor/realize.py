@@ -149,7 +149,7 @@ def copied(target: TensorBase, value: TensorBase) -> bool:
     return True
 
 
-_name_copy(copied)
+_name_copy(copied, flush)
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
@@ -290,12 +290,12 @@ def _run(
     to change, too.
     """
     check_settled(targets)
-    done = False
-    while not done:
+    while True:
         commits = due(apart)
         nodes = [(t, t._uop) for t in commits]
         try:
-            done = attempt(targets, commits, written)
+            if attempt(targets, commits, written):
+                return
         except (Warning, PlanBusyError):
             # Of something beside the run, as where kernels are kept, or before it: all stays to be
             # done.
@@ -471,4 +471,4 @@ def expire(written: Written) -> None:
 
 
 _name_modules(state, plan_cache, hints, execute, views, weak, sys.modules[__name__])
-_name_memory(Buffer, ids, registry.allocator)
+_name_memory(Buffer, ids, registry.allocator("CPU"))

@@ -182,7 +182,7 @@ AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided)
 DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
 CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
 
-_name_views(Buffer, ids, registry.allocator, INDEX)
+_name_views(Buffer, ids, registry.allocator("CPU"), INDEX)
 
 
 # ---- layouts
