@@ -1,8 +1,8 @@
-"""Random programs without jit whose sizes, rows and branches change from pass to pass.
+"""Random programs without jit whose sizes, rows and branches change from turn to turn.
 
 ``python -m bench.drawn --programs 200`` runs programs of tests/support/size_programs.py with
-kernelrt and PyTorch, one thread each, pass by pass in turn. It prints how many times PyTorch's
-processor time the first pass, the second, and all later ones take.
+kernelrt and PyTorch, one thread each. A pass goes through all sizes of a program once. It prints
+how many times PyTorch's processor time the first pass, the second, and all later ones take.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 #: A program passes if its later passes take at most so many times as long as PyTorch's.
 AIM = 3.0
-#: How often the sizes of a program are gone through, so that later passes meet known sizes.
-ROUNDS = 3
+#: The passes of a program.
+PASSES = 5
 
 
 def seconds(library: Any, case: dict[str, Any], data: dict[str, Any], n: int, i: int) -> float:
-    """Processor time of one pass, which ends with all its values in NumPy."""
+    """Processor time of one turn, which ends with all its values in NumPy."""
     from support import size_programs
 
     given = {name: library.tensor(values) for name, values in data.items()}
@@ -43,14 +43,14 @@ def measured(case: dict[str, Any]) -> tuple[float, float, float]:
 
     import kernelrt as krt
 
-    ours, theirs = [], []
-    for turn, n in enumerate(case["sizes"] * ROUNDS):
-        data, i = size_programs.inputs(turn, n)
-        data = {name: values.astype(np.float32) for name, values in data.items()}
-        theirs.append(seconds(torch, case, data, n, i))
-        ours.append(seconds(krt, case, data, n, i))
-    later = sum(ours[2:]) / sum(theirs[2:])
-    return ours[0] / theirs[0], ours[1] / theirs[1], later
+    ours, theirs = np.zeros(PASSES), np.zeros(PASSES)
+    for k in range(PASSES):
+        for turn, n in enumerate(case["sizes"]):
+            data, i = size_programs.inputs(turn, n)
+            data = {name: values.astype(np.float32) for name, values in data.items()}
+            theirs[k] += seconds(torch, case, data, n, i)
+            ours[k] += seconds(krt, case, data, n, i)
+    return ours[0] / theirs[0], ours[1] / theirs[1], ours[2:].sum() / theirs[2:].sum()
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

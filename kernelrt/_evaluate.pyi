@@ -202,6 +202,9 @@ class PlanTable:
     def entries(self) -> Table[Entry]: ...
     @property
     def families(self) -> Table[Family]: ...
+    def note_memory(self, entry: Entry) -> None:
+        """Note the use of an entry that has, or keeps alive, much memory."""
+
     def get(self, key: Hashable) -> Entry | None:
         """Return what is kept by a key."""
 

@@ -97,7 +97,7 @@ cdef class Table:
             return
         # Some more than need be: what finds the oldest looks at all of them.
         ages = sorted([(<Used> used).last for used in self.values.values()])
-        oldest = ages[len(ages) - self.most + self.most // 16]
+        oldest = ages[min(len(ages) - 1, len(ages) - self.most + self.most // 16)]
         for name, used in list(self.values.items()):
             if (<Used> used).last < oldest:
                 self.values.pop(name, None)
@@ -223,6 +223,9 @@ cdef class PlanTable:
 
     def __len__(self):
         return len(self.entries)
+
+    def note_memory(self, Entry entry):
+        pass
 
     cpdef Entry get(self, key):
         cdef Entry entry = <object> self.entries.get(key)

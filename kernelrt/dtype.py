@@ -99,6 +99,8 @@ class DType:
         Whether the highest bit of this integer is a sign.
     is_bool : bool
         Whether this is the boolean type.
+    min, max : int or float
+        Smallest and largest value. Those of floats are infinite: the identities of MAX and MIN.
     """
 
     name: str
@@ -113,35 +115,25 @@ class DType:
     is_unsigned: bool = field(init=False)
     is_signed: bool = field(init=False)
     is_bool: bool = field(init=False)
+    min: int | float = field(init=False)
+    max: int | float = field(init=False)
 
     def __post_init__(self) -> None:
+        kind = self.kind
+        digits = {Kind.BOOL: 1, Kind.UINT: self.bits, Kind.INT: self.bits - 1}.get(kind)
         known = {
             "itemsize": self.bits // 8,
-            "is_float": self.kind is Kind.FLOAT,
-            "is_floating_point": self.kind is Kind.FLOAT,
-            "is_int": self.kind in (Kind.INT, Kind.UINT),
-            "is_unsigned": self.kind is Kind.UINT,
-            "is_signed": self.kind is Kind.INT,
-            "is_bool": self.kind is Kind.BOOL,
+            "is_float": kind is Kind.FLOAT,
+            "is_floating_point": kind is Kind.FLOAT,
+            "is_int": kind in (Kind.INT, Kind.UINT),
+            "is_unsigned": kind is Kind.UINT,
+            "is_signed": kind is Kind.INT,
+            "is_bool": kind is Kind.BOOL,
+            "min": -math.inf if digits is None else -(1 << digits) if kind is Kind.INT else 0,
+            "max": math.inf if digits is None else (1 << digits) - 1,
         }
         for name, value in known.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def min(self) -> int | float:
-        """Smallest value; minus infinity for floats, the identity of MAX."""
-        if self.kind is Kind.FLOAT:
-            return float("-inf")
-        return -(1 << (self.bits - 1)) if self.kind is Kind.INT else 0
-
-    @property
-    def max(self) -> int | float:
-        """Largest value; infinity for floats, the identity of MIN."""
-        if self.kind is Kind.FLOAT:
-            return float("inf")
-        if self.kind is Kind.BOOL:
-            return 1
-        return (1 << (self.bits - (1 if self.kind is Kind.INT else 0))) - 1
 
     @property
     def of_nan(self) -> int:

@@ -36,6 +36,8 @@ def infer(u: UOp) -> tuple[int, int, bool]:
 
 def _interval(u: UOp) -> tuple[int, int]:
     op = u.op
+    if op in _PASS_THROUGH and u.src:
+        return u.src[0].bounds
     if op is Op.CONST:
         return int(u.arg), int(u.arg)
     if op is Op.VAR:
@@ -56,7 +58,7 @@ def _interval(u: UOp) -> tuple[int, int]:
         return 0, max(0, u.src[1].vmax - 1)
     if op is Op.BOUND:
         return min(0, u.src[3].vmin), max(0, u.src[3].vmax)
-    if op is Op.CAST or (u.src and op in _PASS_THROUGH):
+    if op is Op.CAST:
         return u.src[0].bounds
     if op is Op.PAD or (op is Op.LOAD and u.src and u.src[0].op is Op.LOCAL):
         return min(0, u.src[0].vmin), max(0, u.src[0].vmax)
