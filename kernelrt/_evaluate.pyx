@@ -255,11 +255,11 @@ cdef class PlanTable:
         found.entry = self.get(found.key)
         if found.entry is None and found.numbers:
             family = <object> self.families.get(found.alike)
-            if family is not None and family.positions is not None:
-                key = found.key_but_for(family.positions)
-                found.entry = self.get(key)
+            positions = None if family is None else family.positions
+            if positions is not None:
+                found.entry = self.get(found.key_but_for(positions))
                 if found.entry is not None:
-                    found.buffers = found.read + found.in_memory(family.positions)
+                    found.buffers = found.read + found.in_memory(positions)
         return found
 
 

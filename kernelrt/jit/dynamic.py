@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
+from kernelrt._evaluate import Table, Used
 from kernelrt._late import load
-from kernelrt._recent import touch
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import as_uop, is_static
@@ -230,12 +229,12 @@ class SizedReplays:
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Kind:
+class _Kind(Used):
     """Calls that differ in the sizes of arrays alone.
 
     Attributes
     ----------
-    seen : OrderedDict
+    seen : dict
         The sizes of all axes of calls that got plans of their own.
     forms : list of (Form, int)
         How sizes depend on each other in calls that share a plan, and the limits of the bounds.
@@ -245,7 +244,7 @@ class _Kind:
         How many sizes got plans of their own because they came often.
     """
 
-    seen: OrderedDict[tuple[int, ...], None] = field(default_factory=OrderedDict)
+    seen: dict[tuple[int, ...], None] = field(default_factory=dict)
     forms: list[tuple[Form, int]] = field(default_factory=list)
     limits: int = WIDE
     own: int = 0
@@ -259,7 +258,7 @@ class SizeHistory:
     """
 
     def __init__(self) -> None:
-        self._kinds: OrderedDict[Hashable, _Kind] = OrderedDict()
+        self._kinds: Table[_Kind] = Table(MOST_KINDS)
 
     def clear(self) -> None:
         """Forget all sizes."""
@@ -293,8 +292,11 @@ class SizeHistory:
             return None
         key = _key(call, actual)
         kind = self._kinds.get(key) or _Kind()
-        touch(self._kinds, key, kind, MOST_KINDS)
-        touch(kind.seen, sizes, None, MOST_SEEN)
+        self._kinds.put(key, kind)
+        kind.seen.pop(sizes, None)
+        kind.seen[sizes] = None  # the newest
+        for oldest in list(kind.seen)[:-MOST_SEEN]:
+            kind.seen.pop(oldest, None)
         limits = kind.limits
         form = None if limits >= GIVEN_UP else _form(list(kind.seen), sizes, limits)
         if form is None or form.values(sizes) is None:

@@ -7,12 +7,12 @@ import weakref
 from _thread import LockType, allocate_lock
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
 from kernelrt import _locks
-from kernelrt._recent import touch
 from kernelrt.device.registry import free_programs, opened
 from kernelrt.errors import CompileError, DeviceError, SpecError
 from kernelrt.ir.fingerprint import fingerprint
@@ -239,7 +239,12 @@ class KernelCache:
             self._pending.pop(key, None)
 
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
-        touch(self._kept, key, kernel, self.limit)
+        # A finalizer or a handler of a signal may take anything out between any two steps.
+        self._kept[key] = kernel
+        with suppress(KeyError):
+            self._kept.move_to_end(key)
+            while len(self._kept) > self.limit:
+                self._kept.popitem(last=False)
 
     def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
         """Settle every task of `mine`."""

@@ -10,6 +10,7 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt._modes import count_read
 from kernelrt._origin import here
 from kernelrt.errors import EagerLoopWarning, KernelrtWarning
 from kernelrt.ir.origin import resolve
@@ -116,6 +117,7 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
         return
     if state.local.trace is not None or data.requires_grad or not trained.requires_grad:
         return
+    count_read()  # what has an effect gets no template: the next line is told, too
     found = here(state.local.scope)
     origin = None if found is None else resolve(found)
     if origin is None or (origin.file, origin.line) in _widened:

@@ -249,7 +249,7 @@ def test_what_has_to_wait_keeps_the_others_waiting(monkeypatch):
     bad.assign(bad[krt.tensor([7, 0, 1, 2])])
     o.assign(t + 1)
     t.assign(t * 2)
-    compute, value = realize._compute, o._uop
+    compute, value = realize.evaluate, o._uop
     left = [1]
 
     def warns(targets, commits, readers, *more):
@@ -258,7 +258,7 @@ def test_what_has_to_wait_keeps_the_others_waiting(monkeypatch):
             raise RuntimeWarning("of something beside")
         return compute(targets, commits, readers, *more)
 
-    monkeypatch.setattr(realize, "_compute", warns)
+    monkeypatch.setattr(realize, "evaluate", warns)
     with pytest.raises(krt.IndexBoundsError):
         krt.realize()
     assert [t.tolist(), o.tolist(), bad.tolist()] == [[0, 2, 4, 6], [1, 2, 3, 4], FOUR]

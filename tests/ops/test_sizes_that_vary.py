@@ -17,7 +17,8 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import IndexBoundsError
 from kernelrt.ir.region import Loop
-from kernelrt.tensor.plan_cache import plans
+from kernelrt.tensor import plan_cache
+from kernelrt.tensor.plan_cache import PlanCache, plans
 from kernelrt.tensor.size_families import LEAST_ROOM, MOST_APART
 
 if TYPE_CHECKING:
@@ -469,7 +470,8 @@ def test_the_structure_of_a_loop_has_all_of_its_fields() -> None:
 
 
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plans, "most_plans", 6)
+    plans = PlanCache(most_plans=6)
+    monkeypatch.setattr(plan_cache, "plans", plans)
     made: list[weakref.ref[Any]] = []
     for depth in range(2, 14):
         for n in (5, 6, 7, 8, 9):
@@ -477,7 +479,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             for _ in range(depth):
                 y = y.tanh() + y.sum()
             y.realize()
-        made += [f.plan for f in plans._size_families.values() if f.plan is not None]
+        made += [f.plan for _, f in plans._size_families.items() if f.plan is not None]
     gc.collect()
     assert len({ref() for ref in made} - {None}) <= 4
     assert OURS[1][:30].tanh().numpy() == pytest.approx(np.tanh(V[:30]), rel=1e-5)
@@ -487,7 +489,7 @@ def test_what_fits_no_plan_is_not_kept() -> None:
     for n in range(2, 60):
         krt.linalg.inv(OURS[0][:n, :n] + 9 * krt.eye(n)).numpy()
         krt.nn.functional.max_pool1d(OURS[1][None, : 3 * n], 3 + n % 5).numpy()
-    assert all(len(family.seen) <= 8 for family in plans._size_families.values())
+    assert all(len(family.seen) <= 8 for _, family in plans._size_families.items())
 
 
 @pytest.mark.cases(30)

@@ -275,11 +275,11 @@ def test_what_torch_refuses_is_not_counted():
     ("defect", "actions"),
     [
         (
-            "_number",
+            "numbers",
             [["loop", [1.5, 2.5, 3.5, 4.5, 5.5], [["binary", "add", 0, {"number": "i"}]]]],
         ),
         (
-            "is_changing",
+            "pending",
             [["at", 0, [[1, 3, 1]]], ["set", 0, [1], {"number": 7}], ["binary", "mul", 0,
              {"number": 2}], ["set", 0, [2], {"number": 5}], ["at", 0, [[0, 2, 1]]]],
         ),
@@ -290,16 +290,26 @@ def test_eager_programs_see_defects(monkeypatch, defect, actions):
     case = {"start": [[[5], "float64", "plain", 3]], "memory": 6, "actions": actions}
     assert module.run(case) is None
     import kernelrt as krt
-    from kernelrt.tensor import base, build, plan_cache
+    from kernelrt._evaluate import number_buffer
+    from kernelrt._lazy import _name_copy
+    from kernelrt.tensor import base, build, plan_cache, realize
 
-    other = plan_cache._number(build.full(-1.0, krt.float64, ()))
-    owner, wrong = {"_number": (plan_cache, other), "is_changing": (base, False)}[defect]
-    monkeypatch.setattr(owner, defect, lambda *_: wrong)
-    plan_cache.plans.clear()
+    class Wrong(plan_cache.PlanCache):
+        def look_up(self, values, commits):
+            found = super().look_up(values, commits)
+            if len(found.buffers) > len(found.read):
+                found.buffers = [*found.read, number_buffer(build.full(-1.0, krt.float64, ()))]
+            return found
+
+    if defect == "numbers":
+        monkeypatch.setattr(plan_cache, "plans", Wrong())
+    else:
+        monkeypatch.setattr(base, "is_changing", lambda *_: False)
+        _name_copy(realize.copied, lambda _: None)
     try:
         assert module.run(case).startswith("values: ")
     finally:
-        plan_cache.plans.clear()
+        _name_copy(realize.copied, realize.flush)
 
 
 def test_disturbances_see_state_that_changes_by_halves(monkeypatch):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from kernelrt._eager import CHANGED
-from kernelrt._recent import touch
+from kernelrt._evaluate import Table, Used
 from kernelrt._survey import survey
 from kernelrt._written import Written
 from kernelrt.device.buffer import Buffer
@@ -26,9 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Steps"]
 
+#: An optimizer keeps so many plans: one for each set of parameters that have gradients.
+MOST_STEPS: Final = 8
+
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Step:
+class _Step(Used):
     """A plan that updates parameters and state in place.
 
     Attributes
@@ -62,11 +64,9 @@ class Steps:
         Assigns to parameters and state, given (index, parameter, gradient) of each.
     """
 
-    most = 8
-
     def __init__(self, update: Callable[[Active], None]) -> None:
         self._update = update
-        self._steps: OrderedDict[Hashable, _Step] = OrderedDict()
+        self._steps: Table[_Step] = Table(MOST_STEPS)
 
     def run(self, active: Active, numbers: Hashable) -> None:
         """Update the parameters in `active`.
@@ -86,7 +86,7 @@ class Steps:
             step = self._steps.get(key)
             if step is None or not step.fits():
                 step = self._made(active)
-                touch(self._steps, key, step, self.most)
+                self._steps.put(key, step)
             gradients = [grad for _, _, grad in active]
             for left in reversed(range(MOST_PASSES)):
                 births = state.births[0]
