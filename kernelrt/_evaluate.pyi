@@ -214,6 +214,18 @@ class PlanTable:
 def number_buffer(node: UOp) -> UOp:
     """The BUFFER node of memory that holds the number of a CONST node."""
 
+def copied(target: TensorBase, value: TensorBase | float) -> bool:
+    """Copy `value` to the memory of `target`, if no graph has to be computed before.
+
+    The caller holds the lock. A tensor has the shape and type of `target`; a number is one that
+    the type has.
+
+    Returns
+    -------
+    bool
+        False, and nothing done, if the value has to be assigned by a plan.
+    """
+
 def entered(tensors: tuple[TensorBase, ...]) -> None:
     """Make sure that each is a tensor that has a node and a static shape.
 

@@ -6,22 +6,24 @@ from cpython.dict cimport PyDict_GetItem, PyDict_Size
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
+from libc.stdint cimport int64_t
 
 from kernelrt._eager cimport KRT_EAGER_CHANGED, KRT_EAGER_UNFIT, number_memory, settlement
-from kernelrt._handle cimport ArrayHandle, Roster, is_current
-from kernelrt._memory cimport BlockCache, Memory, new_memory
+from kernelrt._handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Roster, is_current
+from kernelrt._memory cimport BlockCache, Exporter, Memory, new_memory
 from kernelrt._lazy cimport adopted, lend
 from kernelrt._modes cimport KRT_NONFINITE, KRT_STEPWISE, KRT_TRACE, get, new_instance, now
 from kernelrt._node cimport Node, Stack, Step, hand_on, intern, is_plain, type_of
 from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
-from kernelrt._eager import give
+from kernelrt._eager import give, write_unless_born
 from kernelrt._handle import exchange
 from kernelrt._lazy import commits_of
+from kernelrt._memory import wrote
 from kernelrt._modes import began_write, computed
 from kernelrt._survey import shared, survey
-from kernelrt._written import latest_lazy, memory_of, overlaps_of, readers_of
+from kernelrt._written import latest_lazy, memory_of, overlaps_of, readers_of, reads
 
 
 # Modules above this one, registers of live tensors, the class of buffers, and what gives their ids
@@ -35,6 +37,7 @@ cdef object weak = None
 cdef object realize = None
 cdef dict pending = None
 cdef list steady = None
+cdef list births = None
 cdef Roster watched = None
 cdef object Buffer = None
 cdef object ids = None
@@ -45,9 +48,10 @@ def _name_modules(now_state, now_plan_cache, now_hints, now_execute, now_views, 
                   now_realize):
     """Set the modules of kernelrt.tensor that this one calls."""
     global state, plan_cache, hints, execute, views, weak, realize, pending, steady, watched
+    global births
     state, plan_cache, hints, execute = now_state, now_plan_cache, now_hints, now_execute
     views, weak, realize = now_views, now_weak, now_realize
-    pending, steady, watched = state.pending, state.steady, state.watched
+    pending, steady, watched, births = state.pending, state.steady, state.watched, state.births
 
 
 def _name_memory(buffer, numbers, BlockCache memory not None):
@@ -561,3 +565,75 @@ cdef int run_entry(Entry entry, list buffers, list targets, list nodes, set read
             made = targets[i]._settlement(nodes[i], results[i], stale=stale)
         fresh.append(made)
     return entry.run(buffers, results, fresh, resets)
+
+
+# ---- values that are copied, without a plan
+
+
+cdef enum:
+    #: A value is copied to memory at once only beside at most so many pending assignments.
+    MOST_PENDING = 8
+
+
+def copied(ArrayHandle target not None, value not None):
+    cdef ArrayHandle given
+    cdef Exporter buffer
+    cdef Node node
+    cdef list others
+    source = None
+    if isinstance(value, ArrayHandle):
+        _ = value.uop  # carries out assignments to the value that are pending
+    born = births[0]
+    memory = target._buffer if target._uop is None else target.memory
+    if not isinstance(memory, Exporter) or (<Exporter> memory)._storage.readonly:
+        return False
+    buffer = <Exporter> memory
+    if isinstance(value, ArrayHandle):
+        given = <ArrayHandle> value
+        if given._link is not None:
+            return False
+        if given.data != NULL:
+            source = given._buffer
+        elif given._uop is not None:
+            source = execute.filled_like(given._uop, buffer)
+        if source is None:
+            return False
+    elif target.code != FLOAT32 and target.code != FLOAT64 and target.code != INT64:
+        return False
+    others = list(pending.values())
+    if len(others) > MOST_PENDING or state.computing or state.changing is not None:
+        return False
+    written = memory_of((target,))
+    for tensor in others:  # what is assigned to others has the value of before
+        if written.overlaps((<ArrayHandle> tensor).memory) or reads(tensor._entered(), written):
+            return False
+    began_write()
+    if watched.count and readers_of(watched, written):
+        return False
+    if source is not None:
+        if not write_unless_born(births, born, buffer, source):
+            return False
+    elif births[0] != born:
+        return False
+    else:
+        fill(target, value)
+        wrote()
+    if watched.count:
+        realize.expire(written)
+    steady[0] = None
+    return True
+
+
+cdef int fill(ArrayHandle target, object number) except -1:
+    """Write a number to all elements of a float32, float64 or int64 tensor."""
+    cdef double broad = number
+    cdef int64_t whole = number if target.code == INT64 else 0
+    cdef Py_ssize_t i, n = target.nbytes // (4 if target.code == FLOAT32 else 8)
+    for i in range(n):
+        if target.code == FLOAT32:
+            (<float *> target.data)[i] = <float> broad
+        elif target.code == FLOAT64:
+            (<double *> target.data)[i] = broad
+        else:
+            (<int64_t *> target.data)[i] = whole
+    return 0

@@ -50,7 +50,7 @@ def commits_of(
     """The storage and the value of each assignment, and what carries it out."""
 
 def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
-    """Assign a tensor to rows, where they are one run of memory and no more is to be done.
+    """Assign a tensor or a number to elements that are one run of memory, if that is all.
 
     False, and nothing done, elsewhere.
     """
@@ -67,7 +67,7 @@ def quicken(
     """
 
 def quicken_rows(operation: Callable[..., Any]) -> None:
-    """Let an operation give rows, by a number or a slice, at once where they are one run."""
+    """Let an operation give elements at once, by numbers and a slice, where they are one run."""
 
 def _name_state(
     pending: dict[int, Any],
@@ -99,5 +99,6 @@ def _name_views(
     index: Kind,
 ) -> None: ...
 def _name_copy(
-    copy: Callable[[TensorBase, TensorBase], bool], carry_out: Callable[[TensorBase], None]
+    copy: Callable[[TensorBase, TensorBase | float], bool],
+    carry_out: Callable[[TensorBase], None],
 ) -> None: ...

@@ -544,36 +544,65 @@ cdef Node part_of(Node memory, size_t first, size_t size):
 
 
 cdef struct Run:
-    Py_ssize_t start
-    Py_ssize_t count  # of rows; 0: none that can be had at once
-    bint dropped  # whether the axis is
+    Py_ssize_t start  # its first element
+    Py_ssize_t size
 
 
 cdef bint is_end(object end) noexcept:
     return end is None or PyLong_CheckExact(end)
 
 
-cdef Run run_of(ArrayHandle self, object index) except *:
-    """Find the run of rows of a realized tensor that an index names, if it is not all rows."""
-    cdef Run run
-    cdef Py_ssize_t stop = 0, step = 0, length
-    run.start, run.count, run.dropped = 0, 0, False
-    if self.data == NULL or self._link is not None or tracing() or (
-            PyTuple_GET_SIZE(self.shape) == 0):
-        return run
-    length = <object> PyTuple_GET_ITEM(self.shape, 0)
-    if PyLong_CheckExact(index):
-        if -length <= index < length:
-            run.start, run.count, run.dropped = index, 1, True
-            if run.start < 0:
-                run.start += length
-    elif PySlice_Check(index) and index.step is None and is_end(index.start) and (
-            is_end(index.stop)):
-        PySlice_Unpack(index, &run.start, &stop, &step)
-        run.count = PySlice_AdjustIndices(length, &run.start, &stop, step)
-        if run.count == length:
-            run.count = 0
-    return run
+cdef bint is_whole(object item) noexcept:
+    return (PySlice_Check(item) and item.start is None and item.stop is None
+            and item.step is None)
+
+
+cdef tuple items_of(object index):
+    return <tuple> index if type(index) is tuple else (index,)
+
+
+cdef tuple run_of(ArrayHandle self, object index, Run *run):
+    """Find the run of elements that an index names in a realized tensor.
+
+    Such an index has integers first, then at most one slice, and then whole axes. Return the shape
+    of what it names; None where that is all, nothing, or no run.
+    """
+    cdef tuple items = items_of(index), shape = self.shape
+    cdef Py_ssize_t n = PyTuple_GET_SIZE(items), axis = 0, i, at, length, count
+    cdef Py_ssize_t stop = 0, step = 0
+    if (self.data == NULL or self.nbytes == 0 or self._link is not None or tracing()
+            or n == 0 or n > PyTuple_GET_SIZE(shape)):
+        return None
+    run.start, run.size = 0, 1
+    for size in shape:
+        run.size *= <Py_ssize_t> size
+    while axis < n and PyLong_CheckExact(<object> PyTuple_GET_ITEM(items, axis)):
+        item = <object> PyTuple_GET_ITEM(items, axis)
+        length = <object> PyTuple_GET_ITEM(shape, axis)
+        if not -length <= item < length:
+            return None
+        at = item
+        run.size //= length
+        run.start += run.size * (at + length if at < 0 else at)
+        axis += 1
+    if axis == n:
+        return shape[axis:]
+    item = <object> PyTuple_GET_ITEM(items, axis)
+    if not (PySlice_Check(item) and item.step is None and is_end(item.start)
+            and is_end(item.stop)):
+        return None
+    for i in range(axis + 1, n):
+        if not is_whole(<object> PyTuple_GET_ITEM(items, i)):
+            return None
+    length = <object> PyTuple_GET_ITEM(shape, axis)
+    PySlice_Unpack(item, &at, &stop, &step)
+    count = PySlice_AdjustIndices(length, &at, &stop, step)
+    if count == 0 or (axis == 0 and count == length):
+        return None
+    run.size //= length
+    run.start += at * run.size
+    run.size *= count
+    return (count,) + shape[axis + 1:]
 
 
 cdef Node memory_below(ArrayHandle self):
@@ -594,35 +623,34 @@ cdef Node memory_below(ArrayHandle self):
     return node
 
 
-cdef Node rows_of(ArrayHandle self, Node memory, Run run):
-    """The node of some rows."""
-    cdef Py_ssize_t length = <object> PyTuple_GET_ITEM(self.shape, 0)
-    cdef size_t size = (<Exporter> memory.arg).size // <size_t> length
-    cdef Node found = part_of(memory, <size_t> run.start * size, <size_t> run.count * size)
-    if PyTuple_GET_SIZE(self.shape) != (2 if run.dropped else 1):
-        shape = self.shape[1:] if run.dropped else (run.count,) + self.shape[1:]
+cdef Node run_node(Node memory, Run run, tuple shape):
+    """The node of a run of elements."""
+    cdef Node found = part_of(memory, <size_t> run.start, <size_t> run.size)
+    if PyTuple_GET_SIZE(shape) != 1:
         found = intern(RESHAPE, found.dtype, (found,), shape)
-        found.cached_shape = found.arg
+        found.cached_shape = shape
     return found
 
 
 cdef object rows(object rule, object code, object self, object index):
-    """Make the view of a run of rows; None where the index or the tensor needs Python code."""
+    """Make the view of a run of elements; None where the index or the tensor needs Python code."""
     cdef ArrayHandle handle
     cdef Node memory
     cdef Moment begun
     cdef Run run
+    cdef tuple shape, items
     if not isinstance(self, LazyHandle):
         return None
     handle = <ArrayHandle> self
-    run = run_of(handle, index)
-    memory = memory_below(handle) if run.count else None
+    shape = run_of(handle, index, &run)
+    memory = None if shape is None else memory_below(handle)
     if memory is None:
         return None
     begun = now()
-    path = (None, INDEX, ((index,) + (ALL,) * (len(handle.shape) - 1), index, ()))
-    handle = shown(type(self), rows_of(handle, memory, run), code, handle, path,
-                   <Node> handle._uop, None)
+    items = items_of(index)
+    items = items + (ALL,) * (PyTuple_GET_SIZE(handle.shape) - PyTuple_GET_SIZE(items))
+    handle = shown(type(self), run_node(memory, run, shape), code, handle,
+                   (None, INDEX, (items, index, ())), <Node> handle._uop, None)
     return None if disturbed(begun) else handle
 
 
@@ -646,22 +674,32 @@ cdef bint takes_values(ArrayHandle self) except -1:
             and not (shared[0] and is_outside(self)))
 
 
+cdef ArrayHandle bound(object kind, Node found):
+    """A tensor over the part of memory that a node shows."""
+    cdef Exporter buffer = <Exporter> memory_node(found).arg
+    cdef ArrayHandle part = <ArrayHandle?> new_instance(kind)
+    part._plain = True
+    part._uop = found
+    part._bind(buffer, buffer.keep(), buffer.dtype.code, found.shape)
+    return part
+
+
+cdef Node memory_node(Node found):
+    return <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
+
+
 cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
     """Assign a value to the part of memory that a node shows; False if nothing was done."""
     cdef unsigned long writes = now().writes  # before the value is taken: code may come in between
     cdef Node node = node_of(given)
-    cdef Node memory = <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
-    cdef Exporter buffer = <Exporter> memory.arg
     cdef ArrayHandle part
-    if (node is None or node.dtype is not found.dtype or buffer._storage.readonly
+    if (node is None or node.dtype is not found.dtype
+            or (<Exporter> memory_node(found).arg)._storage.readonly
             or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
         return False
     if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
         return False  # perhaps a number, which is copied
-    part = <ArrayHandle?> new_instance(kind)
-    part._plain = True
-    part._uop = found
-    part._bind(buffer, buffer.keep(), buffer.dtype.code, found.shape)
+    part = bound(kind, found)
     node = detached(node)
     with lock:
         if given.data != NULL and copy_now is not None and copy_now(part, given):
@@ -669,19 +707,33 @@ cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
         return put_all([(part, node)], [], [], pending, births, steady, units, {}, writes)
 
 
+cdef bint put_number(object kind, Node found, object value) except -1:
+    """Write a number to the part of memory that a node shows; False if nothing was done."""
+    if (number(value, found) is None or (<Exporter> memory_node(found).arg)._storage.readonly
+            or not (is_wide(found.dtype) or found.dtype is FLOAT or found.dtype is DOUBLE)):
+        return False
+    with lock:
+        return copy_now is not None and copy_now(bound(kind, found), value)
+
+
 def put_rows(ArrayHandle self not None, object index, object value):
     cdef ArrayHandle given
     cdef Node memory
-    cdef Run run = run_of(self, index)
-    if run.count == 0 or type(value) is not type(self) or not takes_values(self):
+    cdef Run run
+    cdef tuple shape = run_of(self, index, &run)
+    cdef bint is_number = PyFloat_CheckExact(value) or PyLong_CheckExact(value)
+    if shape is None or not (is_number or type(value) is type(self)) or not takes_values(self):
         return False
-    given = <ArrayHandle> value
-    if given._link is not None and ((<Link> given._link).root is self or given.data != NULL):
-        return False  # behind x[index] += 1 nothing is to be done
+    if not is_number:
+        given = <ArrayHandle> value
+        if given._link is not None and ((<Link> given._link).root is self or given.data != NULL):
+            return False  # behind x[index] += 1 nothing is to be done
     memory = memory_below(self)
     if memory is None:
         return False
-    return put_value(type(self), rows_of(self, memory, run), given)
+    memory = run_node(memory, run, shape)
+    return put_number(type(self), memory, value) if is_number else put_value(
+        type(self), memory, given)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
 
-__all__ = ["Constant", "Copy", "filled", "make_entry", "new_memory", "number_buffer", "plan_apart",
-           "prepare", "prepare_apart", "result_sites", "results_of", "sites_of", "without_kernel",
-           "written_regions"]  # fmt: skip
+__all__ = ["Constant", "Copy", "filled", "filled_like", "make_entry", "new_memory",
+           "number_buffer", "plan_apart", "prepare", "prepare_apart", "result_sites", "results_of",
+           "sites_of", "without_kernel", "written_regions"]  # fmt: skip
 
 #: Arguments of at least this size are read where they lie, and results written where they will
 #: lie; smaller ones are copied.
@@ -174,6 +174,12 @@ def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
     if size:
         data.content()[...] = _stored(number, dtype)
     return data
+
+
+def filled_like(node: UOp, buffer: Buffer) -> Buffer | None:
+    """Make a buffer like `buffer` of the number that all elements of a node are; or None."""
+    number = build.const_value(node)
+    return None if number is None else filled(number, buffer.size, buffer.dtype)
 
 
 def number_buffer(node: UOp) -> UOp:

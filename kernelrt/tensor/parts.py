@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernelrt import dtype as dt
+from kernelrt._evaluate import copied
 from kernelrt._handle import exchange
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
@@ -177,8 +178,6 @@ class PartMethods(_Below):
         if part is None:
             root._become_value(views.placed(self, value, root), new, history)
             return
-        from kernelrt.tensor.realize import copied
-
         bound = root._bound_by(new)
         if bound is not None or state.local.trace is not None or not copied(part, value):
             part._assign(value)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from kernelrt._eager import CHANGED, give, write_unless_born
+from kernelrt._eager import CHANGED, give
 from kernelrt._evaluate import (
     _name_memory,
     _name_modules,
     attempt,
+    copied,
     due,
     entered,
     evaluate,
@@ -18,7 +19,6 @@ from kernelrt._evaluate import (
 from kernelrt._handle import ArrayHandle, exchange
 from kernelrt._late import load
 from kernelrt._lazy import _name_copy
-from kernelrt._modes import began_write
 from kernelrt._written import (
     Written,
     history_version,
@@ -54,8 +54,6 @@ __all__ = ["before_writes", "check_settled", "compute_piece", "copied", "flush",
 #: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
 #: take turns with whoever writes what they read.
 MOST_PASSES: Final = 4
-#: A value is copied to memory at once only beside at most so many pending assignments.
-MOST_PENDING: Final = 8
 BUSY = (
     "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
     "a finalizer can read it once that is done"
@@ -106,47 +104,6 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
     with state.lock:
         check_settled(())
         _run([], apart=_can_wait(t for t in list(state.pending.values()) if not chosen(t)))
-
-
-def copied(target: TensorBase, value: TensorBase) -> bool:
-    """Copy `value` to the memory of `target`, if no graph has to be computed before.
-
-    The caller holds the lock. Both have the same shape and type.
-
-    Returns
-    -------
-    bool
-        False, and nothing done, if the value has to be assigned by a plan.
-    """
-    _ = value.uop  # carries out assignments to the value that are pending
-    births = state.births[0]
-    buffer, node = target._buffer, value._uop
-    if buffer is None or buffer.readonly or value._link is not None:
-        return False
-    if value._address is not None:
-        source = value._buffer
-    else:
-        number = None if node is None else build.const_value(node)
-        if number is None:
-            return False
-        source = execute.filled(number, buffer.size, buffer.dtype)
-    pending = list(state.pending.values())
-    if source is None or len(pending) > MOST_PENDING or state.computing or (
-        state.changing is not None
-    ):  # fmt: skip
-        return False
-    written = Written([buffer])
-    for tensor in pending:  # what is assigned to others has the value of before
-        if written.overlaps(tensor._memory) or reads(tensor._entered(), written):
-            return False
-    began_write()
-    if readers_of(state.watched, written):
-        return False
-    if not write_unless_born(state.births, births, buffer, source):
-        return False
-    expire(written)
-    state.steady[0] = None
-    return True
 
 
 _name_copy(copied, flush)
