@@ -401,6 +401,9 @@ def put_all(list values not None, list gradients not None, list found not None,
         handle = <ArrayHandle?> entry
         if handle._uop is not node or handle._grad is not gradient:
             return False
+    for entry, node in values:
+        if type((<ArrayHandle?> entry).memory) is Memory:
+            return False  # computed meanwhile: its memory has no node yet, which says what is there
     if not pending:
         units.clear()
     units.update(unit)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.marks import Hooks
 
 __all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "Late", "answered", "are_met", "check_met",
-           "follow", "grad_fn", "handed_on", "hook", "retain", "retains"]  # fmt: skip
+           "follow", "grad_fn", "handed_on", "hook", "is_hooked", "retain", "retains"]  # fmt: skip
 
 _E = TypeVar("_E")
 _T = TypeVar("_T", bound="TensorBase")
@@ -186,6 +186,11 @@ def follow(tensor: TensorBase, before: UOp | None) -> None:
             _enlist(known)
         if tensor.requires_grad:
             retain(tensor)
+
+
+def is_hooked(tensor: TensorBase, node: UOp | None) -> bool:
+    """Whether hooks have marked the value of a result, which is `node`."""
+    return _known(tensor, node) is not None
 
 
 def retains(tensor: TensorBase) -> bool:

@@ -163,10 +163,13 @@ class IndexingMethods(_Below):
         count = len(range(start, stop, step))
         if count == 0:
             return self.narrow(axis, 0, 0)
-        out, size = self, self._static_size(axis, "a slice with a step")
+        size = self._static_size(axis, "a slice with a step")
         # Every step-th element is the first column of rows of length step.
         length = min(count * step, size - start)
-        out = out.narrow(axis, start, length)
+        node = self._live()  # not a copy of shared memory
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, start + length)
+        out = self._of(window(node, bounds))
         short = count * step - length
         out = out._pad([(0, short if a == axis else 0) for a in range(out.ndim)])
         shape = (*out.dims[:axis], count, step, *out.dims[axis + 1 :])

@@ -76,8 +76,8 @@ def realize(*tensors: TensorBase) -> None:
         A tensor has a dimension that is known only at run time.
     IndexBoundsError
         An index read from data was out of range. What it was to be assigned to reads what it held
-        before, as does what was assigned in the same step of an optimizer; all other assignments
-        are carried out.
+        before, as does what was assigned in the same step of an optimizer, and memory that the
+        failing expression reads; all other assignments are carried out.
     """
     forbid("realize()")
     entered(tensors)

@@ -24,7 +24,7 @@ from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.tensor import build, sharing, state
-from kernelrt.tensor.marks import detach, is_kept
+from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -370,7 +370,10 @@ def _is_here(tensor: TensorBase) -> bool:
 def _renew(tensor: TensorBase, link: Link) -> None:
     """Bring the node of a view up to date with its root."""
     value = link.root._recorded()
+    computed = False
     if value is not link.below or _moved(link):
+        # Whether the root has data now, and still the value that the view was made of.
+        computed = is_kept(value) and value.src[0] is link.below and not _moved(link)
         link.node = _followed(link, value)
         if link.fixed is not None:
             link.fixed = tuple((index, index._recorded()) for index, _ in link.fixed)
@@ -380,8 +383,13 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     _drop_data(tensor, link)
     link.below = value  # last: where an interrupt comes before, it is all done again
     if before is not None and before.op is Op.DETACH:
-        from kernelrt.tensor.hooking import follow
+        from kernelrt.tensor.hooking import follow, is_hooked
 
+        if computed and is_hooked(tensor, before):
+            before = before.src[0] if is_kept(before) else before
+            shown = _followed(link, value.arg.storage)
+            link.node = tensor._uop = mark(before, Kept(shown))
+            return
         used, tensor._used = tensor._used, False  # nothing is made of the new value yet
         follow(tensor, before)
         tensor._used = used

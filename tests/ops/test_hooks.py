@@ -811,3 +811,31 @@ def test_hooks_are_those_of_backward_passes():
     np.testing.assert_allclose(tangent.numpy(), 4 * DATA[0])
     np.testing.assert_allclose(krt.func.jacfwd(f)(x).numpy(), np.diag(4 * DATA[0]))
     np.testing.assert_allclose(krt.func.jacrev(f)(x).numpy(), np.diag(40 * DATA[0]))
+
+
+SHOWN = {
+    "part": lambda x: x[1:], "narrow": lambda x: x.narrow(0, 0, 1), "row": lambda x: x[1],
+    "transpose": lambda x: x.T, "reshape": lambda x: x.reshape(3, 2), "diagonal": krt.diagonal,
+    "strided": lambda x: x[:, ::2], "view of view": lambda x: x[1:].T[1:],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", ["item", "root", "numpy", "realize", "str"])
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_view_keeps_its_hooks_where_values_are_computed(name, read):
+    x = krt.tensor(DATA, requires_grad=True)
+    root = x * 1
+    view = SHOWN[name](root)
+    seen = []
+    view.register_hook(lambda gradient: (seen.append(gradient.tolist()), gradient * 10)[1])
+    values = {
+        "item": lambda: view.sum().item(), "root": root.tolist, "realize": view.realize,
+        "numpy": lambda: view.detach().numpy(), "str": lambda: str(view),
+    }  # fmt: skip
+    values[read]()
+    (view * view).sum().backward()
+    kept = SHOWN[name](krt.tensor(np.arange(6).reshape(2, 3))).numpy().ravel()
+    want = np.zeros(6)
+    want[kept] = 20 * DATA.ravel()[kept]
+    np.testing.assert_allclose(x.grad.numpy().ravel(), want)
+    assert len(seen) == 1

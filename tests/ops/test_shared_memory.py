@@ -285,3 +285,26 @@ def test_what_a_branch_assigns_together_is_carried_out_together(name):
         else:
             krt.switch(krt.tensor(0), [drawn, other], shared[0])
         assert w.tolist() == [number] * 4
+
+
+STRIDED = {
+    "every other": lambda x: x[::2], "of an axis": lambda x: x[:, ::2],
+    "of columns": lambda x: x.T[::2], "of a part": lambda x: x[1:][::3],
+    "of a row": lambda x: x[1][1::2],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STRIDED)
+def test_a_strided_view_shares_the_memory(name):
+    memory = np.arange(30.0).reshape(5, 6)
+    x, part = krt.from_numpy(memory), STRIDED[name]
+    view = part(x)
+    view.mul_(2)
+    krt.realize(x)
+    want = np.arange(30.0).reshape(5, 6)
+    part(want)[...] *= 2
+    np.testing.assert_array_equal(memory, want)
+    memory += 10
+    np.testing.assert_array_equal(view.numpy(), part(memory))
+    x.add_(1)
+    np.testing.assert_array_equal(view.numpy(), part(memory))

@@ -14,7 +14,7 @@ from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError, JitError, ShapeError
-from kernelrt.tensor import Trace, grads, plan_cache, state
+from kernelrt.tensor import Trace, assign, grads, plan_cache, state
 from kernelrt.tensor.plan_cache import PlanCache, plans
 from kernelrt.tensor.realize import before_writes
 
@@ -459,3 +459,27 @@ def test_a_tensor_that_is_computed_while_it_is_read_still_has_a_node(
     assert runs
     assert (krt.Tensor._of(node) * 2).tolist() == [4, 4, 4]
     assert other.tolist() == [pending] * 3
+
+
+@pytest.mark.parametrize("assigned", [
+    lambda x, b: x.copy_(b), lambda x, b: x.fill_(2.0), lambda x, b: x.add_(b),
+    lambda x, b: x.zero_(), lambda x, b: krt.Tensor.__setitem__(x, x > 2, 0.0),
+])  # fmt: skip
+def test_a_target_that_is_computed_while_it_is_assigned_to(monkeypatch, assigned):
+    """As by another thread, which waited for the lock: then it has memory and no node."""
+    want = krt.tensor([2.0, 4.0, 6.0])
+    b = krt.tensor([5.0, 6.0, 7.0]).realize()
+    assigned(want, b)
+    x = krt.tensor([1.0, 2.0, 3.0]) * 2
+    settle, runs = assign.settle, []
+
+    def computed_first(*args):
+        if not runs:
+            runs.append(1)
+            x.realize()
+        return settle(*args)
+
+    monkeypatch.setattr(assign, "settle", computed_first)
+    assigned(x, b)
+    assert x.tolist() == want.tolist()
+    assert runs
