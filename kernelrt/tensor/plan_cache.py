@@ -186,20 +186,24 @@ class PlanCache(PlanTable):
             family = SizeFamily()
             self._size_families.put(alike, family)
         known = cast("tuple[int, ...]", tuple(sizes))
-        plan = None if family.plan is None else family.plan()
-        named = None if plan is None else plan.values(known, numbers)
-        if plan is None or named is None:
-            form = family.record(known, tuple(numbers))
-            if form is None:
+        found = family.find(known, numbers)
+        if found is None:
+            forms = family.record(known, tuple(numbers))
+            if not forms:
                 return None
             bare = [*strip(roots), *storages]
             _, buffers, numbers, _, sized = survey_open(bare)
-            plan = SizedPlan.make(form, bare, len(values), buffers, numbers, sized)
-            named = None if plan is None else plan.values(known, numbers)
-            if plan is None or named is None:
+            for form in forms:
+                made = SizedPlan.make(form, bare, len(values), buffers, numbers, sized)
+                if made is not None:
+                    family.keep(made)
+                    found = family.find(known, numbers)
+                    break
+            if found is None:
+                family.fail()
                 return None
             self.misses += 1
-            family.plan = weakref.ref(plan)
+        plan, named = found
         varied = plan.form.numbers
         memory = [number_buffer(numbers[i]) for i in sorted(varied)]
         # An entry is for one order of the caller's buffers, and has the caller's notes.

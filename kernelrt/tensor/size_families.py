@@ -7,6 +7,7 @@ their sizes. The third of them shows which sizes vary, and how they depend on ea
 from __future__ import annotations
 
 import math
+import weakref
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
@@ -30,8 +31,7 @@ from kernelrt.tensor.execute import (
 from kernelrt.tensor.generalizing import generalized, terms_of
 
 if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from kernelrt.ir import Dim
     from kernelrt.runtime import ExecutionPlan
@@ -46,8 +46,12 @@ MOST_FREE: Final = 8
 LEAST_ROOM: Final = 256
 #: The largest number that counts as a size, so that products of two fit 64 bits.
 MOST_SIZE: Final = 1 << 28
-#: How many forms a family tries before each graph gets a plan of its own.
+#: How many forms a family tries in vain before each graph gets a plan of its own.
 MOST_TRIES: Final = 4
+#: How many plans a family has, the newest ones.
+MOST_PLANS: Final = 4
+#: How many sizes without a plan a family remembers.
+MOST_SEEN: Final = 8
 _INDEXING: Final = frozenset({Op.GATHER, Op.SCATTER})
 
 
@@ -140,35 +144,72 @@ class SizeFamily(Used):
     Attributes
     ----------
     seen : dict
-        For each tuple of sizes that no plan fitted, the numbers of its graphs.
-    plan : weakref to SizedPlan, optional
-        The plan that computes the others, while an entry of the plan cache keeps it.
-    tries : int
-        How many forms were made.
+        For each tuple of sizes that no plan fitted, the numbers of its graphs; the newest ones.
+    plans : list of weakref to SizedPlan
+        The plans that compute the others, while entries of the plan cache keep them.
+    failures : int
+        How many forms were made in vain.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
-    plan: weakref.ref[SizedPlan] | None = None
-    tries: int = 0
+    plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
+    failures: int = 0
 
-    def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> Form | None:
-        """Record a graph; return a new form that fits all, once there are enough of them."""
-        if self.tries >= MOST_TRIES:
-            return None
+    def find(
+        self, sizes: tuple[int, ...], numbers: Sequence[UOp]
+    ) -> tuple[SizedPlan, dict[str, int]] | None:
+        """Find the newest plan for a graph, and the values of its Variables."""
+        for ref in reversed(self.plans):
+            plan = ref()
+            named = None if plan is None else plan.values(sizes, numbers)
+            if plan is not None and named is not None:
+                return plan, named
+        return None
+
+    def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> list[Form]:
+        """Record a graph that no plan fits; return forms that fit several, if there are enough.
+
+        The first one fits all, the second one those whose sizes are most like `sizes`: columns of
+        one tensor and rows of another are one family, but may have no plan in common.
+        """
+        if self.failures >= MOST_TRIES:
+            return []
         met = self.seen.setdefault(sizes, [])
         if len(met) < MOST_TRIES:
             met.append(numbers)
-        seen = list(self.seen.items())  # interrupting code may record others
-        if len(seen) <= MOST_APART:
-            return None
-        self.tries += 1
-        known = [numbers for _, met in seen for numbers in met]
-        varied = frozenset(i for i, column in enumerate(zip(*known, strict=True))
-                           if any(n is not column[0] for n in column))  # fmt: skip
-        form = fitted([sizes for sizes, _ in seen], varied)
-        if self.tries >= MOST_TRIES:
+        seen = dict(self.seen)  # interrupting code may record others
+        for oldest in list(seen)[:-MOST_SEEN]:
+            self.seen.pop(oldest, None)
+        others = [other for other in seen if other != sizes]
+        if len(others) < MOST_APART:
+            return []
+        apart = [sum(a != b for a, b in zip(sizes, other, strict=True)) for other in others]
+        near = [o for o, n in zip(others, apart, strict=True) if n <= 2 * min(apart)]
+        forms = [_fitting([sizes, *others], seen)]
+        if MOST_APART <= len(near) < len(others):
+            forms.append(_fitting([sizes, *near], seen))
+        return [form for form in forms if form is not None]
+
+    def fail(self) -> None:
+        """Note that a form was made in vain."""
+        self.failures += 1
+        if self.failures >= MOST_TRIES:
             self.seen.clear()
-        return form
+
+    def keep(self, plan: SizedPlan) -> None:
+        """Keep a plan."""
+        alive = [ref for ref in self.plans if ref() is not None]
+        self.plans = [*alive[-MOST_PLANS + 1 :], weakref.ref(plan)]
+
+
+def _fitting(
+    sizes: Sequence[tuple[int, ...]], seen: Mapping[tuple[int, ...], Sequence[tuple[UOp, ...]]]
+) -> Form | None:
+    """Return a form that fits the graphs of these sizes."""
+    known = [numbers for size in sizes for numbers in seen[size]]
+    varied = frozenset(i for i, column in enumerate(zip(*known, strict=True))
+                       if any(n is not column[0] for n in column))  # fmt: skip
+    return fitted(sizes, varied)
 
 
 def _indices(roots: Sequence[UOp]) -> list[UOp]:
