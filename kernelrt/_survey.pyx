@@ -198,6 +198,13 @@ cdef class Survey:
     cdef Node resolved(self, Node node):
         return node if self.deep else unmarked(node)
 
+    cdef Node operand(self, Node node, Py_ssize_t i):
+        """An operand as the walk comes to it: no gradient flows past a plain DETACH."""
+        cdef Node found = <Node> PyTuple_GET_ITEM(node.src, i)
+        if self.deep and node.op is DETACH and node.arg is None:
+            return unmarked(found)
+        return self.resolved(found)
+
     cdef int open(self, Node node) except -1:
         """Put the operands of `node` on the stack."""
         cdef Py_ssize_t i
@@ -208,7 +215,7 @@ cdef class Survey:
                 self.push_all(node.arg.inputs)
                 self.push_all(node.arg.parts)
         for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
-            self.push(<Node> PyTuple_GET_ITEM(node.src, i))
+            self.push(self.operand(node, i))
         return 0
 
     cdef int push_all(self, tuple nodes) except -1:
@@ -249,7 +256,7 @@ cdef class Survey:
             return 0
         words.put(PyTuple_GET_SIZE(node.src))
         for i in range(PyTuple_GET_SIZE(node.src)):
-            words.put(self.resolved(<Node> PyTuple_GET_ITEM(node.src, i)).place)
+            words.put(self.operand(node, i).place)
         if self.open_ and (node.op is SHRINK or node.op is PAD):
             self.put_pairs(node.arg, node.op is SHRINK)
             self.sized.append(node)

@@ -13,6 +13,7 @@ from surface import compare, rows
 
 import kernelrt as krt
 from kernelrt.ir import UOp, toposort
+from kernelrt.tensor import gradient
 from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.plan_cache import plans
 
@@ -136,3 +137,39 @@ def test_a_loop_over_batches_finds_its_plan_again(row: Row):
     gc.collect()
     assert not any(misses[KNOWN:]), misses
     assert not any(ref() is not None for ref in lying)
+
+
+@pytest.mark.parametrize("carried", [
+    lambda h: h.detach(), lambda h: h.detach() * 0.5, lambda h: h.detach().flip(0),
+    lambda h: h.detach().clone(), lambda h: h.data,
+])  # fmt: skip
+@pytest.mark.parametrize("read", [False, True])
+def test_a_state_that_is_carried_past_gradients_finds_its_plan_again(monkeypatch, carried, read):
+    """No gradient flows into the step before, whose history is stale by now."""
+    rng = np.random.default_rng(0)
+    start, steps = rng.normal(size=(2, 3)), rng.normal(size=(STEPS, 2, 3))
+    first = rng.normal(size=(3, 3))
+    applied = []
+    flow = gradient.flow
+    monkeypatch.setattr(gradient, "flow", lambda *a: applied.append(1) or flow(*a))
+    plans.clear()
+
+    def trained(k: Any) -> Iterator[Any]:
+        w, h = k.tensor(first, requires_grad=True), k.tensor(start)
+        for data in steps:
+            h = (k.tensor(data) + h @ w).tanh()
+            loss = (h * h).sum()
+            loss.backward()
+            if read:
+                h.sum().item()
+            with k.no_grad():
+                w -= 0.1 * w.grad
+            yield w.grad.numpy(), loss.item()
+            w.grad = None
+            h = carried(h)
+
+    torch = pytest.importorskip("torch")
+    for got, want in zip(trained(krt), trained(torch), strict=True):
+        np.testing.assert_allclose(got[0], want[0], 1e-9)
+        np.testing.assert_allclose(got[1], want[1], 1e-9)
+    assert 1 <= len(applied) <= KNOWN, "the rules of gradients are applied for the first plans"
