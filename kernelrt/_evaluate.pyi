@@ -2,7 +2,9 @@
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from types import ModuleType
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
 
 from kernelrt._eager import Fresh, Prepared, Reset
 from kernelrt._memory import BlockCache, Memory
@@ -214,11 +216,16 @@ class PlanTable:
 def number_buffer(node: UOp) -> UOp:
     """The BUFFER node of memory that holds the number of a CONST node."""
 
-def copied(target: TensorBase, value: TensorBase | float) -> bool:
+def copied(
+    target: TensorBase,
+    value: TensorBase | float | np.ndarray[Any, Any],
+    part: np.ndarray[Any, Any] | None = None,
+) -> bool:
     """Copy `value` to the memory of `target`, if no graph has to be computed before.
 
     The caller holds the lock. A tensor has the shape and type of `target`; a number is one that
-    the type has.
+    the type has. Where `part` is given, an array over a part of the memory, a number or an array
+    is copied there.
 
     Returns
     -------

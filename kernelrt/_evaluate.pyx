@@ -575,20 +575,21 @@ cdef enum:
     MOST_PENDING = 8
 
 
-def copied(ArrayHandle target not None, value not None):
+def copied(ArrayHandle target not None, value not None, part=None):
     cdef ArrayHandle given
     cdef Exporter buffer
-    cdef Node node
     cdef list others
     source = None
-    if isinstance(value, ArrayHandle):
+    if part is None and isinstance(value, ArrayHandle):
         _ = value.uop  # carries out assignments to the value that are pending
     born = births[0]
     memory = target._buffer if target._uop is None else target.memory
     if not isinstance(memory, Exporter) or (<Exporter> memory)._storage.readonly:
         return False
     buffer = <Exporter> memory
-    if isinstance(value, ArrayHandle):
+    if part is not None:
+        pass
+    elif isinstance(value, ArrayHandle):
         given = <ArrayHandle> value
         if given._link is not None:
             return False
@@ -616,7 +617,10 @@ def copied(ArrayHandle target not None, value not None):
     elif births[0] != born:
         return False
     else:
-        fill(target, value)
+        if part is None:
+            fill(target, value)
+        else:
+            part[...] = value  # in NumPy's C code
         wrote()
     if watched.count:
         realize.expire(written)

@@ -175,10 +175,12 @@ class PartMethods(_Below):
             )
             return
         part = None if history else views.writable_part(self)
+        bound = None if part is None and history else root._bound_by(new)
         if part is None:
-            root._become_value(views.placed(self, value, root), new, history)
+            here = not history and bound is None and state.local.trace is None
+            if not here or not views.copied_into(self, value):
+                root._become_value(views.placed(self, value, root), new, history)
             return
-        bound = root._bound_by(new)
         if bound is not None or state.local.trace is not None or not copied(part, value):
             part._assign(value)
         if bound is not None:

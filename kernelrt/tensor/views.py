@@ -14,6 +14,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._evaluate import copied
 from kernelrt._handle import ArrayHandle, Link
 from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
@@ -33,10 +37,35 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
 
 __all__ = [
-    "AS_STRIDED", "CONTIGUOUS", "DETACH", "DIAGONAL", "EXPAND", "INDEX", "NARROW", "PERMUTE",
-    "RESHAPE", "UNFOLD", "Kind", "argument", "bare", "borrow", "check_history", "enter",
-    "is_detached", "is_item", "is_packed", "is_viewable", "node_of", "placed", "read",
-    "unlink", "unshared", "view", "writable_part",
+    "AS_STRIDED",
+    "CONTIGUOUS",
+    "DETACH",
+    "DIAGONAL",
+    "EXPAND",
+    "INDEX",
+    "NARROW",
+    "PERMUTE",
+    "RESHAPE",
+    "UNFOLD",
+    "Kind",
+    "argument",
+    "bare",
+    "borrow",
+    "check_history",
+    "copied_into",
+    "enter",
+    "is_detached",
+    "is_item",
+    "is_packed",
+    "is_viewable",
+    "memory_array",
+    "node_of",
+    "placed",
+    "read",
+    "unlink",
+    "unshared",
+    "view",
+    "writable_part",
 ]  # fmt: skip
 
 _T = TypeVar("_T", bound="TensorBase")
@@ -279,6 +308,10 @@ def is_packed(tensor: TensorBase) -> bool:
     return all(
         n == 1 or a == b for n, a, b in zip(sizes, strides, _packed(sizes), strict=True)
     )
+
+
+#: Operations that show elements of memory in another order, or some of them.
+_SHOWN = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP})
 
 
 # ---- reading
@@ -587,6 +620,77 @@ def check_history(tensor: TensorBase) -> None:
             "the history of that result would not know of the new value; write to a copy, as in "
             "y.detach().clone(), or give the name to a new value, as in y = y * 3"
         )
+
+
+def memory_array(node: UOp) -> np.ndarray[Any, Any] | None:
+    """Make an array over the memory that a node shows; None where it shows none."""
+    steps: list[UOp] = []
+    while node.op in _SHOWN or node.op is Op.DETACH:
+        if is_kept(node):
+            node = node.arg.storage
+            continue
+        if node.op is not Op.DETACH:
+            steps.append(node)
+        node = node.src[0]
+    if node.op is not Op.BUFFER or not isinstance(node.arg, Buffer):
+        return None
+    array = node.arg.content()
+    for step in reversed(steps):
+        if not is_static(step.shape):
+            return None
+        shape = cast("tuple[int, ...]", step.shape)
+        if step.op is Op.RESHAPE:
+            shaped = array.reshape(shape)
+            if not np.may_share_memory(shaped, array):
+                return None  # a copy
+            array = shaped
+        elif step.op is Op.EXPAND:
+            array = np.broadcast_to(array, shape)
+        elif step.op is Op.PERMUTE:
+            array = array.transpose(step.arg)
+        elif step.op is Op.SHRINK:
+            array = array[tuple([slice(*ends) for ends in step.arg])]
+        else:
+            array = array[tuple([slice(None, None, -1 if axis in step.arg else 1)
+                                 for axis in range(array.ndim)])]  # fmt: skip
+    return array
+
+
+def copied_into(tensor: TensorBase, value: TensorBase) -> bool:
+    """Copy `value` to the elements that a view shows, if its root has memory.
+
+    The caller holds the lock, and no function is traced. A value that is yet to be computed is
+    computed: a plan would write all of the root.
+
+    Returns
+    -------
+    bool
+        False, and nothing written, if the root has to be assigned to by a plan.
+    """
+    from kernelrt.tensor.realize import realize
+
+    link = tensor._link
+    assert link is not None
+    root = link.root
+    if (
+        state.computing or state.changing is not None or root._leaf is not None
+        or hasattr(root, "_whose") or not root.is_realized
+        or not is_static(tensor.dims) or value.dtype is dt.bfloat16
+    ):  # fmt: skip
+        return False
+    node = value.uop
+    number = build.const_value(node)
+    given = number if number is not None else memory_array(node)
+    if given is None:
+        realize(value)
+        given = memory_array(value.uop)
+    enter(tensor, link)
+    array = memory_array(link.node)
+    if array is None or given is None or not array.flags.writeable:
+        return False
+    if number is not None and value.dtype is dt.float16:
+        return False  # NumPy rounds it once, a plan by way of float32
+    return copied(root, given, array)
 
 
 def writable_part(tensor: _T) -> _T | None:

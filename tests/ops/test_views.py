@@ -384,3 +384,37 @@ def test_out_of_memory_shared_with_numpy():
     x[1].add_(5)
     krt.realize(x)
     assert values.tolist() == [[0, 5, 0], [0, 5, 0]]
+
+
+STRIDED = {
+    "column": lambda x: x[:, 1], "columns": lambda x: x[:, 1:3], "of an axis": lambda x: x[1, :, 2],
+    "transposed": lambda x: x.transpose(0, 2)[1:, 2], "last": lambda x: x[..., -1],
+    "permuted": lambda x: x.permute(2, 0, 1)[3], "diagonal": lambda x: x[0].diagonal(),
+    "reshaped": lambda x: x.reshape(12, 5)[:, 4], "every other": lambda x: x[:, ::2, 1],
+    "none": lambda x: x[:, 4:], "all of them": lambda x: x.transpose(0, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("value", ["number", "data", "lazy", "broadcast", "own", "shared"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "float16", "bool"])
+@pytest.mark.parametrize("name", STRIDED)
+def test_parts_that_are_no_run_of_memory_are_written(name, dtype, value):
+    """Of the root nothing else is written, and what reads it lazily has the value of before."""
+    start = (np.arange(60).reshape(3, 4, 5) % 7).astype(dtype)
+    x, want = krt.tensor(start).realize(), torch.tensor(start)
+    before, copy = x * 1, x.clone()
+    shape = STRIDED[name](want).shape
+    data = (np.arange(np.prod(shape)).reshape(shape) % 3 + 1).astype(dtype)
+    made = {
+        "number": lambda k, _: np.array(2, dtype).item(),
+        "data": lambda k, _: k.tensor(data),
+        "lazy": lambda k, _: k.tensor(data) * k.tensor(data),
+        "broadcast": lambda k, _: k.tensor(data[..., :1].reshape(-1)[:1]) if data.size else 1,
+        "own": lambda k, x: STRIDED[name](x).flip(0),
+        "shared": lambda k, _: (krt.from_numpy if k is krt else torch.from_numpy)(data),
+    }[value]  # fmt: skip
+    for k, target in ((krt, x), (torch, want)):
+        STRIDED[name](target)[...] = made(k, target)
+    np.testing.assert_array_equal(x.numpy(), want.numpy())
+    np.testing.assert_array_equal(before.numpy(), start)
+    np.testing.assert_array_equal(copy.numpy(), start)
