@@ -138,7 +138,6 @@ class ActivationMethods(_Below):
         """``self * hardsigmoid(self)``."""
         return self._widely(lambda x: x.alu(Op.MUL, _hardsigmoid(x)))
 
-
     def celu(self, alpha: float = 1.0) -> Self:
         """The element where it is positive, else ``alpha * (exp(x / alpha) - 1)``.
 
@@ -158,12 +157,16 @@ class ActivationMethods(_Below):
         return self._widely(lambda x: _exponential(x, _SELU_SCALE, _SELU_SCALE * _SELU_ALPHA, 1))
 
     def hardshrink(self, lambd: float = 0.5) -> Self:
-        """0 where the size is at most `lambd`, else the element."""
+        """0 where the size is at most `lambd`, else the element; the gradient at NaN is 0."""
         self._floats("hardshrink")
-        return self._widely(lambda x: build.where(_within(x, real(lambd, "lambd")), 0, x))
+        edge = real(lambd, "lambd")
+        return self._widely(lambda x: _shrunk(x, edge, x))
 
     def softshrink(self, lambd: float = 0.5) -> Self:
-        """Each element moved towards 0 by `lambd`, which is at least 0; 0 where it gets there."""
+        """Each element moved towards 0 by `lambd`, which is at least 0; 0 where it gets there.
+
+        The gradient at NaN is 0.
+        """
         self._floats("softshrink")
         edge = real(lambd, "lambd")
         if not edge >= 0:
@@ -172,7 +175,7 @@ class ActivationMethods(_Below):
         def rule(x: UOp) -> UOp:
             below = x.alu(Op.LT, build.zeros_like(x))
             moved = build.where(below, build.add(x, edge), build.sub(x, edge))
-            return build.where(_within(x, edge), 0, moved)
+            return _shrunk(x, edge, moved)
 
         return self._widely(rule)
 
@@ -202,8 +205,16 @@ def _exponential(x: UOp, above: float, below: float, rate: float) -> UOp:
     return build.where(positive, build.mul(x, above), build.mul(power, below))
 
 
-def _within(x: UOp, edge: float) -> UOp:
-    return x.alu(Op.ABS).alu(Op.LE, build.full(edge, x.dtype, x.shape))
+def _shrunk(x: UOp, edge: float, far: UOp) -> UOp:
+    """0 where the size of `x` is at most `edge`, else `far`, whose slope is 1."""
+    near = x.alu(Op.ABS).alu(Op.LE, build.full(edge, x.dtype, x.shape))
+    return custom(build.where(near, 0, far), _shrunk_rule, x, arg=edge)
+
+
+def _shrunk_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    x = node.arg.inputs[0]
+    beyond = build.full(node.arg.arg, x.dtype, x.shape).alu(Op.LT, x.alu(Op.ABS))
+    return build.where(beyond, g, 0)
 
 
 def _gelu(x: UOp) -> UOp:
