@@ -23,6 +23,7 @@ from kernelrt.distributions.continuous import (
     StudentT,
     Uniform,
 )
+from kernelrt.distributions.continuous_bernoulli import ContinuousBernoulli
 from kernelrt.distributions.counts import (
     Binomial,
     Geometric,
@@ -39,7 +40,7 @@ from kernelrt.distributions.discrete import (
 from kernelrt.distributions.divergence import kl_divergence, register_kl
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.matrices import LKJCholesky, Wishart
-from kernelrt.distributions.multivariate import MultivariateNormal
+from kernelrt.distributions.multivariate import LowRankMultivariateNormal, MultivariateNormal
 from kernelrt.distributions.positive import (
     Beta,
     Chi2,
@@ -49,9 +50,14 @@ from kernelrt.distributions.positive import (
     Gamma,
     InverseGamma,
 )
-from kernelrt.distributions.powers import Kumaraswamy, Pareto, Weibull
+from kernelrt.distributions.powers import GeneralizedPareto, Kumaraswamy, Pareto, Weibull
 from kernelrt.distributions.relaxed import RelaxedBernoulli, RelaxedOneHotCategorical
-from kernelrt.distributions.transformed import LogNormal, TanhNormal, TransformedDistribution
+from kernelrt.distributions.transformed import (
+    LogisticNormal,
+    LogNormal,
+    TanhNormal,
+    TransformedDistribution,
+)
 from kernelrt.distributions.transforms import (
     AbsTransform,
     AffineTransform,
@@ -78,6 +84,7 @@ __all__ = [
     "Cauchy",
     "Chi2",
     "ComposeTransform",
+    "ContinuousBernoulli",
     "CorrCholeskyTransform",
     "CumulativeDistributionTransform",
     "Dirichlet",
@@ -86,6 +93,7 @@ __all__ = [
     "Exponential",
     "FisherSnedecor",
     "Gamma",
+    "GeneralizedPareto",
     "Geometric",
     "Gumbel",
     "HalfCauchy",
@@ -97,6 +105,8 @@ __all__ = [
     "LKJCholesky",
     "Laplace",
     "LogNormal",
+    "LogisticNormal",
+    "LowRankMultivariateNormal",
     "LowerCholeskyTransform",
     "MixtureSameFamily",
     "Multinomial",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from kernelrt.distributions.base import Distribution, UnsupportedError
 from kernelrt.distributions.composed import Independent
 from kernelrt.distributions.continuous import Cauchy, Gumbel, Laplace, Normal, Uniform
+from kernelrt.distributions.continuous_bernoulli import ContinuousBernoulli
 from kernelrt.distributions.counts import Binomial, Geometric, Poisson
 from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.matrices import Wishart
-from kernelrt.distributions.multivariate import MultivariateNormal, solve_lower
+from kernelrt.distributions.multivariate import NormalVectors
 from kernelrt.distributions.positive import Beta, Dirichlet, Exponential, Gamma, InverseGamma
 from kernelrt.distributions.powers import Pareto
 from kernelrt.distributions.transformed import TransformedDistribution
@@ -300,6 +301,33 @@ def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
     return where(p.low < q.scale, math.inf, found)
 
 
+@register_kl(ContinuousBernoulli, ContinuousBernoulli)
+@register_kl(Beta, ContinuousBernoulli)
+def _continuous_bernoulli(p: Distribution, q: ContinuousBernoulli) -> Tensor:
+    return -p.entropy() - q._log_density(p.mean)  # noqa: SLF001 - linear in the value
+
+
+@register_kl(Uniform, ContinuousBernoulli)
+def _uniform_continuous_bernoulli(p: Uniform, q: ContinuousBernoulli) -> Tensor:
+    return where((p.high > 1) | (p.low < 0), math.inf, _continuous_bernoulli(p, q))
+
+
+@register_kl(ContinuousBernoulli, Exponential)
+def _continuous_bernoulli_exponential(p: ContinuousBernoulli, q: Exponential) -> Tensor:
+    return _of_exponential(q, p.mean) - p.entropy()
+
+
+@register_kl(ContinuousBernoulli, Normal)
+def _continuous_bernoulli_normal(p: ContinuousBernoulli, q: Normal) -> Tensor:
+    return _of_normal(q, p.mean, p.variance) - p.entropy()
+
+
+@register_kl(ContinuousBernoulli, Uniform)
+def _continuous_bernoulli_uniform(p: ContinuousBernoulli, q: Uniform) -> Tensor:
+    found = (q.high - q.low).log() - p.entropy()
+    return where((q.low > 0) | (q.high < 1), math.inf, found)
+
+
 def _infinite(p: Distribution, _q: Distribution) -> Tensor:
     """Some of what p draws has no density under q, whatever their parameters."""
     return full_like(p.mean, math.inf)
@@ -307,12 +335,13 @@ def _infinite(p: Distribution, _q: Distribution) -> Tensor:
 
 for _kind, _others in (
     (Beta, (Pareto,)),
-    (Exponential, (Beta, Pareto, Uniform)),
-    (Gamma, (Beta, Pareto, Uniform)),
-    (Gumbel, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Laplace, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Normal, (Beta, Exponential, Gamma, Pareto, Uniform)),
-    (Pareto, (Beta, Uniform)),
+    (ContinuousBernoulli, (Pareto,)),
+    (Exponential, (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gamma, (Beta, ContinuousBernoulli, Pareto, Uniform)),
+    (Gumbel, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Laplace, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Normal, (Beta, ContinuousBernoulli, Exponential, Gamma, Pareto, Uniform)),
+    (Pareto, (Beta, ContinuousBernoulli, Uniform)),
     (Poisson, (Bernoulli, Binomial)),
 ):
     for _other in _others:
@@ -417,13 +446,11 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
     return where(p.total_count > q.total_count, math.inf, found)
 
 
-@register_kl(MultivariateNormal, MultivariateNormal)
-def _multivariate(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
-    size = p._side  # noqa: SLF001 - of one kind
-    away = solve_lower(q.scale_tril, (q.loc - p.loc).unsqueeze(-1)).square().sum((-2, -1))
-    spread = solve_lower(q.scale_tril, p.scale_tril).square().sum((-2, -1))
-    sizes = q._log_size() - p._log_size()  # noqa: SLF001 - of one kind
-    return sizes + 0.5 * (spread + away - size)
+@register_kl(NormalVectors, NormalVectors)
+def _normal_vectors(p: NormalVectors, q: NormalVectors) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise UnsupportedError("kl_divergence: the two have other events")
+    return p.divergence(q)
 
 
 @register_kl(Wishart, Wishart)

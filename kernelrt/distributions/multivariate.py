@@ -1,4 +1,4 @@
-"""The multivariate normal distribution."""
+"""Normal distributions of vectors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, as_params, static
 from kernelrt.errors import ShapeError
-from kernelrt.ir.shape import broadcast
+from kernelrt.ir.shape import broadcast, prod
 from kernelrt.linalg import cholesky, solve_triangular
 from kernelrt.tensor import is_tracing, random
 from kernelrt.tensor.creation import eye
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Factored", "MultivariateNormal", "factor", "solve_lower"]
+__all__ = ["Factored", "LowRankMultivariateNormal", "MultivariateNormal", "NormalVectors",
+           "factor", "solve_lower"]  # fmt: skip
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
@@ -103,7 +104,74 @@ class Factored(Distribution):
         return whitening.mT @ whitening
 
 
-class MultivariateNormal(Factored):
+class NormalVectors(Distribution):
+    """A normal distribution of vectors with the mean `loc`, however its covariance is given."""
+
+    has_rsample = True
+    loc: Tensor
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.real_vector
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean."""
+        return self.loc
+
+    @property
+    def mode(self) -> Tensor:
+        """The likeliest value."""
+        return self.loc
+
+    def _log_size(self) -> Tensor:
+        """Half the logarithm of the determinant of the covariance."""
+        raise NotImplementedError
+
+    def _lengths(self, columns: Tensor) -> Tensor:
+        """Squares of the lengths of columns where the covariance is the unit matrix."""
+        raise NotImplementedError
+
+    def _trace(self, diagonal: Tensor) -> Tensor:
+        """The trace of the inverse of the covariance times a diagonal matrix."""
+        raise NotImplementedError
+
+    def _spread(self) -> tuple[Tensor, Tensor | None]:
+        """A factor and a diagonal: the covariance is factor times factor^T, plus the diagonal."""
+        raise NotImplementedError
+
+    def divergence(self, other: NormalVectors) -> Tensor:
+        """The divergence of `other` from this distribution."""
+        factors, diagonal = self._spread()
+        spread = other._lengths(factors).sum(-1)
+        if diagonal is not None:
+            spread = spread + other._trace(diagonal)
+        away = other._lengths((other.loc - self.loc).unsqueeze(-1)).squeeze(-1)
+        sizes = other._log_size() - self._log_size()
+        return sizes + 0.5 * (spread + away - static(self.event_shape[0], "loc"))
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        away = self._value(value) - self.loc
+        # What is in front of the batch goes along columns: one factor serves all draws.
+        before = away.ndim - self.loc.ndim
+        draws = prod(away.dims[:before])
+        columns = away.reshape((draws, *self.loc.dims)).movedim(0, -1) if before else (
+            away.unsqueeze(-1))  # fmt: skip
+        found = self._lengths(columns)
+        square = found.movedim(-1, 0).reshape(away.dims[:-1]) if before else found.squeeze(-1)
+        size = static(self.event_shape[0], "loc")
+        return (square + size * math.log(2 * math.pi)) * -0.5 - self._log_size()
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        size = static(self.event_shape[0], "loc")
+        found = self._log_size() + 0.5 * size * (1 + math.log(2 * math.pi))
+        return found.expand(self.batch_shape)
+
+
+class MultivariateNormal(Factored, NormalVectors):
     """The normal distribution of vectors.
 
     Parameters
@@ -124,7 +192,6 @@ class MultivariateNormal(Factored):
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real_vector}
-    has_rsample = True
     _params = ("loc", *Factored._params)  # noqa: SLF001 - its base
 
     def __init__(
@@ -144,21 +211,6 @@ class MultivariateNormal(Factored):
         super().__init__(batch, (size,), validate_args)
 
     @property
-    def support(self) -> Constraint:
-        """What samples may be."""
-        return constraints.real_vector
-
-    @property
-    def mean(self) -> Tensor:
-        """The mean."""
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        """The likeliest value."""
-        return self.loc
-
-    @property
     def variance(self) -> Tensor:
         """The variance."""
         return self.scale_tril.square().sum(-1)
@@ -169,25 +221,145 @@ class MultivariateNormal(Factored):
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
     def _log_size(self) -> Tensor:
-        """Half the logarithm of the determinant."""
         return self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
 
-    def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
-        away = self._value(value) - self.loc
-        square = self._lengths(away)
-        return (square + self._side * math.log(2 * math.pi)) * -0.5 - self._log_size()
+    def _lengths(self, columns: Tensor) -> Tensor:
+        return solve_lower(self.scale_tril, columns).square().sum(-2)
 
-    def _lengths(self, away: Tensor) -> Tensor:
-        """Squares of lengths where the covariance is the unit matrix: one factor for all draws."""
-        before = away.ndim - self.loc.ndim
-        columns = away.reshape((-1, *self.loc.dims)).movedim(0, -1) if before else (
-            away.unsqueeze(-1))  # fmt: skip
-        found = solve_lower(self.scale_tril, columns).square().sum(-2)
-        if not before:
-            return found.squeeze(-1)
-        return found.movedim(-1, 0).reshape(away.dims[:-1])
+    def _trace(self, diagonal: Tensor) -> Tensor:
+        return self._lengths(diagonal.sqrt().diag_embed()).sum(-1)
 
-    def entropy(self) -> Tensor:
-        """The entropy, in nats."""
-        return self._log_size() + 0.5 * self._side * (1 + math.log(2 * math.pi))
+    def _spread(self) -> tuple[Tensor, Tensor | None]:
+        return self.scale_tril, None
+
+
+class LowRankMultivariateNormal(NormalVectors):
+    """The normal distribution of vectors with a covariance of few directions beside a diagonal.
+
+    The covariance is ``cov_factor @ cov_factor.mT + diag(cov_diag)``. Densities take a Cholesky
+    factor of shape (m, m) alone (the Woodbury identity), so vectors may be long. The shape of a
+    batch is that of the parameters together, without the axes named below; an event has the shape
+    (n,).
+
+    Parameters
+    ----------
+    loc : Tensor
+        The mean, shape (..., n).
+    cov_factor : Tensor
+        The directions, shape (..., n, m).
+    cov_diag : Tensor
+        Variances besides, above 0, shape (..., n).
+    validate_args : bool, optional
+        Whether values are checked.
+
+    Raises
+    ------
+    ShapeError
+        A shape does not fit, or a value is not as named.
+
+    References
+    ----------
+    Petersen and Pedersen, The Matrix Cookbook, 2012, sections 3.2.2 and 3.2.4.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> from kernelrt.distributions import LowRankMultivariateNormal
+    >>> made = LowRankMultivariateNormal(krt.zeros(2), krt.tensor([[1.0], [0.0]]), krt.ones(2))
+    >>> made.covariance_matrix
+    tensor([[2., 0.],
+            [0., 1.]])
+    >>> made.rsample((3,)).shape
+    (3, 2)
+    """
+
+    arg_constraints: ClassVar = {
+        "loc": constraints.real_vector, "cov_factor": constraints.real,
+        "cov_diag": constraints.positive,
+    }  # fmt: skip
+    _params = ("loc", "cov_factor", "cov_diag")
+
+    def __init__(
+        self, loc: Tensor, cov_factor: Tensor, cov_diag: Tensor, validate_args: bool | None = None
+    ) -> None:
+        (center,), (factors,), (diagonal,) = (
+            as_params(loc=loc), as_params(cov_factor=cov_factor), as_params(cov_diag=cov_diag),
+        )  # fmt: skip
+        if center.ndim < 1:
+            raise ShapeError(
+                "loc: LowRankMultivariateNormal expected at least one axis, not a scalar"
+            )
+        size = center.dims[-1]
+        if factors.ndim < 2 or factors.dims[-2] != size:
+            raise ShapeError(f"cov_factor: expected shape (..., {size}, m) for a loc of {size} "
+                             f"numbers, not {factors.shape}")  # fmt: skip
+        if diagonal.ndim < 1 or diagonal.dims[-1] != size:
+            raise ShapeError(f"cov_diag: expected shape (..., {size}) for a loc of {size} numbers, "
+                             f"not {diagonal.shape}")  # fmt: skip
+        batch = broadcast(center.dims[:-1], factors.dims[:-2], diagonal.dims[:-1])
+        self.loc = center.expand((*batch, size))
+        self.cov_factor = factors.expand((*batch, *factors.dims[-2:]))
+        self.cov_diag = diagonal.expand((*batch, size))
+        super().__init__(batch, (size,), validate_args)
+        # Of matrices as they were given, once for all of a batch that has the same.
+        directions = factors / diagonal.sqrt().unsqueeze(-1)
+        one = eye(static(factors.dims[-1], "cov_factor"), dtype=factors.dtype)
+        self._inner = factor(one + directions.mT @ directions)
+
+    def _directions(self) -> Tensor:
+        """The directions where the diagonal is the unit matrix."""
+        return self.cov_factor / self.cov_diag.sqrt().unsqueeze(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance."""
+        return self.cov_factor.square().sum(-1) + self.cov_diag
+
+    @property
+    def scale_tril(self) -> Tensor:
+        """The Cholesky factor of the covariance."""
+        directions = self._directions()
+        one = eye(static(self.event_shape[0], "loc"), dtype=directions.dtype)
+        return self.cov_diag.sqrt().unsqueeze(-1) * factor(one + directions @ directions.mT)
+
+    @property
+    def covariance_matrix(self) -> Tensor:
+        """The covariance."""
+        return self.cov_factor @ self.cov_factor.mT + self.cov_diag.diag_embed()
+
+    @property
+    def precision_matrix(self) -> Tensor:
+        """The inverse of the covariance."""
+        bent = self._bent()
+        return self.cov_diag.reciprocal().diag_embed() - bent.mT @ bent
+
+    def _bent(self) -> Tensor:
+        """Of which the product with itself is what directions take of the inverse covariance."""
+        return solve_lower(self._inner, (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        shape, kind = self._extended(sample_shape), self.loc.dtype
+        along = random.randn((*shape[:-1], self.cov_factor.dims[-1]), dtype=kind)
+        moved = (self.cov_factor @ along.unsqueeze(-1)).squeeze(-1)
+        return self.loc + moved + self.cov_diag.sqrt() * random.randn(shape, dtype=kind)
+
+    def _log_size(self) -> Tensor:
+        return self._inner.diagonal(0, -2, -1).log().sum(-1) + 0.5 * self.cov_diag.log().sum(-1)
+
+    def _lengths(self, columns: Tensor) -> Tensor:
+        # The length is the minimum over s of |y - A s|^2 + |s|^2: no difference of large numbers.
+        directions = self._directions()
+        y = columns / self.cov_diag.sqrt().unsqueeze(-1)
+        half = solve_lower(self._inner, directions.mT @ y)
+        wide = half.dtype.accumulator
+        s = solve_triangular(self._inner.mT.cast(wide), half.cast(wide), upper=True)
+        s = s.cast(half.dtype)
+        return (y - directions @ s).square().sum(-2) + s.square().sum(-2)
+
+    def _trace(self, diagonal: Tensor) -> Tensor:
+        taken = (self._bent().square() * diagonal.unsqueeze(-2)).sum((-2, -1))
+        return (diagonal / self.cov_diag).sum(-1) - taken
+
+    def _spread(self) -> tuple[Tensor, Tensor | None]:
+        return self.cov_factor, self.cov_diag

@@ -1,4 +1,4 @@
-"""Distributions of powers of exponential variates: Weibull, Pareto, Kumaraswamy."""
+"""Distributions of powers of exponential variates: Weibull, Pareto and kin, Kumaraswamy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["Kumaraswamy", "Pareto", "Weibull"]
+__all__ = ["GeneralizedPareto", "Kumaraswamy", "Pareto", "Weibull"]
 
 _EULER = 0.57721566490153286061
 
@@ -174,6 +174,154 @@ class Pareto(Distribution):
     def entropy(self) -> Tensor:
         """The entropy, in nats."""
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
+
+
+def _log_ratio(w: Tensor) -> Tensor:
+    """``log1p(w) / w``; its slopes keep their digits at 0."""
+    small = w.abs() < 0.25
+    near, far = where(small, w, 0.0), where(small, 1.0, w)
+    # log1p(w) is 2 * atanh(s), of which what is left out is below 1e-17.
+    s = near / (2 + near)
+    return where(small, 2 / (2 + near) * _sum(s.square(), _ODD_PARTS), far.log1p() / far)
+
+
+def _exp_ratio(w: Tensor) -> Tensor:
+    """``expm1(w) / w``; its slopes keep their digits at 0."""
+    small = w.abs() < 0.5
+    near, far = where(small, w, 0.0), where(small, 1.0, w)
+    return where(small, _sum(near, _FACTORIALS), far.expm1() / far)
+
+
+_ODD_PARTS = [1 / (2 * k + 1) for k in range(10)]
+_FACTORIALS = [1 / math.factorial(k + 1) for k in range(13)]
+
+
+def _sum(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """The sum of coefficients times powers of `x`."""
+    found = x * 0
+    for c in reversed(coefficients):
+        found = found * x + c
+    return found
+
+
+class GeneralizedPareto(Distribution):
+    """The generalized Pareto distribution, of how far values are above a high threshold.
+
+    Above `loc` the probability of more than ``loc + scale * z`` is
+    ``(1 + concentration * z) ** (-1 / concentration)``, and ``exp(-z)`` where the concentration is
+    0. Where it is negative, values end at ``loc - scale / concentration``. The shape of a batch is
+    that of the parameters together; an event is a number.
+
+    Parameters
+    ----------
+    loc : float or Tensor
+        The least value.
+    scale : float or Tensor
+        Above 0.
+    concentration : float or Tensor
+        The tail: of 1 and more there is no mean, of one half and more no variance, which are then
+        NaN, as in PyTorch.
+    validate_args : bool, optional
+        Whether values are checked.
+
+    References
+    ----------
+    Hosking and Wallis, Parameter and quantile estimation for the generalized Pareto distribution,
+    Technometrics 29, 1987.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import GeneralizedPareto
+    >>> made = GeneralizedPareto(1.0, 2.0, 0.5)
+    >>> made.mean, made.cdf(5.0)
+    (tensor(5.), tensor(0.75))
+    """
+
+    arg_constraints: ClassVar = {
+        "loc": constraints.real, "scale": constraints.positive, "concentration": constraints.real,
+    }  # fmt: skip
+    has_rsample = True
+    _params = ("loc", "scale", "concentration")
+
+    def __init__(
+        self, loc: float | Tensor, scale: float | Tensor, concentration: float | Tensor,
+        validate_args: bool | None = None,
+    ) -> None:  # fmt: skip
+        self.loc, self.scale, self.concentration = as_params(
+            loc=loc, scale=scale, concentration=concentration
+        )
+        super().__init__(self.loc.dims, (), validate_args)
+
+    def _end(self) -> Tensor:
+        """The greatest value."""
+        k = self.concentration
+        ends = k < 0
+        return where(ends, self.loc - self.scale / where(ends, k, -1.0), math.inf)
+
+    @property
+    def support(self) -> Constraint:
+        """What samples may be."""
+        return constraints.between(self.loc, self._end())
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean, NaN where the concentration is 1 or more."""
+        has = self.concentration < 1
+        return where(has, self.loc + self.scale / (1 - where(has, self.concentration, 0.0)),
+                     math.nan)  # fmt: skip
+
+    @property
+    def mode(self) -> Tensor:
+        """The least value, which is the likeliest one where the concentration is above -1."""
+        return self.loc
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance, NaN where the concentration is one half or more."""
+        has = self.concentration < 0.5
+        k = where(has, self.concentration, 0.0)
+        return where(has, self.scale.square() / ((1 - k).square() * (1 - 2 * k)), math.nan)
+
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
+        """Draw values that gradients pass, to the parameters."""
+        kind = self.scale.dtype
+        drawn = exponentials(self._extended(sample_shape), kind.accumulator)
+        found, end = self._above(drawn).cast(kind), self._end()
+        return where(found > end, end, found)  # where it was rounded up
+
+    def _above(self, e: Tensor) -> Tensor:
+        """The value that others exceed with a probability of ``exp(-e)``."""
+        return self.loc + self.scale * e * _exp_ratio(self.concentration * e)
+
+    def log_prob(self, value: Any) -> Tensor:
+        """The logarithm of the density, or of the probability, of `value`."""
+        k = self.concentration
+        z = (self._value(value) - self.loc) / self.scale
+        ratio = _log_ratio(k * z)
+        # With a concentration of -1 the density is the same up to the end, where a logarithm is
+        # infinite.
+        return -self.scale.log() - (1 + k) * z * where((k == -1) & (k * z <= -1), 0.0, ratio)
+
+    def log_survival_function(self, value: Any) -> Tensor:
+        """The logarithm of the probability of values above `value`."""
+        z = (self._value(value) - self.loc) / self.scale
+        return -z * _log_ratio(self.concentration * z)
+
+    def log_cdf(self, value: Any) -> Tensor:
+        """The logarithm of the probability of values up to `value`."""
+        return self.cdf(value).log()
+
+    def cdf(self, value: Any) -> Tensor:
+        """The probability of values up to `value`."""
+        return -self.log_survival_function(value).expm1()
+
+    def icdf(self, value: Any) -> Tensor:
+        """The value up to which others have the probability `value`."""
+        return self._above(-(-self._share(value)).log1p())
+
+    def entropy(self) -> Tensor:
+        """The entropy, in nats."""
+        return self.scale.log() + self.concentration + 1
 
 
 class Kumaraswamy(OfShares):

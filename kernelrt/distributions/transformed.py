@@ -1,4 +1,4 @@
-"""Distributions of transformed values: TransformedDistribution, LogNormal, TanhNormal."""
+"""Distributions of transformed values: TransformedDistribution and normal ones that it makes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution, UnsupportedError
+from kernelrt.distributions.bundles import StickBreakingTransform
 from kernelrt.distributions.continuous import Normal
 from kernelrt.distributions.transforms import (
     AffineTransform,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 
-__all__ = ["LogNormal", "TanhNormal", "TransformedDistribution"]
+__all__ = ["LogNormal", "LogisticNormal", "TanhNormal", "TransformedDistribution"]
 
 
 class TransformedDistribution(Distribution):
@@ -186,6 +187,54 @@ class LogNormal(TransformedDistribution):
     def entropy(self) -> Tensor:
         """The entropy, in nats."""
         return self._normal.entropy() + self.loc
+
+
+class LogisticNormal(TransformedDistribution):
+    """The distribution of n + 1 shares that sum to 1, made of n normal variates.
+
+    A :class:`StickBreakingTransform` makes the shares. The last axis of the parameters, or one of
+    size 1 where these are numbers, makes an event; the others are the batch.
+
+    Parameters
+    ----------
+    loc, scale : float or Tensor
+        Mean and standard deviation before the transform, shape (..., n).
+    validate_args : bool, optional
+        Whether values are checked.
+
+    References
+    ----------
+    Aitchison and Shen, Logistic-normal distributions, Biometrika 67, 1980.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> from kernelrt.distributions import LogisticNormal
+    >>> made = LogisticNormal(krt.zeros(5, 3), krt.ones(3))
+    >>> made.batch_shape, made.event_shape
+    ((5,), (4,))
+    """
+
+    arg_constraints: ClassVar = {}
+
+    def __init__(
+        self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None
+    ) -> None:
+        base = Normal(loc, scale, validate_args)
+        super().__init__(base if base.batch_shape else base.expand((1,)), StickBreakingTransform(),
+                         validate_args)  # fmt: skip
+
+    @property
+    def loc(self) -> Tensor:
+        """The mean before the transform."""
+        assert isinstance(self.base_dist, Normal)
+        return self.base_dist.loc
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation before the transform."""
+        assert isinstance(self.base_dist, Normal)
+        return self.base_dist.scale
 
 
 class TanhNormal(TransformedDistribution):

@@ -50,6 +50,11 @@ CONTINUOUS = [
     (lambda: D.HalfCauchy(2.0), stats.halfcauchy(scale=2)),
     (lambda: D.Weibull(2.0, 0.7), stats.weibull_min(0.7, scale=2)),
     (lambda: D.Pareto(2.0, 1.5), stats.pareto(1.5, scale=2)),
+    *((lambda c=c: D.GeneralizedPareto(0.5, 2.0, c), stats.genpareto(c, 0.5, 2))
+      for c in (0.0, 0.7, -0.4, -3.0)),
+    *((lambda t=t: D.ContinuousBernoulli(logits=t),
+       Cdf(lambda x, t=t: np.expm1(t * x) / np.expm1(t)))
+      for t in (1e-6, -0.5, 9.0, -40.0)),
     (lambda: D.InverseGamma(3.0, 2.0), stats.invgamma(3, scale=2)),
     (lambda: D.Kumaraswamy(2.0, 3.0), Cdf(lambda x: 1 - (1 - x**2) ** 3)),
     (lambda: D.VonMises(0.0, 1.5), stats.vonmises(1.5)),
@@ -152,6 +157,23 @@ def test_vectors():
                              scale_tril=krt.tensor(lower)).sample((N,)).numpy()  # fmt: skip
     np.testing.assert_allclose(y.mean(0), [1, 2, 3], atol=0.03)
     np.testing.assert_allclose(np.cov(y.T), lower @ lower.T, atol=0.04)
+    few = D.LowRankMultivariateNormal(krt.tensor([1.0, 2, 3], dtype="float64"),
+                                      krt.tensor(lower[:, :2]), krt.tensor([0.5, 0.1, 2.0]))
+    z = few.sample((N,)).numpy()
+    np.testing.assert_allclose(z.mean(0), [1, 2, 3], atol=0.03)
+    np.testing.assert_allclose(np.cov(z.T), few.covariance_matrix.numpy(), atol=0.06)
+
+
+def test_draws_lie_within_their_support():
+    krt.manual_seed(8)
+    k = krt.tensor([-5.0, -3.0, -1.0, -0.3, 0.0, 0.4, 30.0])
+    for loc, scale in ((0.0, 1.0), (-7.3, 0.3), (1e6, 3.3)):
+        made = D.GeneralizedPareto(loc, scale, k)
+        assert bool(made.support.check(made.sample((5000,))).all())
+    made = D.ContinuousBernoulli(logits=krt.tensor([-1e4, -90.0, 0.0, 1e-6, 90.0, 1e4]))
+    x = made.sample((5000,))
+    assert bool(made.support.check(x).all())
+    assert np.isfinite(made.log_prob(x).numpy()).all()
 
 
 @pytest.mark.parametrize("a", [1e-38, 1e-7, 0.01, 0.5, 3.0])
@@ -278,6 +300,17 @@ MEANS = {
     "Pareto": (lambda a: D.Pareto(2.0, a), lambda x: 1 / x, lambda a: a / (2 * a + 2), 1.3),
     "Kumaraswamy": (lambda a: D.Kumaraswamy(a, 2.0), lambda x: x,
                     lambda a: 2 * special.beta(1 + 1 / a, 2), 1.3),
+    "GeneralizedPareto": (lambda c: D.GeneralizedPareto(1.0, 2.0, c), lambda x: x,
+                          lambda c: 1 + 2 / (1 - c), 0.1),
+    "ContinuousBernoulli": (D.ContinuousBernoulli, lambda x: x,
+                            lambda p: p / (2 * p - 1) + 1 / np.log((1 - p) / p), 0.3),
+    "LogisticNormal": (lambda s: D.LogisticNormal(0.2, s), lambda x: x[..., 0].square(),
+                       lambda s: stats.norm(0.2, s).expect(lambda x: special.expit(x) ** 2), 0.7),
+    "LowRankMultivariateNormal": (
+        lambda w: D.LowRankMultivariateNormal(krt.zeros(2, dtype="float64"),
+                                              krt.stack([w, 2 * w]).unsqueeze(-1),
+                                              krt.ones(2, dtype="float64")),
+        lambda x: x[..., 0] * x[..., 1], lambda w: 2 * w * w, 0.7),
     "InverseGamma": (lambda a: D.InverseGamma(a, 2.0), lambda x: 1 / x, lambda a: a / 2, 1.3),
     "RelaxedBernoulli": (lambda p: D.RelaxedBernoulli(1.0, p), lambda x: x,
                          lambda p: stats.uniform().expect(
@@ -347,7 +380,9 @@ def test_the_second_derivative_of_a_draw():
     lambda p: D.NegativeBinomial(p, 0.3), lambda p: D.Multinomial(5, p),
     lambda p: D.RelaxedBernoulli(0.5, p / 10), lambda p: D.RelaxedOneHotCategorical(0.5, p),
     lambda p: D.Binomial(20, p / 10), lambda p: D.Geometric(p / 10),
-    D.Categorical, D.OneHotCategorical, D.Dirichlet,
+    D.Categorical, D.OneHotCategorical, D.Dirichlet, lambda p: D.ContinuousBernoulli(p / 10),
+    lambda p: D.GeneralizedPareto(p, p, p / 10), lambda p: D.LogisticNormal(p, 1.0),
+    lambda p: D.LowRankMultivariateNormal(p, p.unsqueeze(-1), p),
     lambda p: D.Bernoulli(p / 10), D.StudentT, lambda p: D.TanhNormal(p, 1.0),
     lambda p: D.MultivariateNormal(p, scale_tril=krt.eye(4)), lambda p: D.Gumbel(p, 1.0),
     lambda p: D.MixtureSameFamily(D.Categorical(p), D.Normal(p, 1.0)),

@@ -20,6 +20,7 @@ REAL = RNG.standard_normal((2, 3))
 REAL2 = RNG.standard_normal((3,))
 UNIT = RNG.uniform(0.1, 0.9, (2, 3))
 UNIT2 = RNG.uniform(0.1, 0.9, (3,))
+SIGNED = np.array([[0.8, -0.4, 0.3], [-0.2, -0.7, 0.1]])
 ROWS = RNG.uniform(0.5, 3.0, (2, 4))
 ROWS2 = RNG.uniform(0.5, 3.0, (4,))
 LOWER = np.tril(RNG.standard_normal((2, 3, 3))) * 0.3 + np.eye(3)
@@ -32,6 +33,8 @@ CORRELATIONS *= np.sign(CORRELATIONS.diagonal(0, -2, -1))[..., None]
 #: How each is made of parameters, parameters of two of them, and a value.
 CASES = {
     "Normal": (lambda d, a, b: d.Normal(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
+    "LogisticNormal": (lambda d, a, b: d.LogisticNormal(a, b), (REAL, POS), (REAL2, POS2),
+                       ROWS / ROWS.sum(-1, keepdims=True)),
     "LogNormal": (lambda d, a, b: d.LogNormal(a, b), (REAL, POS), (REAL2, POS2), POS),
     "Laplace": (lambda d, a, b: d.Laplace(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
     "Cauchy": (lambda d, a, b: d.Cauchy(a, b), (REAL, POS), (REAL2, POS2), REAL + 0.3),
@@ -52,6 +55,10 @@ CASES = {
     "Weibull": (lambda d, a, b: d.Weibull(a, b), (POS, POS[::-1] + 1), (POS2, POS2 + 1), POS),
     "Pareto": (lambda d, a, b: d.Pareto(a, b), (POS, POS[::-1].copy()), (POS2, POS2[::-1].copy()),
                POS * 3 + 2.5),
+    "GeneralizedPareto": (lambda d, a, b, c: d.GeneralizedPareto(a, b, c), (REAL, POS, SIGNED),
+                          (REAL2, POS2, SIGNED[0]), REAL + 0.4),
+    "GeneralizedPareto uniform": (lambda d, a, b: d.GeneralizedPareto(a, b, a * 0 - 1), (REAL, POS),
+                                  (REAL2, POS2), REAL + 0.2),
     "Kumaraswamy": (lambda d, a, b: d.Kumaraswamy(a, b), (POS, POS[::-1].copy()),
                     (POS2, POS2[::-1].copy()), UNIT),
     "InverseGamma": (lambda d, a, b: d.InverseGamma(a, b), (POS, POS[::-1].copy()),
@@ -79,6 +86,10 @@ CASES = {
                   np.array([[0.0, 1, 1], [1, 0, 0]])),
     "Bernoulli logits": (lambda d, p: d.Bernoulli(logits=p), (REAL,), (REAL + 0.5,),
                          np.array([[0.0, 1, 1], [1, 0, 0]])),
+    "ContinuousBernoulli": (lambda d, p: d.ContinuousBernoulli(p), (UNIT,), (UNIT2,),
+                            UNIT[::-1].copy()),
+    "ContinuousBernoulli logits": (lambda d, p: d.ContinuousBernoulli(logits=p), (REAL * 4,),
+                                   (REAL2,), np.array([[0.0, 1, 0.3], [0.2, 0, 1]])),
     "Categorical": (lambda d, p: d.Categorical(p), (ROWS,), (ROWS2,), np.array([1, 3])),
     "Categorical logits": (lambda d, p: d.Categorical(logits=p), (ROWS,), (ROWS2,),
                            np.array([1, 3])),
@@ -105,6 +116,9 @@ CASES = {
         lambda d, a, s, name=name: d.MultivariateNormal(a, **{name: s}), (REAL2, DEFINITE),
         (REAL2 + 1, DEFINITE * 2), REAL + 0.2)
        for name in ("covariance_matrix", "precision_matrix")},
+    "LowRankMultivariateNormal": (
+        lambda d, a, w, v: d.LowRankMultivariateNormal(a, w, v), (REAL, LOWER[..., :2], POS),
+        (REAL2, LOWER2[..., :1], POS2), REAL + 0.2),
     "Independent": (lambda d, a, b: d.Independent(d.Normal(a, b), 1), (REAL, POS), (REAL + 1, POS),
                     REAL + 0.3),
     "Transformed": (lambda d, a, b: d.TransformedDistribution(
@@ -159,6 +173,15 @@ def compare(found, wanted, a, b, near=1e-6):
         np.testing.assert_allclose(mine, other, rtol=near * 10, atol=near * 10)
 
 
+@pytest.fixture(autouse=True)
+def numbers_of_torch(request):
+    """torch compares the concentration with a number of its default type, and takes no other."""
+    wide = "GeneralizedPareto" in request.node.name and "float32" not in request.node.name
+    torch.set_default_dtype(torch.float64 if wide else torch.float32)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_log_prob_is_that_of_torch(name):
     make, params, _, value = CASES[name]
@@ -175,6 +198,27 @@ def test_log_prob_is_that_of_torch(name):
         x.requires_grad_(False)
     jitted = krt.jit(p.log_prob)(x.detach())
     np.testing.assert_allclose(jitted.numpy(), p.log_prob(x).detach().numpy(), rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["GeneralizedPareto", "ContinuousBernoulli", "LogisticNormal",
+                                  "LowRankMultivariateNormal", "MultivariateNormal"])  # fmt: skip
+def test_log_prob_of_what_is_made_within_jit(name):
+    make, params, _, value = CASES[name]
+    a, b = leaves(params)
+
+    @krt.jit
+    def slopes(x, *params):
+        def density(*params):
+            return make(ours, *params).log_prob(x).sum()
+
+        return krt.func.grad_and_value(density, tuple(range(len(params))))(*params)
+
+    grads, found = slopes(krt.tensor(value), *(p.detach() for p in a))
+    wanted = make(theirs, *b).log_prob(torch.tensor(value)).sum()
+    assert found.item() == pytest.approx(wanted.item(), rel=1e-9)
+    wanted.backward()
+    for mine, other in zip(grads, b, strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.grad.numpy(), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -255,7 +299,9 @@ def _pairs():
 
 @pytest.mark.parametrize(("first", "second"), [*_pairs(), ("Chi2", "Gamma"), ("Uniform", "Uniform"),
                                                ("Unit", "Beta"), ("Unit", "Exponential"),
-                                               ("Unit", "Gamma"), ("Beta", "Wide")])  # fmt: skip
+                                               ("Unit", "Gamma"), ("Beta", "Wide"),
+                                               ("Unit", "ContinuousBernoulli"),
+                                               ("ContinuousBernoulli", "Wide")])  # fmt: skip
 def test_divergences_of_two_kinds(first, second):
     part = {"Unit": (lambda d, a: d.Uniform(a / 2, a), (UNIT,), (UNIT,), None),
             "Wide": (lambda d, a: d.Uniform(-a, a + 1), (UNIT,), (UNIT,), None)}  # fmt: skip
@@ -401,6 +447,97 @@ def test_values_next_to_the_ends():
     assert ours.kl_divergence(q, p).item() == pytest.approx(math.log(2), rel=1e-5)
 
 
+def test_distributions_of_parameters_without_elements():
+    for made in (ours.GeneralizedPareto(krt.zeros(0), 1.0, 0.1),
+                 ours.ContinuousBernoulli(krt.zeros(0))):  # fmt: skip
+        assert made.sample((2,)).shape == made.log_prob(made.sample((2,))).shape == (2, 0)
+    wide = ours.LowRankMultivariateNormal(krt.zeros(0, 3), krt.ones(3, 2), krt.ones(3))
+    assert wide.log_prob(wide.sample((2,))).shape == (2, 0)
+    assert wide.entropy().shape == (0,)
+    none = ours.LowRankMultivariateNormal(krt.zeros(3), krt.ones(3, 0), krt.ones(3))
+    plain = ours.MultivariateNormal(krt.zeros(3), krt.eye(3))
+    assert none.log_prob(krt.ones(3)).item() == pytest.approx(plain.log_prob(krt.ones(3)).item())
+    shares = ours.LogisticNormal(krt.zeros(0, 3), 1.0)
+    assert shares.log_prob(shares.sample((2,))).shape == (2, 0)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_continuous_bernoulli_distribution_next_to_one_half(dtype):
+    """Where torch takes a series, or the uniform distribution, and float32 has few digits."""
+    t = np.array([0, 1e-30, -1e-7, 1e-3, -0.004, 0.99, 1.01, -1.0, 12.5, -80.0])
+    x, u = np.linspace(0, 1, 10), np.linspace(0.05, 0.95, 10)
+    # Moments by quadrature of the density over its greatest value; their slopes are the next ones.
+    nodes, weights = np.polynomial.legendre.leggauss(200)
+    nodes, weights = (nodes + 1) / 2, weights / 2
+    density = np.exp(t[:, None] * (nodes - (t[:, None] > 0)))
+    norm = (density * weights).sum(-1)
+    share = density * weights / norm[:, None]
+    mean = (share * nodes).sum(-1)
+    variance = (share * (nodes - mean[:, None]) ** 2).sum(-1)
+    skew = (share * (nodes - mean[:, None]) ** 3).sum(-1)
+    logits = krt.tensor(t, dtype=dtype, requires_grad=True)
+    made = ours.ContinuousBernoulli(logits=logits)
+    near = 2e-5 if dtype == "float32" else 1e-11
+
+    def check(found, wanted, slope):
+        np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=near, atol=near)
+        (by_t,) = krt.grad(found.sum(), [logits])
+        np.testing.assert_allclose(by_t.numpy(), slope, rtol=near * 10, atol=near)
+
+    check(made.mean, mean, variance)
+    check(made.variance, variance, skew)
+    log_norm = np.log(norm) + np.maximum(t, 0)
+    check(made.log_prob(krt.tensor(x, dtype=dtype)), t * x - log_norm, x - mean)
+    check(made.entropy(), log_norm - t * mean, -t * variance)
+    with np.errstate(all="ignore"):
+        cdf = np.where(abs(t) < 1e-20, x, np.expm1(t * x) / np.expm1(t))
+    inner = nodes[None] * x[:, None]
+    part = np.exp(t[:, None] * (inner - (t[:, None] > 0))) * weights * x[:, None] / norm[:, None]
+    slope = (part * (inner - mean[:, None])).sum(-1)
+    check(made.cdf(krt.tensor(x, dtype=dtype)), cdf, slope)
+    q = made.icdf(krt.tensor(u, dtype=dtype))
+    np.testing.assert_allclose(made.cdf(q).detach().numpy(), u, rtol=near, atol=near)
+    at = q.detach().requires_grad_()
+    by_t = krt.grad(made.cdf(at).sum(), [logits])[0] / made.log_prob(at).exp()
+    np.testing.assert_allclose(krt.grad(q.sum(), [logits])[0].numpy(), -by_t.detach().numpy(),
+                               rtol=near * 10, atol=near)  # fmt: skip
+    # What draws become from their share and back has no slope, of any order.
+    (first,) = krt.grad(made.cdf(made.icdf(krt.tensor(u, dtype=dtype))).sum(), [logits],
+                        create_graph=True)  # fmt: skip
+    (second,) = krt.grad(first.sum(), [logits])
+    np.testing.assert_allclose(first.detach().numpy(), 0, atol=near)
+    np.testing.assert_allclose(second.numpy(), 0, atol=near * 10)
+
+
+@pytest.mark.parametrize("k", [0.0, 1e-30, 1e-12, -1e-9, 1e-4, -0.06, 0.3])
+def test_a_generalized_pareto_distribution_next_to_an_exponential_one(k):
+    """Slopes by the concentration, which torch lacks at 0 and rounds next to it."""
+    concentration = krt.tensor(k, dtype="float64", requires_grad=True)
+    made = ours.GeneralizedPareto(1.0, 2.0, concentration)
+    z = 1.3
+
+    def surviving(k):
+        series = sum(z * (-k * z) ** n / (n + 1) for n in range(60))
+        slope = sum(-z * z * n * (-k * z) ** (n - 1) / (n + 1) for n in range(1, 60))
+        return -series, -slope
+
+    value, slope = surviving(k)
+    x = krt.tensor(1 + 2 * z, dtype="float64")
+    for found, wanted, by_k in (
+        (made.log_survival_function(x), value, slope),
+        (made.log_prob(x), (1 + k) * value - math.log(2), value + (1 + k) * slope),
+        (made.cdf(x), -math.expm1(value), -math.exp(value) * slope),
+        (made.log_cdf(x), math.log(-math.expm1(value)), slope / -math.expm1(-value)),
+    ):
+        assert found.item() == pytest.approx(wanted, rel=1e-12)
+        assert krt.grad(found, [concentration])[0].item() == pytest.approx(by_k, rel=1e-10)
+    # The quantile by its share: what the share gains, the density takes.
+    back = made.icdf(krt.tensor(-math.expm1(value), dtype="float64"))
+    assert back.item() == pytest.approx(x.item(), rel=1e-12)
+    wanted = slope * math.exp(value) / made.log_prob(x).exp().item()
+    assert krt.grad(back, [concentration])[0].item() == pytest.approx(wanted, rel=1e-10)
+
+
 def test_rules_of_ones_own():
     class Mine(ours.Normal):
         pass
@@ -434,6 +571,25 @@ def test_rules_of_ones_own():
     (krt.ShapeError, "scalar", lambda: ours.Categorical(krt.tensor(1.0))),
     (krt.ShapeError, "total_count", lambda: ours.Binomial(-1, 0.5)),
     (krt.ShapeError, "takes one of them", lambda: ours.MultivariateNormal(krt.zeros(2))),
+    (krt.ShapeError, r"cov_factor: expected shape \(\.\.\., 2, m\) for a loc of 2",
+     lambda: ours.LowRankMultivariateNormal(krt.zeros(2), krt.ones(2), krt.ones(2))),
+    (krt.ShapeError, r"cov_diag: expected shape \(\.\.\., 2\) for a loc of 2",
+     lambda: ours.LowRankMultivariateNormal(krt.zeros(2), krt.ones(2, 1), krt.ones(1))),
+    (krt.ShapeError, "cov_diag: LowRankMultivariateNormal expected .*a number above 0",
+     lambda: ours.LowRankMultivariateNormal(krt.zeros(2), krt.ones(2, 1), krt.zeros(2))),
+    (krt.ShapeError, "loc: .*at least one axis",
+     lambda: ours.LowRankMultivariateNormal(krt.zeros(()), krt.ones(2, 1), krt.ones(2))),
+    (ours.UnsupportedError, "other events", lambda: ours.kl_divergence(
+        ours.MultivariateNormal(krt.zeros(1), krt.eye(1)),
+        ours.LowRankMultivariateNormal(krt.zeros(2), krt.ones(2, 1), krt.ones(2)))),
+    (krt.ShapeError, "value: GeneralizedPareto expected a number from 0.0 to 2.0, not 3.0",
+     lambda: ours.GeneralizedPareto(0.0, 1.0, -0.5).log_prob(3.0)),
+    (krt.ShapeError, "probs, logits", lambda: ours.ContinuousBernoulli(0.5, 0.5)),
+    (krt.ShapeError, "probs", lambda: ours.ContinuousBernoulli(1.5)),
+    (krt.ShapeError, "value: ContinuousBernoulli expected a number from 0 to 1",
+     lambda: ours.ContinuousBernoulli(0.5).log_prob(2.0)),
+    (krt.ShapeError, "value: expected a shape that ends in",
+     lambda: ours.LogisticNormal(krt.zeros(2), 1.0).log_prob(krt.ones(2) / 2)),
     (krt.ShapeError, r"scale_tril: expected shape \(\.\.\., 2, 2\)",
      lambda: ours.MultivariateNormal(krt.zeros(2), scale_tril=krt.eye(3))),
     (krt.ShapeError, "lower triangular",
