@@ -15,6 +15,7 @@ from kernelrt.distributions.bundles import (
 )
 from kernelrt.distributions.circular import VonMises
 from kernelrt.distributions.composed import Independent, MixtureSameFamily
+from kernelrt.distributions.constraint_registry import biject_to, transform_to
 from kernelrt.distributions.continuous import (
     Cauchy,
     Gumbel,
@@ -136,9 +137,11 @@ __all__ = [
     "VonMises",
     "Weibull",
     "Wishart",
+    "biject_to",
     "constraints",
     "identity_transform",
     "kl_divergence",
     "register_kl",
+    "transform_to",
     "transforms",
 ]

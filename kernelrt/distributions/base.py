@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.distributions.constraints import unit_interval
+from kernelrt.distributions.constraints import is_dependent, unit_interval
 from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor, is_tracing
@@ -65,6 +65,8 @@ class Distribution:
                     self._demand(name, self.__dict__[name], constraint)
 
     def _demand(self, name: str, value: Tensor, constraint: Constraint) -> None:
+        if is_dependent(constraint):
+            return
         # Small arrays are looked at faster than a plan runs; NumPy has no bfloat16.
         brief = value.dtype is dt.bfloat16
         values = (value.float() if brief else value).numpy()
@@ -72,7 +74,8 @@ class Distribution:
             holds = np.asarray(constraint.check(value.detach() if brief else values))
         if not holds.all():
             place = np.argwhere(~holds)[0]
-            whole = np.broadcast_to(values, (*holds.shape, *values.shape[holds.ndim :]))
+            event = values.shape[values.ndim - constraint.event_dim :]
+            whole = np.broadcast_to(values, (*holds.shape, *event))
             raise ShapeError(
                 f"{name}: {type(self).__name__} expected {constraint.text}, not "
                 f"{whole[tuple(place)].tolist()}"

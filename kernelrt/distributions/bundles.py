@@ -80,6 +80,7 @@ class StickBreakingTransform(Transform):
 class LowerCholeskyTransform(Transform):
     """Any matrix to a lower triangular one with a positive diagonal, its exponential."""
 
+    domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
     event_dim = 2
     bijective = False
@@ -94,6 +95,7 @@ class LowerCholeskyTransform(Transform):
 class PositiveDefiniteTransform(Transform):
     """Any matrix to a positive definite one, by its Cholesky factor."""
 
+    domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
     event_dim = 2
     bijective = False

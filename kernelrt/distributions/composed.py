@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernelrt.distributions import constraints
 from kernelrt.distributions.base import Distribution
 from kernelrt.distributions.discrete import Categorical
 from kernelrt.errors import DTypeError, ShapeError
@@ -66,7 +67,7 @@ class Independent(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return self.base_dist.support
+        return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Independent:
         """This distribution repeated to another batch shape."""
@@ -156,7 +157,7 @@ class MixtureSameFamily(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return self.component_distribution.support
+        return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
 
     def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:
         """This distribution repeated to another batch shape."""

@@ -1,4 +1,4 @@
-"""What values parameters and samples may have."""
+"""What values parameters and samples may have, by PyTorch's names."""
 
 from __future__ import annotations
 
@@ -7,47 +7,347 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import linalg
+from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
+from kernelrt.tensor.arguments import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Constraint", "at_least", "between", "boolean", "corr_cholesky", "counts_of",
-           "integer_between", "lower_cholesky", "nonnegative", "nonnegative_integer", "one_hot",
-           "positive", "positive_definite", "real", "real_vector", "simplex",
+__all__ = ["Constraint", "MixtureSameFamilyConstraint", "boolean", "corr_cholesky", "dependent",
+           "dependent_property", "greater_than", "greater_than_eq", "half_open_interval",
+           "independent", "integer_interval", "interval", "is_dependent", "less_than",
+           "lower_cholesky", "lower_triangular", "multinomial", "nonnegative",
+           "nonnegative_integer", "one_hot", "positive", "positive_definite", "positive_integer",
+           "positive_semidefinite", "real", "real_vector", "simplex", "square", "symmetric",
            "unit_interval"]  # fmt: skip
 
 
 class Constraint:
     """A condition on values.
 
+    Classes derived from it define :meth:`check`, and `event_dim` and `is_discrete` where they
+    differ from 0 and False.
+
     Parameters
     ----------
-    text : str
+    text : str, optional
         What is expected, for errors.
-    check : callable
+    check : callable, optional
         Gives bools of a tensor, or of an array, without the last `event_dim` axes.
-    event_dim : int
+    event_dim : int, optional
         How many axes make one value.
-    is_discrete : bool
+    is_discrete : bool, optional
         Whether values are whole.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import constraints
+    >>> even = constraints.Constraint("an even number", lambda x: x % 2 == 0, is_discrete=True)
+    >>> import kernelrt as krt
+    >>> even.check(krt.tensor([1, 2]))
+    tensor([False,  True])
     """
 
+    text = "a value that its constraint allows"
+    event_dim = 0
+    is_discrete = False
+
     def __init__(
-        self, text: str, check: Callable[[Any], Any], event_dim: int = 0,
-        is_discrete: bool = False,
+        self, text: str | None = None, check: Callable[[Any], Any] | None = None,
+        event_dim: int | None = None, is_discrete: bool | None = None,
     ) -> None:  # fmt: skip
-        self.text = text
         self._check = check
-        self.event_dim = event_dim
-        self.is_discrete = is_discrete
+        for name, value in (
+            ("text", text), ("event_dim", event_dim), ("is_discrete", is_discrete),
+        ):  # fmt: skip
+            if value is not None:
+                setattr(self, name, value)
 
     def check(self, value: Any) -> Any:
         """Bools that tell where the condition holds, of a Tensor or an array."""
+        if self._check is None:
+            raise NotImplementedError(f"{type(self).__name__} defines no check")
         return self._check(value)
 
     def __repr__(self) -> str:
-        return f"Constraint({self.text})"
+        return f"{type(self).__name__}({self.text})"
+
+
+class Dependent(Constraint):
+    """A condition that other values decide, as the support of a uniform distribution.
+
+    Parameters
+    ----------
+    event_dim : int, optional
+        How many axes make one value, where that is known.
+    is_discrete : bool, optional
+        Whether values are whole, where that is known.
+    """
+
+    text = "a value that other parameters allow"
+
+    def __call__(
+        self, *, is_discrete: bool | None = None, event_dim: int | None = None
+    ) -> Dependent:
+        """The same with what is known."""
+        return Dependent(event_dim=event_dim, is_discrete=is_discrete)
+
+    def check(self, value: Any) -> Any:  # noqa: ARG002 - of others
+        """Raise ShapeError: this placeholder allows or forbids nothing."""
+        raise ShapeError("check: a dependent constraint checks no value; ask that of an instance")
+
+
+class DependentProperty(property, Dependent):
+    """A property that gives a constraint, and on the class is a dependent one.
+
+    Parameters
+    ----------
+    fn : callable
+        The getter.
+    event_dim : int, optional
+        How many axes make one value.
+    is_discrete : bool, optional
+        Whether values are whole.
+
+    Examples
+    --------
+    >>> from kernelrt.distributions import Distribution, constraints
+    >>> class Mine(Distribution):
+    ...     @constraints.dependent_property(event_dim=0, is_discrete=False)
+    ...     def support(self):
+    ...         return constraints.greater_than(3)
+    >>> constraints.is_dependent(Mine.support), Mine().support
+    (True, GreaterThan(a number above 3))
+    """
+
+    def __init__(
+        self, fn: Callable[[Any], Any] | None = None, *, is_discrete: bool | None = None,
+        event_dim: int | None = None,
+    ) -> None:  # fmt: skip
+        property.__init__(self, fn)
+        Dependent.__init__(self, event_dim=event_dim, is_discrete=is_discrete)
+
+    def __call__(self, fn: Callable[[Any], Any]) -> DependentProperty:  # type: ignore[override]
+        """The property of this getter."""
+        return DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+
+
+def is_dependent(constraint: object) -> bool:
+    """Whether other values decide about a condition, so that it checks none alone."""
+    return isinstance(constraint, Dependent)
+
+
+class Independent(Constraint):
+    """A condition on each of several numbers, which make one value.
+
+    Parameters
+    ----------
+    base_constraint : Constraint
+        The condition on each.
+    reinterpreted_batch_ndims : int
+        How many axes more make a value.
+    """
+
+    def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
+        if not isinstance(base_constraint, Constraint):
+            raise DTypeError(
+                f"base_constraint: expected a Constraint, not {type(base_constraint).__name__}"
+            )
+        self.base_constraint = base_constraint
+        self.reinterpreted_batch_ndims = integer(
+            reinterpreted_batch_ndims, "reinterpreted_batch_ndims", least=0
+        )
+        super().__init__(
+            f"in each place {base_constraint.text}",
+            event_dim=base_constraint.event_dim + self.reinterpreted_batch_ndims,
+            is_discrete=base_constraint.is_discrete,
+        )
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds for all numbers of a value."""
+        found = self.base_constraint.check(value)
+        if found.ndim < self.reinterpreted_batch_ndims:
+            raise ShapeError(
+                f"value: expected at least {self.event_dim} axes, not {len(value.shape)}"
+            )
+        for _ in range(self.reinterpreted_batch_ndims):
+            found = found.all(-1)
+        return found
+
+
+class MixtureSameFamilyConstraint(Constraint):
+    """A condition of every component of a mixture.
+
+    Parameters
+    ----------
+    base_constraint : Constraint
+        The condition of the components, which are along the last axis of the batch.
+    """
+
+    def __init__(self, base_constraint: Constraint) -> None:
+        self.base_constraint = base_constraint
+        super().__init__(
+            base_constraint.text, event_dim=base_constraint.event_dim,
+            is_discrete=base_constraint.is_discrete,
+        )  # fmt: skip
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds for all components."""
+        axis = -1 - self.event_dim
+        each = value.unsqueeze(axis) if isinstance(value, Tensor) else np.expand_dims(value, axis)
+        return self.base_constraint.check(each).all(-1)
+
+
+class Interval(Constraint):
+    """A number of an interval, the ends among them.
+
+    Parameters
+    ----------
+    lower_bound, upper_bound : float or Tensor
+        The ends.
+    """
+
+    def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
+        self.lower_bound, self.upper_bound = lower_bound, upper_bound
+        super().__init__(f"a number from {_told(lower_bound)} to {_told(upper_bound)}")
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return (value >= _like(self.lower_bound, value)) & (value <= _like(self.upper_bound, value))
+
+
+class HalfOpenInterval(Interval):
+    """A number of an interval, without its upper end.
+
+    Parameters
+    ----------
+    lower_bound, upper_bound : float or Tensor
+        The ends.
+    """
+
+    def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
+        super().__init__(lower_bound, upper_bound)
+        self.text = f"a number of at least {_told(lower_bound)} and below {_told(upper_bound)}"
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return (value >= _like(self.lower_bound, value)) & (value < _like(self.upper_bound, value))
+
+
+class IntegerInterval(Interval):
+    """A whole number of an interval, the ends among them.
+
+    Parameters
+    ----------
+    lower_bound, upper_bound : float or Tensor
+        The ends.
+    """
+
+    is_discrete = True
+
+    def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
+        super().__init__(lower_bound, upper_bound)
+        self.text = f"a whole number from {_told(lower_bound)} to {_told(upper_bound)}"
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return _is_whole(value) & super().check(value)
+
+
+class GreaterThan(Constraint):
+    """A number above `lower_bound`.
+
+    Parameters
+    ----------
+    lower_bound : float or Tensor
+        The end.
+    """
+
+    def __init__(self, lower_bound: Tensor | float) -> None:
+        self.lower_bound = lower_bound
+        super().__init__(f"a number above {_told(lower_bound)}")
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return value > _like(self.lower_bound, value)
+
+
+class GreaterThanEq(Constraint):
+    """A number of at least `lower_bound`.
+
+    Parameters
+    ----------
+    lower_bound : float or Tensor
+        The end.
+    """
+
+    def __init__(self, lower_bound: Tensor | float) -> None:
+        self.lower_bound = lower_bound
+        super().__init__(f"a number of at least {_told(lower_bound)}")
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return value >= _like(self.lower_bound, value)
+
+
+class IntegerGreaterThan(GreaterThanEq):
+    """A whole number of at least `lower_bound`.
+
+    Parameters
+    ----------
+    lower_bound : float or Tensor
+        The end.
+    """
+
+    is_discrete = True
+
+    def __init__(self, lower_bound: Tensor | float) -> None:
+        super().__init__(lower_bound)
+        self.text = f"a whole number of at least {_told(lower_bound)}"
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return _is_whole(value) & super().check(value)
+
+
+class LessThan(Constraint):
+    """A number below `upper_bound`.
+
+    Parameters
+    ----------
+    upper_bound : float or Tensor
+        The end.
+    """
+
+    def __init__(self, upper_bound: Tensor | float) -> None:
+        self.upper_bound = upper_bound
+        super().__init__(f"a number below {_told(upper_bound)}")
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return value < _like(self.upper_bound, value)
+
+
+class Multinomial(Constraint):
+    """Whole numbers of at least 0 with this sum.
+
+    Parameters
+    ----------
+    upper_bound : int
+        The sum.
+    """
+
+    event_dim = 1
+    is_discrete = True
+
+    def __init__(self, upper_bound: int) -> None:
+        self.upper_bound = upper_bound
+        super().__init__(f"whole numbers of at least 0 that sum to {upper_bound}")
+
+    def check(self, value: Any) -> Any:
+        """Bools that tell where the condition holds."""
+        return (_is_whole(value) & (value >= 0)).all(-1) & (value.sum(-1) == self.upper_bound)
 
 
 def _is_real(x: Any) -> Any:
@@ -68,69 +368,46 @@ def _is_one_hot(x: Any) -> Any:
     return ((x == 0) | (x == 1)).all(-1) & (x.sum(-1) == 1)
 
 
-def _is_lower_cholesky(x: Any) -> Any:
+def _is_lower_triangular(x: Any) -> Any:
     lower = x.tril() if isinstance(x, Tensor) else np.tril(x)
-    rest = (x == lower).all(-1).all(-1)
-    return rest & (x.diagonal(0, -2, -1) > 0).all(-1)
+    return (x == lower).all(-1).all(-1)
+
+
+def _is_lower_cholesky(x: Any) -> Any:
+    return _is_lower_triangular(x) & (x.diagonal(0, -2, -1) > 0).all(-1)
+
+
+def _is_square(x: Any) -> Any:
+    rows, columns = (x.dims if isinstance(x, Tensor) else x.shape)[-2:]
+    # A comparison of what has one number for each matrix.
+    return (x[..., :0].sum((-2, -1)) == 0) & (rows == columns)
+
+
+def _is_symmetric(x: Any) -> Any:
+    rows, columns = (x.dims if isinstance(x, Tensor) else x.shape)[-2:]
+    if rows != columns:
+        return _is_square(x)
+    turned = x.mT if isinstance(x, Tensor) else np.swapaxes(x, -1, -2)
+    return (abs(x - turned) <= 1e-5 * abs(x) + 1e-6).all(-1).all(-1)
+
+
+def _eigenvalues(x: Any) -> Any:
+    # No routine finds eigenvalues of NaN.
+    if isinstance(x, Tensor):
+        return linalg.eigvalsh(x.double().nan_to_num(0, 0, 0))
+    fine = np.nan_to_num(x.astype(np.float64), nan=0, posinf=0, neginf=0)
+    return np.linalg.eigvalsh(fine)
 
 
 def _is_positive_definite(x: Any) -> Any:
-    is_tensor = isinstance(x, Tensor)
-    turned = x.mT if is_tensor else np.swapaxes(x, -1, -2)
-    even = (abs(x - turned) <= 1e-5 * abs(x) + 1e-6).all(-1).all(-1)
-    # No routine finds eigenvalues of NaN.
-    fine = x.double().nan_to_num(0, 0, 0) if is_tensor else np.nan_to_num(
-        x.astype(np.float64), nan=0, posinf=0, neginf=0)  # fmt: skip
-    return even & ((linalg if is_tensor else np.linalg).eigvalsh(fine)[..., 0] > 0)
+    values = _eigenvalues(x)
+    # Of a singular matrix rounding leaves an eigenvalue on either side of 0.
+    return _is_symmetric(x) & (values[..., 0] > 1e-15 * abs(values[..., -1]))
 
 
-real = Constraint("a number, not NaN", _is_real)
-real_vector = Constraint("numbers, not NaN", lambda x: _is_real(x).all(-1), 1)
-positive = Constraint("a number above 0", lambda x: x > 0)
-nonnegative = Constraint("a number of at least 0", lambda x: x >= 0)
-unit_interval = Constraint("a number from 0 to 1", lambda x: (x >= 0) & (x <= 1))
-boolean = Constraint("0 or 1", lambda x: (x == 0) | (x == 1), is_discrete=True)
-nonnegative_integer = Constraint(
-    "a whole number of at least 0", lambda x: _is_whole(x) & (x >= 0), is_discrete=True
-)
-simplex = Constraint("numbers of at least 0 that sum to 1", _is_simplex, 1)
-one_hot = Constraint("a single 1 among zeros", _is_one_hot, 1, is_discrete=True)
-lower_cholesky = Constraint(
-    "a lower triangular matrix with a positive diagonal", _is_lower_cholesky, 2
-)
-
-corr_cholesky = Constraint(
-    "a lower triangular matrix with a positive diagonal and rows of length 1",
-    lambda x: _is_lower_cholesky(x) & (abs((x * x).sum(-1) - 1) < 1e-5).all(-1), 2,
-)  # fmt: skip
-positive_definite = Constraint("a symmetric positive definite matrix", _is_positive_definite, 2)
-
-
-def between(low: Tensor | float, high: Tensor | float) -> Constraint:
-    """A number of an interval, the ends among them."""
-    return Constraint(f"a number from {_told(low)} to {_told(high)}",
-                      lambda x: (x >= _like(low, x)) & (x <= _like(high, x)))  # fmt: skip
-
-
-def at_least(low: Tensor | float) -> Constraint:
-    """A number of at least `low`."""
-    return Constraint(f"a number of at least {_told(low)}", lambda x: x >= _like(low, x))
-
-
-def integer_between(low: Tensor | float, high: Tensor | float) -> Constraint:
-    """A whole number of an interval, the ends among them."""
-    return Constraint(
-        f"a whole number from {_told(low)} to {_told(high)}",
-        lambda x: _is_whole(x) & (x >= _like(low, x)) & (x <= _like(high, x)), is_discrete=True,
-    )  # fmt: skip
-
-
-def counts_of(total: int) -> Constraint:
-    """Whole numbers of at least 0 with this sum."""
-    return Constraint(
-        f"whole numbers of at least 0 that sum to {total}",
-        lambda x: (_is_whole(x) & (x >= 0)).all(-1) & (x.sum(-1) == total), 1, is_discrete=True,
-    )  # fmt: skip
+def _is_positive_semidefinite(x: Any) -> Any:
+    values = _eigenvalues(x)
+    return _is_symmetric(x) & (values[..., 0] >= -1e-6 * abs(values[..., -1]))
 
 
 def _like(value: Tensor | float, x: Any) -> Any:
@@ -141,8 +418,43 @@ def _like(value: Tensor | float, x: Any) -> Any:
 
 
 def _told(value: Tensor | float) -> str:
-    if isinstance(value, int | float):
+    if not isinstance(value, Tensor):
         return str(value)
     return str(value.item()) if value.numel() == 1 else "its lower or upper end"
 
 
+dependent = Dependent()
+dependent_property = DependentProperty
+independent = Independent
+interval = Interval
+half_open_interval = HalfOpenInterval
+integer_interval = IntegerInterval
+greater_than = GreaterThan
+greater_than_eq = GreaterThanEq
+less_than = LessThan
+multinomial = Multinomial
+
+real = Constraint("a number, not NaN", _is_real)
+real_vector = Independent(real, 1)
+positive = GreaterThan(0)
+nonnegative = GreaterThanEq(0)
+unit_interval = Interval(0, 1)
+boolean = Constraint("0 or 1", lambda x: (x == 0) | (x == 1), is_discrete=True)
+nonnegative_integer = IntegerGreaterThan(0)
+positive_integer = IntegerGreaterThan(1)
+simplex = Constraint("numbers of at least 0 that sum to 1", _is_simplex, 1)
+one_hot = Constraint("a single 1 among zeros", _is_one_hot, 1, is_discrete=True)
+lower_triangular = Constraint("a lower triangular matrix", _is_lower_triangular, 2)
+lower_cholesky = Constraint(
+    "a lower triangular matrix with a positive diagonal", _is_lower_cholesky, 2
+)
+corr_cholesky = Constraint(
+    "a lower triangular matrix with a positive diagonal and rows of length 1",
+    lambda x: _is_lower_cholesky(x) & (abs((x * x).sum(-1) - 1) < 1e-5).all(-1), 2,
+)  # fmt: skip
+square = Constraint("a square matrix", _is_square, 2)
+symmetric = Constraint("a symmetric matrix", _is_symmetric, 2)
+positive_semidefinite = Constraint(
+    "a symmetric positive semidefinite matrix", _is_positive_semidefinite, 2
+)
+positive_definite = Constraint("a symmetric positive definite matrix", _is_positive_definite, 2)

@@ -333,7 +333,7 @@ class Uniform(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.between(self.low, self.high)
+        return constraints.interval(self.low, self.high)
 
     @property
     def mean(self) -> Tensor:

@@ -180,7 +180,7 @@ class Binomial(Chances):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.integer_between(0, self.total_count)
+        return constraints.integer_interval(0, self.total_count)
 
     @property
     def mean(self) -> Tensor:
@@ -324,7 +324,7 @@ class Multinomial(OverCategories):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.counts_of(self.total_count)
+        return constraints.multinomial(self.total_count)
 
     @property
     def mean(self) -> Tensor:

@@ -184,7 +184,7 @@ class Categorical(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.integer_between(0, self._count - 1)
+        return constraints.integer_interval(0, self._count - 1)
 
     @property
     def param_shape(self) -> tuple[Dim, ...]:

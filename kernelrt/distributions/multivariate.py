@@ -274,8 +274,9 @@ class LowRankMultivariateNormal(NormalVectors):
     """
 
     arg_constraints: ClassVar = {
-        "loc": constraints.real_vector, "cov_factor": constraints.real,
-        "cov_diag": constraints.positive,
+        "loc": constraints.real_vector,
+        "cov_factor": constraints.independent(constraints.real, 2),
+        "cov_diag": constraints.independent(constraints.positive, 1),
     }  # fmt: skip
     _params = ("loc", "cov_factor", "cov_diag")
 

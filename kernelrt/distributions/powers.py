@@ -132,7 +132,7 @@ class Pareto(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.at_least(self.scale)
+        return constraints.greater_than_eq(self.scale)
 
     @property
     def mean(self) -> Tensor:
@@ -261,7 +261,7 @@ class GeneralizedPareto(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return constraints.between(self.loc, self._end())
+        return constraints.interval(self.loc, self._end())
 
     @property
     def mean(self) -> Tensor:

@@ -15,6 +15,7 @@ from kernelrt.distributions.transforms import (
     ExpTransform,
     TanhTransform,
     Transform,
+    widened,
 )
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast
@@ -87,7 +88,9 @@ class TransformedDistribution(Distribution):
     @property
     def support(self) -> Constraint:
         """What samples may be."""
-        return self.transforms[-1].codomain if self.transforms else self.base_dist.support
+        if not self.transforms:
+            return self.base_dist.support
+        return widened(self.transforms[-1].codomain, len(self.event_shape))
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values, of which gradients know nothing."""
@@ -271,7 +274,7 @@ class TanhNormal(TransformedDistribution):
         plain = isinstance(low, int | float) and isinstance(high, int | float)
         if not (plain and (low, high) == (-1, 1)):
             parts.append(AffineTransform((low + high) / 2, (high - low) / 2))
-        self._ends = constraints.between(low, high)
+        self._ends = constraints.interval(low, high)
         super().__init__(Normal(loc, scale, validate_args), parts, validate_args)
 
     @property

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
            "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform",
            "PowerTransform", "ReshapeTransform", "SigmoidTransform", "SoftplusTransform",
-           "TanhTransform", "Transform", "identity_transform"]  # fmt: skip
+           "TanhTransform", "Transform", "identity_transform", "widened"]  # fmt: skip
 
 
 class Transform:
@@ -113,6 +113,12 @@ def _recall(made_by: Transform, y: Tensor) -> Tensor | None:
     return found[2]
 
 
+def widened(constraint: Constraint, event_dim: int) -> Constraint:
+    """The constraint, on values of at least `event_dim` axes."""
+    more = event_dim - constraint.event_dim
+    return constraints.independent(constraint, more) if more > 0 else constraint
+
+
 class ExpTransform(Transform):
     """``exp(x)``."""
 
@@ -151,7 +157,7 @@ class SigmoidTransform(Transform):
 class TanhTransform(Transform):
     """``tanh(x)``."""
 
-    codomain = constraints.between(-1.0, 1.0)
+    codomain = constraints.interval(-1.0, 1.0)
 
     def _call(self, x: Tensor) -> Tensor:
         return x.tanh()
@@ -187,6 +193,7 @@ class AffineTransform(Transform):
                 raise DTypeError(f"{name}: expected a number or a Tensor, not "
                                  f"{type(value).__name__}")  # fmt: skip
         self.loc, self.scale, self.event_dim = loc, scale, event_dim
+        self.domain = self.codomain = widened(constraints.real, event_dim)
 
     @property
     def sign(self) -> Any:
@@ -241,7 +248,8 @@ class ComposeTransform(Transform):
             self.event_dim = max(self.event_dim - part.out_dim, 0) + part.event_dim
         self.bijective = all(part.bijective for part in self.parts)
         if self.parts:
-            self.domain, self.codomain = self.parts[0].domain, self.parts[-1].codomain
+            self.domain = widened(self.parts[0].domain, self.event_dim)
+            self.codomain = widened(self.parts[-1].codomain, self.out_dim)
 
     @property
     def sign(self) -> Any:
@@ -422,7 +430,10 @@ class IndependentTransform(Transform):
             reinterpreted_batch_ndims, "reinterpreted_batch_ndims", least=0
         )
         self.event_dim = base_transform.event_dim + self.reinterpreted_batch_ndims
-        self.domain, self.codomain = base_transform.domain, base_transform.codomain
+        self.domain, self.codomain = (
+            constraints.independent(held, self.reinterpreted_batch_ndims)
+            for held in (base_transform.domain, base_transform.codomain)
+        )
         self.bijective = base_transform.bijective
 
     @property
@@ -479,6 +490,8 @@ class ReshapeTransform(Transform):
                 f"{self.out_shape}"
             )
         self.event_dim = len(self.in_shape)
+        self.domain = widened(constraints.real, len(self.in_shape))
+        self.codomain = widened(constraints.real, len(self.out_shape))
 
     @property
     def out_dim(self) -> int:
