@@ -51,6 +51,7 @@ squeeze_ = x = x.squeeze(): the shape of a tensor never changes
 unsqueeze_ = x = x.unsqueeze(dim): the shape of a tensor never changes
 t_ = x = x.t(): the shape of a tensor never changes
 transpose_ swapaxes_ swapdims_ = x = x.transpose(dim0, dim1): the shape of a tensor never changes
+as_strided_ = x = x.as_strided(size, stride): the shape of a tensor never changes
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 """)
 

@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
 __all__ = ["arange", "check_shape", "empty", "empty_like", "eye", "from_data",
-           "from_numpy", "full", "full_like", "has_memory", "linspace", "ones", "ones_like",
-           "tensor", "tril_indices", "triu_indices", "zeros", "zeros_like"]  # fmt: skip
+           "from_numpy", "full", "full_like", "has_memory", "line_end", "linspace", "ones",
+           "ones_like", "tensor", "tril_indices", "triu_indices", "zeros",
+           "zeros_like"]  # fmt: skip
 
 _T = TypeVar("_T", bound=TensorBase)
 
@@ -507,21 +508,72 @@ def arange(
 
 
 def linspace(
-    start: float, end: float, steps: int, dtype: object = None, device: object = None,
-    requires_grad: bool = False,
+    start: float | TensorBase, end: float | TensorBase, steps: int, dtype: object = None,
+    device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
     """`steps` numbers from `start` to `end`, both included, at equal distances.
 
-    Where `dtype` is one of integers, the ends count without their fractions.
+    Parameters
+    ----------
+    start, end : float or Tensor without axes
+        Tensors get no gradient, as in PyTorch. Where `dtype` is one of integers, the ends count
+        without their fractions.
+    steps : int
+        At least 0.
+    dtype : dtype or str, optional
+        float32 unless told otherwise, whatever type the ends have.
+    device : str, optional
+        The CPU.
+    requires_grad : bool
+        Whether the result is a leaf that gradients come to.
+
+    Raises
+    ------
+    ShapeError
+        An end has axes, or `steps` is negative.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.linspace(krt.tensor(1.0), 3, 5)
+    tensor([1. , 1.5, 2. , 2.5, 3. ])
     """
     registry.check_device(device)
     count = integer(steps, "steps", 0)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
-    first, last = real(start, "start"), real(end, "end")
-    if wanted.is_int and math.isfinite(first) and math.isfinite(last):
-        first, last = float(math.trunc(first)), float(math.trunc(last))
-    values = np.linspace(first, last, count)
-    return _asked(from_data(_class(), values, "linspace", wanted), requires_grad)
+    first = line_end(start, "start", whole=wanted.is_int)
+    last = line_end(end, "end", whole=wanted.is_int)
+    if isinstance(first, TensorBase) or isinstance(last, TensorBase):
+        return _asked(_line(first, last, count, wanted), requires_grad)
+    return _asked(
+        from_data(_class(), np.linspace(first, last, count), "linspace", wanted), requires_grad
+    )
+
+
+def line_end(value: Any, name: str, *, whole: bool) -> Any:
+    """An end of a line: a number, or a float64 tensor without axes that has no history.
+
+    Where it has to be `whole`, it has lost its fraction.
+    """
+    if not isinstance(value, TensorBase):
+        number = real(value, name)
+        return float(math.trunc(number)) if whole and math.isfinite(number) else number
+    if value.ndim:
+        raise ShapeError(
+            f"{name}: expected a number, or a tensor without axes, not one of shape {value.shape}"
+        )
+    held = value.detach().cast(dt.float64)  # type: ignore[attr-defined]
+    return held.trunc() if whole else held
+
+
+def _line(first: Any, last: Any, count: int, wanted: DType) -> Tensor:
+    """What linspace gives for ends of which one is a tensor; values are not read."""
+    place = arange(count, dtype=dt.float64)
+    step = (last - first) / max(count - 1, 1)
+    # Each half from its end, so that both ends are exact.
+    near = place < count / 2
+    line: Tensor = _class().where(first + step * place, near, last - step * (count - 1 - place))
+    return line.cast(wanted)
 
 
 def eye(

@@ -19,6 +19,7 @@ from kernelrt.tensor.creation import (
     _class,
     from_numpy,
     has_memory,
+    line_end,
     linspace,
     tensor,
 )
@@ -142,15 +143,21 @@ def scalar_tensor(
 
 
 def logspace(
-    start: float, end: float, steps: int, base: float = 10.0, dtype: object = None,
-    device: object = None, requires_grad: bool = False,
+    start: float | TensorBase, end: float | TensorBase, steps: int, base: float = 10.0,
+    dtype: object = None, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`base` to the power of `steps` numbers from `start` to `end`, evenly apart."""
+    """`base` to the power of `steps` numbers from `start` to `end`, evenly apart.
+
+    The ends are numbers, or tensors without axes, which get no gradient. Where `dtype` is one of
+    integers, they count without their fractions; see :func:`linspace`.
+    """
     check_device(device)
     count = integer(steps, "steps", 0)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
-    exact = dt.float64 if wanted is dt.float64 else dt.float32
-    powers = linspace(real(start, "start"), real(end, "end"), count, dtype=exact)
+    exact = dt.float64 if wanted is dt.float64 or wanted.is_int else dt.float32
+    whole = wanted.is_int and count != 1  # PyTorch's single power is that of the start itself
+    first, last = line_end(start, "start", whole=whole), line_end(end, "end", whole=whole)
+    powers = linspace(first, last, count, dtype=exact)
     out = (real(base, "base") ** powers).to(wanted)
     return out.requires_grad_() if requires_grad else out
 

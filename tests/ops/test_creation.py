@@ -128,6 +128,42 @@ def test_linspace_eye_meshgrid_triangles():
     np.testing.assert_array_equal(krt.ones(3, 3).tril(-1).numpy(), np.tril(np.ones((3, 3)), -1))
 
 
+@pytest.mark.parametrize("name", ["linspace", "logspace"])
+@pytest.mark.parametrize("dtype", [None, "float64", "int64"])
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 6])
+def test_lines_between_tensors(name, dtype, steps):
+    make = getattr(krt, name)
+    for start, end in ((1.5, 4.0), (-3.75, 9.5), (2, 7), (5.0, -5.0), (True, 2.5)):
+        wanted = make(start, end, steps, dtype=dtype)
+        a, b = krt.tensor(start), krt.tensor(end, dtype="float64")
+        line = lambda a, b: make(a, b, steps, dtype=dtype)  # noqa: E731
+        jitted = krt.jit(line)
+        for found in (line(a, b), line(a, end), line(start, b), jitted(a, b), jitted(a, b),
+                      jitted(float(start), float(end))):  # fmt: skip
+            assert found.dtype is wanted.dtype
+            np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-12 if dtype else 1e-6)
+            if steps > 1 and name == "linspace" and dtype != "int64":
+                assert found[[0, -1]].tolist() == [start, end]
+
+
+def test_lines_between_tensors_have_no_gradient():
+    a = krt.tensor(1.5, requires_grad=True)
+    for make in (krt.linspace, krt.logspace):
+        assert not make(a, a * 2, 3).requires_grad
+        leaf = make(a, 3, 3, requires_grad=True)
+        assert leaf.is_leaf
+        leaf.sum().backward()
+        assert leaf.grad.tolist() == [1, 1, 1]
+    assert a.grad is None
+    rows = krt.vmap(lambda a, b: krt.linspace(a, b, 3))(krt.tensor([0.0, 1]), krt.tensor([4.0, 2]))
+    assert rows.tolist() == [[0, 2, 4], [1, 1.5, 2]]
+    for make in (krt.linspace, krt.logspace):
+        with pytest.raises(krt.ShapeError, match=r"end: .* without axes, not one of shape \(1,\)"):
+            make(0, krt.ones(1), 3)
+        with pytest.raises(krt.DTypeError, match="start: expected a number, not str"):
+            make("0", krt.ones(()), 3)
+
+
 def test_conversion_to_python():
     x = krt.tensor([[1, 2], [3, 4]])
     assert x.tolist() == [[1, 2], [3, 4]]

@@ -134,6 +134,15 @@ def test_logspace(args) -> None:
     np.testing.assert_allclose(wide, torch.logspace(*args, dtype=torch.float64).numpy(), 1e-12)
 
 
+@pytest.mark.parametrize("args", [(1.5, 4.3, 4, 5), (4.3, 50, 4, 1.2), (0, 4.9, 5, 2),
+                                  (4.3, 4.3, 1, 7.0), (4.3, -2.0, 5, 7.0), (1, 30, 4, 2.5)])
+def test_logspace_of_integers(args) -> None:
+    wanted = torch.logspace(*args, dtype=torch.int64).tolist()
+    assert krt.logspace(*args, dtype="int64").tolist() == wanted
+    ends = [krt.tensor(v, dtype="float64") for v in args[:2]]
+    assert krt.logspace(*ends, *args[2:], dtype="int64").tolist() == wanted
+
+
 def test_data_of_others() -> None:
     x = krt.ones(2, requires_grad=True)
     assert krt.as_tensor(x) is x
