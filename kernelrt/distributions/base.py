@@ -61,8 +61,13 @@ class Distribution:
         self._validates = validate_args is None or flag(validate_args, "validate_args")
         if self._validates and not is_tracing():
             for name, constraint in self.arg_constraints.items():
-                if name in self.__dict__:
-                    self._demand(name, self.__dict__[name], constraint)
+                if (value := self._given(name)) is not None:
+                    self._demand(name, value, constraint)
+
+    def _given(self, name: str) -> Tensor | None:
+        """The parameter of that name, where it was given."""
+        value: Tensor | None = self.__dict__.get(name)
+        return value
 
     def _demand(self, name: str, value: Tensor, constraint: Constraint) -> None:
         if is_dependent(constraint):

@@ -147,7 +147,7 @@ class ContinuousBernoulli(Chances):
     """
 
     arg_constraints: ClassVar = {
-        "_probs": constraints.unit_interval, "_logits": constraints.real,
+        "probs": constraints.unit_interval, "logits": constraints.real,
     }  # fmt: skip
     has_rsample = True
 

@@ -95,9 +95,8 @@ class Geometric(Chances):
     """
 
     arg_constraints: ClassVar = {
-        "_probs": constraints.Constraint("above 0 and up to 1", lambda x: (x > 0) & (x <= 1)),
-        "_logits": constraints.real,
-    }
+        "probs": constraints.unit_interval, "logits": constraints.real,
+    }  # fmt: skip
 
     def __init__(
         self, probs: float | Tensor | None = None, logits: float | Tensor | None = None,
@@ -105,6 +104,9 @@ class Geometric(Chances):
     ) -> None:  # fmt: skip
         (held,) = self._hold(probs, logits)
         super().__init__(held.dims, (), validate_args)
+        if probs is not None and self._validates and not is_tracing():
+            self._demand("probs", held, constraints.Constraint(
+                "a number above 0 and up to 1", lambda x: x > 0))  # fmt: skip
 
     @property
     def support(self) -> Constraint:
@@ -164,8 +166,8 @@ class Binomial(Chances):
     """
 
     arg_constraints: ClassVar = {
-        "total_count": constraints.nonnegative_integer, "_probs": constraints.unit_interval,
-        "_logits": constraints.real,
+        "total_count": constraints.nonnegative_integer, "probs": constraints.unit_interval,
+        "logits": constraints.real,
     }  # fmt: skip
     has_enumerate_support = True
     _params: ClassVar[tuple[str, ...]] = ("total_count", "_probs", "_logits")
@@ -252,9 +254,8 @@ class NegativeBinomial(Chances):
 
     arg_constraints: ClassVar = {
         "total_count": constraints.nonnegative,
-        "_probs": constraints.Constraint("of at least 0 and below 1", lambda x: (x >= 0) & (x < 1)),
-        "_logits": constraints.real,
-    }
+        "probs": constraints.half_open_interval(0, 1), "logits": constraints.real,
+    }  # fmt: skip
     _params: ClassVar[tuple[str, ...]] = ("total_count", "_probs", "_logits")
 
     def __init__(

@@ -43,6 +43,10 @@ class Chances(Distribution):
     _probs: Tensor
     _logits: Tensor
 
+    def _given(self, name: str) -> Tensor | None:
+        held = super()._given(name)
+        return super()._given("_" + name) if held is None else held
+
     def _hold(self, probs: Any, logits: Any, **others: Any) -> list[Tensor]:
         """The one that is given, and other parameters, in one shape."""
         _one_of(type(self).__name__, probs, logits)
@@ -80,7 +84,7 @@ class Bernoulli(Chances):
     """
 
     arg_constraints: ClassVar = {
-        "_probs": constraints.unit_interval, "_logits": constraints.real,
+        "probs": constraints.unit_interval, "logits": constraints.real,
     }  # fmt: skip
     has_enumerate_support = True
 
@@ -247,6 +251,7 @@ class OverCategories(Distribution):
         Whether values are checked.
     """
 
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
     _parts = ("_categorical",)
 
     def __init__(

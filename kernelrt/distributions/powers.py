@@ -176,20 +176,30 @@ class Pareto(Distribution):
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
 
 
-def _log_ratio(w: Tensor) -> Tensor:
-    """``log1p(w) / w``; its slopes keep their digits at 0."""
-    small = w.abs() < 0.25
-    near, far = where(small, w, 0.0), where(small, 1.0, w)
+def _log_part(k: Tensor, z: Tensor) -> Tensor:
+    """``log1p(k * z) / k``, and z where k is 0; its slopes keep their digits there."""
+    far, near, safe = _beside(k, z, 0.25)
     # log1p(w) is 2 * atanh(s), of which what is left out is below 1e-17.
     s = near / (2 + near)
-    return where(small, 2 / (2 + near) * _sum(s.square(), _ODD_PARTS), far.log1p() / far)
+    return where(far, where(far, k * z, 1.0).log1p() / safe,
+                 z * (2 / (2 + near) * _sum(s.square(), _ODD_PARTS)))  # fmt: skip
 
 
-def _exp_ratio(w: Tensor) -> Tensor:
-    """``expm1(w) / w``; its slopes keep their digits at 0."""
-    small = w.abs() < 0.5
-    near, far = where(small, w, 0.0), where(small, 1.0, w)
-    return where(small, _sum(near, _FACTORIALS), far.expm1() / far)
+def _exp_part(k: Tensor, e: Tensor) -> Tensor:
+    """``expm1(k * e) / k``, and e where k is 0; its slopes keep their digits there."""
+    far, near, safe = _beside(k, e, 0.5)
+    return where(far, where(far, k * e, 1.0).expm1() / safe, e * _sum(near, _FACTORIALS))
+
+
+def _beside(k: Tensor, x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Where ``k * x`` is above `edge` in size; it where not; and k where it is, else 1.
+
+    Where k is 0 and x infinite, the product counts as 0.
+    """
+    product = k * x
+    size = product.abs()
+    far = size >= edge
+    return far, where(size < edge, product, k * 0), where(far, k, 1.0)
 
 
 _ODD_PARTS = [1 / (2 * k + 1) for k in range(10)]
@@ -291,25 +301,28 @@ class GeneralizedPareto(Distribution):
 
     def _above(self, e: Tensor) -> Tensor:
         """The value that others exceed with a probability of ``exp(-e)``."""
-        return self.loc + self.scale * e * _exp_ratio(self.concentration * e)
+        return self.loc + self.scale * _exp_part(self.concentration, e)
 
     def log_prob(self, value: Any) -> Tensor:
         """The logarithm of the density, or of the probability, of `value`."""
         k = self.concentration
         z = (self._value(value) - self.loc) / self.scale
-        ratio = _log_ratio(k * z)
         # With a concentration of -1 the density is the same up to the end, where a logarithm is
         # infinite.
-        return -self.scale.log() - (1 + k) * z * where((k == -1) & (k * z <= -1), 0.0, ratio)
+        part = where((k == -1) & (z >= 1), 0.0, _log_part(k, z))
+        return -self.scale.log() - (1 + k) * part
 
     def log_survival_function(self, value: Any) -> Tensor:
         """The logarithm of the probability of values above `value`."""
         z = (self._value(value) - self.loc) / self.scale
-        return -z * _log_ratio(self.concentration * z)
+        return -_log_part(self.concentration, z)
 
     def log_cdf(self, value: Any) -> Tensor:
         """The logarithm of the probability of values up to `value`."""
-        return self.cdf(value).log()
+        above = self.log_survival_function(value)
+        rare = above < -math.log(2)  # where little of 1 is left out
+        far, near = where(rare, above, -1.0), where(rare, -1.0, above)
+        return where(rare, (-far.exp()).log1p(), (-near.expm1()).log())
 
     def cdf(self, value: Any) -> Tensor:
         """The probability of values up to `value`."""

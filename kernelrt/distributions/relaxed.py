@@ -30,8 +30,8 @@ class _LogitRelaxedBernoulli(Chances):
     """The distribution of the logits of :class:`RelaxedBernoulli`."""
 
     arg_constraints: ClassVar = {
-        "temperature": constraints.positive, "_probs": constraints.unit_interval,
-        "_logits": constraints.real,
+        "temperature": constraints.positive, "probs": constraints.unit_interval,
+        "logits": constraints.real,
     }  # fmt: skip
     has_rsample = True
     _params: ClassVar[tuple[str, ...]] = ("temperature", "_probs", "_logits")
@@ -121,7 +121,9 @@ class RelaxedBernoulli(TransformedDistribution):
     (3, 2)
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar = {
+        "probs": constraints.unit_interval, "logits": constraints.real,
+    }  # fmt: skip
 
     def __init__(
         self, temperature: float | Tensor, probs: float | Tensor | None = None,
@@ -164,7 +166,7 @@ class RelaxedOneHotCategorical(TransformedDistribution):
         Whether values are checked.
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
 
     def __init__(
         self, temperature: float | Tensor, probs: Tensor | None = None,

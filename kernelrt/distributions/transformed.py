@@ -149,7 +149,7 @@ class LogNormal(TransformedDistribution):
         Whether values are checked.
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
 
     def __init__(
         self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None
@@ -218,7 +218,7 @@ class LogisticNormal(TransformedDistribution):
     ((5,), (4,))
     """
 
-    arg_constraints: ClassVar = {}
+    arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
 
     def __init__(
         self, loc: float | Tensor, scale: float | Tensor, validate_args: bool | None = None

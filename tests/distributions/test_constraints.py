@@ -74,6 +74,23 @@ def test_conditions_are_those_of_torch(name):
     assert repr(mine)
 
 
+@pytest.mark.parametrize("name", [
+    n for n, kind in vars(theirs).items() if isinstance(kind, type) and hasattr(ours, n)
+    and issubclass(kind, theirs.Distribution) and isinstance(kind.arg_constraints, dict)
+])  # fmt: skip
+def test_parameters_are_named_as_in_torch_and_can_be_made_of_any_numbers(name):
+    mine, other = (getattr(d, name).arg_constraints for d in (ours, theirs))
+    for key, wanted in other.items():
+        if name == "MultivariateNormal" and key != "loc":
+            continue  # one of three is checked before it is factored
+        assert (mine[key].event_dim, mine[key].is_discrete) == (
+            wanted.event_dim, wanted.is_discrete)  # fmt: skip
+        if key not in ("total_count", "df", "concentration"):
+            shape = [2] * (mine[key].event_dim + 1)
+            made = ours.transform_to(mine[key])(krt.randn(*shape))
+            assert bool(mine[key].check(made).all())
+
+
 def test_ends_may_be_tensors():
     low, high = krt.tensor([0.0, 1.0]), krt.tensor([2.0, 3.0])
     inner = constraints.independent(constraints.interval(low, high), 1)

@@ -538,6 +538,27 @@ def test_a_generalized_pareto_distribution_next_to_an_exponential_one(k):
     assert krt.grad(back, [concentration])[0].item() == pytest.approx(wanted, rel=1e-10)
 
 
+def test_the_log_cdf_of_a_generalized_pareto_distribution_at_its_ends():
+    x = krt.tensor([0.0, 1e-9, 0.5, 40.0, 1e9, math.inf], dtype="float64", requires_grad=True)
+    found = ours.GeneralizedPareto(0.0, 1.0, 0.25).log_cdf(x)
+    above = (1 + 0.25 * x.numpy()[1:-1]) ** -4.0
+    wanted = [-math.inf, math.log(1e-9), *np.log1p(-above[1:]), 0]
+    np.testing.assert_allclose(found.detach().numpy(), wanted, rtol=1e-7)
+    slope = krt.grad(found[1:-1].sum(), x)[1:-1].numpy()
+    density = (1 + 0.25 * x.numpy()[1:-1]) ** -5.0
+    np.testing.assert_allclose(slope, density / [1e-9, *(1 - above[1:])], rtol=1e-7)
+    k = np.array([-2.0, -1.0, -0.3, 0.0, 0.4, 2.0])
+    mine = ours.GeneralizedPareto(1.0, 2.0, krt.tensor(k))
+    other = theirs.GeneralizedPareto(*map(torch.tensor, (1.0, 2.0)), torch.tensor(k))
+    for share in (0.0, 1.0):
+        end, wanted = mine.icdf(share), other.icdf(torch.tensor(share))
+        np.testing.assert_allclose(end.numpy(), wanted.numpy(), rtol=1e-12)
+        np.testing.assert_allclose(mine.cdf(end).numpy(), np.full(6, share), atol=1e-12)
+    ends = np.where(k < 0, 1 - 2 / np.where(k < 0, k, 1), math.inf)
+    density = np.array([math.inf, -math.log(2), *[-math.inf] * 4])
+    np.testing.assert_array_equal(mine.log_prob(krt.tensor(ends)).numpy(), density)
+
+
 def test_rules_of_ones_own():
     class Mine(ours.Normal):
         pass
@@ -563,7 +584,8 @@ def test_rules_of_ones_own():
     (krt.ShapeError, "concentration", lambda: ours.Gamma(0.0, 1.0)),
     (krt.ShapeError, "concentration", lambda: ours.Dirichlet(krt.tensor(1.0))),
     (krt.ShapeError, "rate", lambda: ours.Poisson(-1.0)),
-    (krt.ShapeError, "probs", lambda: ours.Bernoulli(1.5)),
+    (krt.ShapeError, "^probs: Bernoulli expected a number from 0 to 1",
+     lambda: ours.Bernoulli(1.5)),
     (krt.ShapeError, "probs, logits", ours.Bernoulli),
     (krt.ShapeError, "probs, logits", lambda: ours.Geometric(0.5, 0.5)),
     (krt.ShapeError, "above 0 and up to 1", lambda: ours.Geometric(0.0)),
