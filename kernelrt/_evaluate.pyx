@@ -481,7 +481,7 @@ def attempt(list targets not None, list commits not None, more):
         written = memory_of(commits, more)
         realize.check_unneeded(written)
         began_write()
-        found = readers_of(watched, written) if watched.count else ()
+        found = readers_of(watched, written)
         if found:
             readers = {id(t) for t in found}
             known = {id(t) for t in targets}
@@ -609,7 +609,7 @@ def copied(ArrayHandle target not None, value not None, part=None):
         if written.overlaps((<ArrayHandle> tensor).memory) or reads(tensor._entered(), written):
             return False
     began_write()
-    if watched.count and readers_of(watched, written):
+    if readers_of(watched, written):
         return False
     if source is not None:
         if not write_unless_born(births, born, buffer, source):

@@ -80,8 +80,12 @@ class Operation(Generic[_P, _R]):
     def __init__(self, function: Callable[_P, _R]) -> None: ...
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R: ...
 
-def undisturbed(function: Callable[[], _R], named: Callable[..., object]) -> _R:
+def undisturbed(
+    function: Callable[[], _R], named: Callable[..., object], any_write: bool = True
+) -> _R:
     """What `function` gives when this thread has written no memory meanwhile; else done again.
+
+    Without `any_write` only if lazy tensors were computed because of the write, too.
 
     PlanBusyError, which says the name of `named`, where that does not come to an end.
     """

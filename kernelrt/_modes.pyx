@@ -410,8 +410,8 @@ cdef bint is_nested() noexcept:
     return krt_nested > 1
 
 
-def undisturbed(function, named):
-    cdef PyObject *found = repeated(function, NULL, 0, NULL, True, named)
+def undisturbed(function, named, bint any_write=True):
+    cdef PyObject *found = repeated(function, NULL, 0, NULL, any_write, named)
     try:
         return <object> found
     finally:

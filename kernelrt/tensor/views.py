@@ -21,6 +21,7 @@ from kernelrt._evaluate import copied
 from kernelrt._handle import ArrayHandle, Link
 from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
+from kernelrt._modes import undisturbed
 from kernelrt._templates import _name_layout
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
@@ -376,7 +377,19 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
 
 
 def _followed(link: Link, value: UOp) -> UOp:
-    """Follow the path of a view from `value`, the value of its root, to the view's node."""
+    """Follow the path of a view from `value`, the value of its root, to the view's node.
+
+    Who writes memory computes the lazy tensors that read it. If that came to a step of the path,
+    what follows would be a view of a copy. So other threads wait, and after code that interrupts
+    this one the path is followed again.
+    """
+    if state.local.trace is not None:
+        return _followed_once(link, value)
+    with state.lock:
+        return undisturbed(lambda: _followed_once(link, value), _followed, any_write=False)
+
+
+def _followed_once(link: Link, value: UOp) -> UOp:
     root = link.root
     found = root._of(detach(value) if link.plain and not root._plain else value)
     found._plain = True  # the node as it is, with its history

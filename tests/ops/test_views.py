@@ -6,6 +6,7 @@ import contextlib
 import gc
 import operator
 import pickle
+import sys
 import threading
 import weakref
 
@@ -418,3 +419,33 @@ def test_parts_that_are_no_run_of_memory_are_written(name, dtype, value):
     np.testing.assert_array_equal(x.numpy(), want.numpy())
     np.testing.assert_array_equal(before.numpy(), start)
     np.testing.assert_array_equal(copy.numpy(), start)
+
+
+def test_threads_that_write_different_rows_of_one_tensor():
+    """A view whose root is computed while it follows the root shows no copy."""
+    interval, rows = sys.getswitchinterval(), 4
+    wrong: list[object] = []
+
+    def change(table, i):
+        row, want = table[i], 0
+        for k in range(40):
+            table[i : i + 1].sub_(1.0)
+            want -= 1
+            if k % 5 == 0:
+                found = row.numpy() if k % 2 else table[i].numpy()
+                if found.tolist() != [want] * 5:
+                    wrong.append((i, k, found, want))
+
+    sys.setswitchinterval(1e-5)
+    try:
+        for _ in range(8):
+            table = krt.zeros(rows, 5)
+            threads = [threading.Thread(target=change, args=(table, i)) for i in range(rows)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not wrong, wrong[:3]
+            assert (table.numpy() == -40).all()
+    finally:
+        sys.setswitchinterval(interval)
