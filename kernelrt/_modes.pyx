@@ -316,7 +316,7 @@ cdef PyObject *done_whole(
     if names != NULL and (<Operation> operation).aliases is not None:
         own = by_own_names(<Operation> operation, <tuple> names)
         names = <PyObject *> own
-    if (<Operation> operation).templates is None or krt_nested or look_up == NULL:
+    if krt_nested or look_up == NULL:
         return repeated((<Operation> operation).function, args, n, names, False, <object> operation)
     krt_nested += 1
     try:

@@ -37,7 +37,7 @@ cdef enum:
     MOST_STEPS = 512  # of a template
     MOST_ITEMS = 64  # of a list or tuple among the arguments
     MOST_TRANSPARENT = 16  # nodes that the key of an operand looks through
-    MOST_REFUSED = 64  # keys without a template, until an operation that has none is given up
+    MOST_REFUSED = 64  # keys in a row without a template, until a key has to come twice to get one
 
 cdef object BUFFER = None
 cdef object CONST = None
@@ -202,8 +202,6 @@ cdef class Call(Recording):
     cdef int record(self, object found) except -1:
         cdef dict known = self.operation.templates
         cdef Template template
-        if known is None:
-            return 0
         entry = known.get(self.key)
         if isinstance(entry, Template):
             if not self.agrees(<Template> entry, found):
@@ -222,12 +220,9 @@ cdef class Call(Recording):
             if template is not None and not self.agrees(template, found):
                 template = None
             self.note(known, REFUSED if template is None else template)
-            if template is not None:
-                self.operation.has_template = True
-            elif not self.operation.has_template:
-                self.operation.refused += 1
-                if self.operation.refused > MOST_REFUSED:
-                    self.operation.templates = None
+            self.operation.refused = 0 if template is not None else self.operation.refused + 1
+            if self.operation.refused >= MOST_REFUSED:
+                self.operation.waits = True
         return 0
 
     cdef int note(self, dict known, object entry) except -1:
