@@ -10,6 +10,7 @@ import pytest
 from support.skip_list import needs
 
 import kernelrt as krt
+from kernelrt.device.registry import opened
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, toposort
 from kernelrt.runtime import kernels
@@ -37,6 +38,7 @@ def in_words(request, monkeypatch):
         return 0 if krt.bfloat16 in dtypes else parts(self, *dtypes)
 
     monkeypatch.setattr(DeviceSpec, "dot_parts", of_integers)
+    monkeypatch.setattr(opened().renderer, "_cache", None)  # programs with the instruction
     kernels.clear()
     yield False
     kernels.clear()
