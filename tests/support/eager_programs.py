@@ -299,7 +299,9 @@ class World:
             raise SkippedError
         made = target.detach().clone(memory_format=torch.contiguous_format)
         places = theirs_at(torch.arange(made.numel()).reshape(made.shape), index)
-        value = torch.as_tensor(new).detach().to(made.dtype)
+        if not isinstance(new, torch.Tensor):
+            new = torch.tensor(new, dtype=made.dtype)
+        value = new.detach().to(made.dtype)
         made.view(-1)[places.reshape(-1)] = torch.broadcast_to(value, places.shape).reshape(-1)
         return made
 

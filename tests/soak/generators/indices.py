@@ -169,7 +169,8 @@ def looked_at(case: Case, x: Array) -> Array:
 
     Of shared memory, which the table is, eager code reads all that is picked at once.
     """
-    part = case["form"] in ("pick_cut", "pick_part") and case["way"] != "eager"
+    form = case["form"]
+    part = form == "pick_cut" or (form == "pick_part" and case["way"] != "eager")
     return x[1:] if part else x
 
 
