@@ -243,7 +243,7 @@ class KernelCache:
         self._kept[key] = kernel
         with suppress(KeyError):
             self._kept.move_to_end(key)
-            while len(self._kept) > self.limit:
+            for _ in range(len(self._kept) - self.limit):
                 self._kept.popitem(last=False)
 
     def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
