@@ -3,6 +3,7 @@
 
 cimport cython
 from libc.stdint cimport int64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy, memmove
@@ -287,6 +288,49 @@ def give(list fresh not None, list resets not None, dict pending not None):
         return KRT_EAGER_CHANGED
     hand_over(fresh, resets, pending, dropped)
     return KRT_EAGER_DONE
+
+
+def settle(list arrays not None, list results not None, list writes not None,
+           list fresh not None, list resets not None, dict pending not None, tuple born=None):
+    cdef list held = []
+    cdef list dropped = []
+    cdef list kept = []
+    cdef Py_ssize_t i, n = 0
+    cdef Py_ssize_t count = PyList_GET_SIZE(results) + PyList_GET_SIZE(writes)
+    cdef Span *spans = <Span *> calloc_for(count, sizeof(Span))
+    try:
+        for i in range(PyList_GET_SIZE(results)):
+            n = take_span(spans, n, (<Memory?> results[i]).data, arrays[i], kept)
+        for target, array in writes:
+            n = take_span(spans, n, take(target, held), array, kept)
+        if not unchanged(resets, pending) or (born is not None and born[0][0] != born[1]):
+            return KRT_EAGER_CHANGED
+        for i in range(n):
+            memcpy(spans[i].target, spans[i].source, <size_t> spans[i].nbytes)
+        if writes:
+            wrote()
+        hand_over(fresh, resets, pending, dropped)
+        return KRT_EAGER_DONE
+    finally:
+        let_go(held)
+        PyMem_Free(spans)
+
+
+cdef struct Span:
+    char *target
+    const char *source
+    Py_ssize_t nbytes
+
+
+cdef Py_ssize_t take_span(Span *spans, Py_ssize_t n, char *target, object array,
+                          list kept) except -1:
+    """Note where an array lies and where it is to be copied; return how many are noted."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
+    spans[n].target, spans[n].source, spans[n].nbytes = target, <const char *> view.buf, view.len
+    PyBuffer_Release(&view)
+    kept.append(array)  # which keeps its memory
+    return n + 1
 
 
 cdef Py_ssize_t fill(Site **table, tuple sites) except -1:

@@ -49,12 +49,19 @@ def _text(name: str) -> str:
 
 
 def check_environment() -> None:
-    """Apply ``KERNELRT_JIT``; warn if it or a number of threads cannot be read."""
+    """Apply ``KERNELRT_JIT``; warn if a switch or a number of threads cannot be read."""
     jit = switch("KERNELRT_JIT")
     begin_stepwise(jit == "off")
     if jit is None:
         warnings.warn(
             f"{expected('KERNELRT_JIT')}; it is ignored and functions are jitted",
+            KernelrtWarning,
+            stacklevel=2,
+        )
+    if switch("KERNELRT_INTERPRET") is None:
+        warnings.warn(
+            f"{expected('KERNELRT_INTERPRET')}; it is ignored and graphs that are new are "
+            "interpreted",
             KernelrtWarning,
             stacklevel=2,
         )

@@ -15,6 +15,7 @@ from kernelrt.dtype import DType
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.execute import Constant, Copy
+from kernelrt.tensor.interpret import Interpretation
 
 _U = TypeVar("_U", bound=Used)
 
@@ -67,8 +68,8 @@ class Entry(Used):
 
     Parameters
     ----------
-    prepared : Prepared, optional
-        The plan, where one is needed.
+    prepared : Prepared or Interpretation, optional
+        The plan, or what computes without one; None where nothing is computed.
     sources : tuple
         Where each result comes from: a position among the plan's outputs, or what takes no plan.
     sizes : tuple of (int, DType)
@@ -99,7 +100,7 @@ class Entry(Used):
 
     def __init__(
         self,
-        prepared: Prepared | None,
+        prepared: Prepared | Interpretation | None,
         sources: tuple[int | Constant | Copy, ...],
         sizes: tuple[tuple[int, DType], ...],
         nbytes: int,
@@ -107,7 +108,7 @@ class Entry(Used):
         sized: object = None,
     ) -> None: ...
     @property
-    def prepared(self) -> Prepared | None: ...
+    def prepared(self) -> Prepared | Interpretation | None: ...
     @property
     def sources(self) -> tuple[int | Constant | Copy, ...]: ...
     @property

@@ -17,7 +17,7 @@ from kernelrt._node cimport Node, Stack, Step, hand_on, intern, is_plain, type_o
 from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
-from kernelrt._eager import give, write_unless_born
+from kernelrt._eager import Prepared, give, write_unless_born
 from kernelrt._handle import exchange
 from kernelrt._lazy import commits_of
 from kernelrt._memory import wrote
@@ -162,6 +162,11 @@ cdef class Entry(Used):
         other.numbers = numbers
         return other
 
+    cdef bint is_spent(self) except -1:
+        """Whether it interprets its graphs, and it is time to compile them."""
+        return (self.prepared is not None and type(self.prepared) is not Prepared
+                and self.prepared.is_spent)
+
     cpdef list results(self, list buffers):
         if self.lengths is None:
             return execute.results_of(self, buffers)
@@ -233,6 +238,8 @@ cdef class PlanTable:
 
     cpdef Entry get(self, key):
         cdef Entry entry = <object> self.entries.get(key)
+        if entry is not None and entry.is_spent():
+            return None
         if entry is not None:
             self.hits += 1
             entry.uses.left -= 1

@@ -117,6 +117,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
     os.environ.setdefault("KERNELRT_THREADS", "1024")  # else one thread would hold for plans, too
+    os.environ.setdefault("KERNELRT_INTERPRET", "off")  # what is met once would not be compiled
     if not os.environ.get("KERNELRT_CACHE_SIZE"):
         os.environ["KERNELRT_CACHE_SIZE"] = "4G"
     if not os.environ.get("KERNELRT_CACHE_DIR"):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from kernelrt._environment import switch
 from kernelrt._evaluate import LARGE_BYTES, Family, PlanTable, Table, number_buffer
 from kernelrt._late import load
 from kernelrt._survey import survey_open
@@ -15,13 +16,14 @@ from kernelrt.tensor import build
 from kernelrt.tensor.execute import make_entry
 from kernelrt.tensor.hints import note_compiled
 from kernelrt.tensor.marks import strip
+from kernelrt.tensor.structures import SizeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
     from kernelrt._evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor.size_families import SizeFamily
+    from kernelrt.tensor.interpret import Known
 
 __all__ = ["ALIKE", "PlanCache", "plans"]
 
@@ -39,6 +41,20 @@ class _Memory:
     nbytes: int
     given: Mapping[int, int]
     resident: bool = True
+
+
+class _Structure(NamedTuple):
+    """Graphs that differ in sizes and numbers only, and what these of them are made of."""
+
+    alike: tuple[Hashable, ...]
+    family: SizeFamily
+    sizes: tuple[int, ...]
+    numbers: tuple[UOp, ...]
+    buffers: list[UOp]
+
+
+def _are_static(sizes: Sequence[object]) -> bool:
+    return bool(sizes) and not any(isinstance(size, UOp) for size in sizes)
 
 
 class PlanCache(PlanTable):
@@ -66,7 +82,10 @@ class PlanCache(PlanTable):
         self.most_bytes = most_bytes
         self.most_given = most_given
         self.misses = 0
+        #: Whether graphs are interpreted until compiling them pays.
+        self.interprets = switch("KERNELRT_INTERPRET") != "off"
         self._size_families: Table[SizeFamily] = Table(4 * most_plans)
+        self._known: Table[Known] = Table(most_plans)
         self._large: dict[int, _Memory] = {}
 
     def clear(self) -> None:
@@ -74,6 +93,7 @@ class PlanCache(PlanTable):
         self.entries.clear()
         self.families.clear()
         self._size_families.clear()
+        self._known.clear()
         self._large.clear()
 
     def forget_sizes(self) -> None:
@@ -103,38 +123,19 @@ class PlanCache(PlanTable):
         self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
     ) -> Entry:
         """Make an entry for what was looked up in vain."""
+        entry = self._interpreted(found.alike, values, commits, found.read, found.numbers)
+        if entry is not None:
+            if found.numbers:
+                self._meet(found)  # so that the first plan knows which numbers vary
+            else:
+                self.entries.put(found.key, entry)
+            found.entry = entry
+            return entry
         entry = self._shared(found, values, commits) if found.numbers else None
         if entry is None:
-            entry, numbers = self.made(found.key, values, commits, found.read)
+            entry, numbers = self._compiled(found.key, values, commits, found.read)
             found.buffers = [*found.read, *numbers]
         found.entry = entry
-        return entry
-
-    def _shared(
-        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
-    ) -> Entry | None:
-        """Let all graphs that differ in the same numbers have one plan, if there were several."""
-        numbers = found.numbers
-        family = self.families.get(found.alike)
-        if family is None:
-            family = Family(numbers)
-            self.families.put(found.alike, family)
-        positions = family.meet(numbers, ALIKE)
-        if positions is None:
-            return None
-        key = found.key_but_for(positions)
-        memory = found.in_memory(positions)
-        entry = self.get(key)
-        if entry is None:
-            roots = [*values, *(new for _, new in commits)]
-            if any(numbers[i].dtype.is_int for i in positions) and not _INDEXING.isdisjoint(
-                node.op for node in toposort(roots)
-            ):
-                return None  # it may be a size, or bound an index
-            lifted = {numbers[i]: build.reshape(m, ())
-                      for i, m in zip(positions, memory, strict=True)}  # fmt: skip
-            entry = self.make(key, values, commits, [*found.read, *memory], lifted=lifted)
-        found.buffers = [*found.read, *memory]
         return entry
 
     def made(
@@ -158,8 +159,94 @@ class PlanCache(PlanTable):
         notes : tuple of int
             Data that the caller stores with the entry.
         """
+        entry = self._interpreted(key, values, commits, read, [])
+        if entry is None:
+            return self._compiled(key, values, commits, read, notes)
+        entry.notes = notes
+        self.entries.put(key, entry)
+        return entry, []
+
+    def _interpreted(
+        self,
+        alike: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        numbers: list[UOp],
+    ) -> Entry | None:
+        """Make an entry that computes graphs without compiling them, while that is cheaper."""
+        if not self.interprets:
+            return None
+        load("kernelrt.tensor.interpret")
+        from kernelrt.tensor.interpret import Known
+
+        known = self._known.get(alike)
+        if known is None:
+            structure = self._structure(values, commits)
+            if _are_static(structure.sizes):
+                structure.family.note(structure.sizes, structure.numbers)
+            known = Known(values, commits, read, numbers, structure.family)
+            self._known.put(alike, known)
+        return known.entry(numbers)
+
+    def _meet(self, found: Lookup) -> tuple[int, ...] | None:
+        """Count graphs that differ in numbers; return the positions of those, if it was often."""
+        family = self.families.get(found.alike)
+        if family is None:
+            family = Family(found.numbers)
+            self.families.put(found.alike, family)
+        return family.meet(found.numbers, ALIKE)
+
+    def _shared(
+        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> Entry | None:
+        """Let all graphs that differ in the same numbers have one plan, if there were several."""
+        numbers = found.numbers
+        positions = self._meet(found)
+        if not positions:
+            return None
+        key = found.key_but_for(positions)
+        memory = found.in_memory(positions)
+        entry = self.get(key)
+        if entry is None:
+            roots = [*values, *(new for _, new in commits)]
+            if any(numbers[i].dtype.is_int for i in positions) and not _INDEXING.isdisjoint(
+                node.op for node in toposort(roots)
+            ):
+                return None  # it may be a size, or bound an index
+            lifted = {numbers[i]: build.reshape(m, ())
+                      for i, m in zip(positions, memory, strict=True)}  # fmt: skip
+            entry = self.make(key, values, commits, [*found.read, *memory], lifted=lifted)
+        found.buffers = [*found.read, *memory]
+        return entry
+
+    def _compiled(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+    ) -> tuple[Entry, list[UOp]]:
         found = self._sized(key, values, commits, read, notes)
         return (self.make(key, values, commits, read, notes), []) if found is None else found
+
+    def _structure(
+        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+    ) -> _Structure:
+        """Find the family of graphs that differ in sizes, and the sizes and numbers of these."""
+        roots = [*values, *(new for _, new in commits)]
+        storages = [storage for storage, _ in commits]
+        skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
+        if skeleton.needs_strip:
+            skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
+        alike = "sized", len(values), skeleton
+        family = self._size_families.get(alike)
+        if family is None:
+            family = SizeFamily()
+            self._size_families.put(alike, family)
+        known = cast("tuple[int, ...]", tuple(sizes))
+        return _Structure(alike, family, known, tuple(numbers), buffers)
 
     def _sized(
         self,
@@ -170,33 +257,25 @@ class PlanCache(PlanTable):
         notes: tuple[int, ...] = (),
     ) -> tuple[Entry, list[UOp]] | None:
         """Find a plan for any size, and memory that holds the numbers that vary."""
-        load("kernelrt.tensor.size_families")
-        from kernelrt.tensor.size_families import SizedPlan, SizeFamily
-
-        roots = [*values, *(new for _, new in commits)]
-        storages = [storage for storage, _ in commits]
-        skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
-        if skeleton.needs_strip:
-            skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
-        if not sizes or any(isinstance(size, UOp) for size in sizes):
+        alike, family, known, numbers, buffers = self._structure(values, commits)
+        if not _are_static(known):
             return None
-        alike = "sized", len(values), skeleton
-        family = self._size_families.get(alike)
-        if family is None:
-            family = SizeFamily()
-            self._size_families.put(alike, family)
-        known = cast("tuple[int, ...]", tuple(sizes))
+        load("kernelrt.tensor.size_families")
+        from kernelrt.tensor.size_families import SizedPlan, forms_of
+
         found = family.find(known, numbers)
         if found is None:
-            forms = family.record(known, tuple(numbers))
+            forms = forms_of(family, known, numbers)
             if not forms:
                 return None
-            bare = [*strip(roots), *storages]
-            _, buffers, numbers, _, sized = survey_open(bare)
+            storages = [storage for storage, _ in commits]
+            bare = [*strip([*values, *(new for _, new in commits)]), *storages]
+            _, buffers, own, _, sized = survey_open(bare)
             for form in forms:
-                made = SizedPlan.make(form, bare, len(values), buffers, numbers, sized)
+                made = SizedPlan.make(form, bare, len(values), buffers, own, sized)
                 if made is not None:
                     family.keep(made)
+                    numbers = tuple(own)
                     found = family.find(known, numbers)
                     break
             if found is None:
@@ -209,8 +288,8 @@ class PlanCache(PlanTable):
         # An entry is for one order of the caller's buffers, and has the caller's notes.
         place = {node: i for i, node in enumerate(buffers)}
         order = tuple([place.get(node, -1) for node in read])
-        own = tuple([None if i in varied else n for i, n in enumerate(numbers)])
-        key = (*alike, known, own, order, notes)
+        fixed = tuple([None if i in varied else n for i, n in enumerate(numbers)])
+        key = (*alike, known, fixed, order, notes)
         entry = self.get(key)
         if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
             entry = plan.entry(named, values, commits, buffers, [*read, *memory])

@@ -7,13 +7,12 @@ their sizes. The third of them shows which sizes vary, and how they depend on ea
 from __future__ import annotations
 
 import math
-import weakref
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared
-from kernelrt._evaluate import Entry, Used
+from kernelrt._evaluate import Entry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import region_of
 from kernelrt.errors import KernelrtError
@@ -35,8 +34,9 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor.structures import SizeFamily
 
-__all__ = ["Form", "SizeFamily", "SizedPlan"]
+__all__ = ["Form", "SizedPlan", "forms_of"]
 
 #: The graphs of a family that have plans of their own, before one plan serves all others.
 MOST_APART: Final = 2
@@ -46,12 +46,6 @@ MOST_FREE: Final = 8
 LEAST_ROOM: Final = 256
 #: The largest number that counts as a size, so that products of two fit 64 bits.
 MOST_SIZE: Final = 1 << 28
-#: How many forms a family tries in vain before each graph gets a plan of its own.
-MOST_TRIES: Final = 4
-#: How many plans a family has, the newest ones.
-MOST_PLANS: Final = 4
-#: How many sizes without a plan a family remembers.
-MOST_SEEN: Final = 8
 _INDEXING: Final = frozenset({Op.GATHER, Op.SCATTER})
 
 
@@ -137,69 +131,25 @@ class Form:
         return {name: value for (name, _, _), value in named.items()}
 
 
-@dataclass(slots=True, eq=False)
-class SizeFamily(Used):
-    """Graphs that are equal up to their sizes and numbers.
+def forms_of(
+    family: SizeFamily, sizes: tuple[int, ...], numbers: tuple[UOp, ...]
+) -> list[Form]:
+    """Note a graph that no plan fits; return forms that fit several, if there are enough.
 
-    Attributes
-    ----------
-    seen : dict
-        For each tuple of sizes that no plan fitted, the numbers of its graphs; the newest ones.
-    plans : list of weakref to SizedPlan
-        The plans that compute the others, while entries of the plan cache keep them.
-    failures : int
-        How many forms were made in vain.
+    The first one fits all, the second one those whose sizes are most like `sizes`: columns of one
+    tensor and rows of another are one family, but may have no plan in common.
     """
-
-    seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
-    plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
-    failures: int = 0
-
-    def find(
-        self, sizes: tuple[int, ...], numbers: Sequence[UOp]
-    ) -> tuple[SizedPlan, dict[str, int]] | None:
-        """Find the newest plan for a graph, and the values of its Variables."""
-        for ref in reversed(self.plans):
-            plan = ref()
-            named = None if plan is None else plan.values(sizes, numbers)
-            if plan is not None and named is not None:
-                return plan, named
-        return None
-
-    def record(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> list[Form]:
-        """Record a graph that no plan fits; return forms that fit several, if there are enough.
-
-        The first one fits all, the second one those whose sizes are most like `sizes`: columns of
-        one tensor and rows of another are one family, but may have no plan in common.
-        """
-        if self.failures >= MOST_TRIES:
-            return []
-        met = self.seen.setdefault(sizes, [])
-        if len(met) < MOST_TRIES:
-            met.append(numbers)
-        seen = dict(self.seen)  # interrupting code may record others
-        for oldest in list(seen)[:-MOST_SEEN]:
-            self.seen.pop(oldest, None)
-        others = [other for other in seen if other != sizes]
-        if len(others) < MOST_APART:
-            return []
-        apart = [sum(a != b for a, b in zip(sizes, other, strict=True)) for other in others]
-        near = [o for o, n in zip(others, apart, strict=True) if n <= 2 * min(apart)]
-        forms = [_fitting([sizes, *others], seen)]
-        if MOST_APART <= len(near) < len(others):
-            forms.append(_fitting([sizes, *near], seen))
-        return [form for form in forms if form is not None]
-
-    def fail(self) -> None:
-        """Note that a form was made in vain."""
-        self.failures += 1
-        if self.failures >= MOST_TRIES:
-            self.seen.clear()
-
-    def keep(self, plan: SizedPlan) -> None:
-        """Keep a plan."""
-        alive = [ref for ref in self.plans if ref() is not None]
-        self.plans = [*alive[-MOST_PLANS + 1 :], weakref.ref(plan)]
+    family.note(sizes, numbers)
+    seen = dict(family.seen)  # interrupting code may record others
+    others = [other for other in seen if other != sizes]
+    if len(others) < MOST_APART:
+        return []
+    apart = [sum(a != b for a, b in zip(sizes, other, strict=True)) for other in others]
+    near = [o for o, n in zip(others, apart, strict=True) if n <= 2 * min(apart)]
+    forms = [_fitting([sizes, *others], seen)]
+    if MOST_APART <= len(near) < len(others):
+        forms.append(_fitting([sizes, *near], seen))
+    return [form for form in forms if form is not None]
 
 
 def _fitting(

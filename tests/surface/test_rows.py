@@ -9,6 +9,11 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.ir import Op, toposort
+from kernelrt.tensor import interpret
+from kernelrt.tensor.marks import strip
+from kernelrt.tensor.plan_cache import plans
+from kernelrt.tensor.structures import SizeFamily
 
 torch = pytest.importorskip("torch")
 
@@ -234,6 +239,68 @@ def test_jit_gives_the_same_bits(row):
                 np.testing.assert_allclose(got, want, 1e-6, 1e-6, strict=True)
             else:
                 np.testing.assert_array_equal(got, want, strict=True)
+
+
+#: Only compiled code has these.
+COMPILED = {Op.CALL, Op.REGION}
+#: Of 0 and -0 they give either.
+EXTREMES = {Op.MAX, Op.MIN}
+HALVES = {krt.float16, krt.bfloat16}
+
+
+@pytest.mark.cases(60)
+@each
+def test_interpreting_gives_the_same_bits(row, monkeypatch):
+    """Sums alone may differ, in the order of their terms."""
+    drawn = rows.draw(row, rows.sizes(row))
+    cases = [(drawn, krt.float32, row.grad), (drawn, krt.float64, False)]
+    if row.special and row.floats:
+        cases += [(rows.sprinkled(row, drawn, [NAN, INF, -INF, -0.0, 0.0, 1.5], 0), kind, False)
+                  for kind in (krt.float32, krt.float64)]  # fmt: skip
+    if row.ints:
+        integers = rows.as_integers(row, drawn, signed=True)
+        cases += [([a.astype(kind) if spec.floats else a
+                    for spec, a in zip(row.specs, integers, strict=True)], None, False)
+                  for kind in ("int8", "int32", "int64")]  # fmt: skip
+    for arrays, kind, grad in cases:
+        found = []
+        for interprets in (True, False):
+            monkeypatch.setattr(plans, "interprets", interprets)
+            plans.clear()
+            krt.manual_seed(0)
+            found.append(compare.attempt(lambda a=arrays, k=kind, g=grad: run(row, a, k, grad=g)))
+        interpreted, compiled = found
+        if isinstance(compiled, Raised):
+            assert isinstance(interpreted, Raised)
+            assert str(interpreted.error) == str(compiled.error)
+            continue
+        eps = {krt.float64: DOUBLE}.get(kind, SINGLE) * row.tol
+        compare.agree(f"{kind}", interpreted, compiled, eps * row.tol64)
+        order = graph_of(row, arrays, kind, grad)
+        if any(n.op is Op.REDUCE_AXIS and n.dtype.is_float and n.arg[0] in (Op.ADD, Op.MUL)
+               for n in order):  # fmt: skip
+            continue
+        of_zero = not any({n.op, *(n.arg or ())[:1]} & EXTREMES for n in order
+                          if n.op in EXTREMES or n.op is Op.REDUCE_AXIS)  # fmt: skip
+        for got, want in zip(interpreted.values, compiled.values, strict=True):
+            np.testing.assert_array_equal(got, want, strict=isinstance(want, np.ndarray))
+            if of_zero:
+                number = ~np.isnan(want)
+                np.testing.assert_array_equal(np.signbit(got)[number], np.signbit(want)[number])
+
+
+def graph_of(row, arrays, kind, grad):
+    """The nodes of a row, which is interpreted if it can be."""
+    _, operands = compare.given(row, arrays, kind, grad)
+    krt.manual_seed(0)
+    out = [o for o in compare.leaves(row.call(krt, *operands)) if isinstance(o, krt.Tensor)]
+    nodes = [t._uop for t in out if t._uop is not None]
+    order = toposort(strip(nodes))
+    if not any(n.op in COMPILED or n.dtype in HALVES for n in order):
+        skeleton = plans.look_up(nodes, [])
+        program = interpret.Known(nodes, [], skeleton.read, skeleton.numbers, SizeFamily())
+        assert program.entry(skeleton.numbers) is not None
+    return order
 
 
 @pytest.mark.cases(30)
