@@ -295,14 +295,16 @@ def settle(list arrays not None, list results not None, list writes not None,
     cdef list held = []
     cdef list dropped = []
     cdef list kept = []
+    cdef Memory memory
     cdef Py_ssize_t i, n = 0
     cdef Py_ssize_t count = PyList_GET_SIZE(results) + PyList_GET_SIZE(writes)
     cdef Span *spans = <Span *> calloc_for(count, sizeof(Span))
     try:
         for i in range(PyList_GET_SIZE(results)):
-            n = take_span(spans, n, (<Memory?> results[i]).data, arrays[i], kept)
+            memory = <Memory?> results[i]
+            n = take_span(spans, n, memory.data, memory.size, arrays[i], kept)
         for target, array in writes:
-            n = take_span(spans, n, take(target, held), array, kept)
+            n = take_span(spans, n, take(target, held), target.nbytes, array, kept)
         if not unchanged(resets, pending) or (born is not None and born[0][0] != born[1]):
             return KRT_EAGER_CHANGED
         for i in range(n):
@@ -322,13 +324,15 @@ cdef struct Span:
     Py_ssize_t nbytes
 
 
-cdef Py_ssize_t take_span(Span *spans, Py_ssize_t n, char *target, object array,
+cdef Py_ssize_t take_span(Span *spans, Py_ssize_t n, char *target, Py_ssize_t room, object array,
                           list kept) except -1:
     """Note where an array lies and where it is to be copied; return how many are noted."""
     cdef Py_buffer view
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     spans[n].target, spans[n].source, spans[n].nbytes = target, <const char *> view.buf, view.len
     PyBuffer_Release(&view)
+    if spans[n].nbytes > room:
+        raise errors.ShapeError(f"expected at most {room} bytes, not {spans[n].nbytes}")
     kept.append(array)  # which keeps its memory
     return n + 1
 

@@ -336,7 +336,7 @@ class _Writer:
 
     def buffer(self, node: UOp) -> None:
         place = self._places.get(node)
-        if place is None or getattr(node.arg, "stands_in", False):
+        if place is None or type(node.arg) is not Buffer:  # as a StandIn, which has no value
             raise _Unfit
         self.buffers.append((self.new(node, _static(node.shape)), place))
 
@@ -519,7 +519,8 @@ _MOVEMENTS: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
 _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
     Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
     Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.expand, Op.PAD: _Writer.pad,
-    Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow, Op.CAT: _Writer.cat, Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
+    Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow, Op.CAT: _Writer.cat,
+    Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
     Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.kept, Op.DETACH: _Writer.kept,
     **dict.fromkeys(_MOVEMENTS, _Writer.moved), **dict.fromkeys(ALU, _Writer.element),
 }  # fmt: skip

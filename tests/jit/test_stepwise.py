@@ -329,13 +329,15 @@ def test_the_environment_says_how_threads_begin():
         "    except krt.JitError: print('jit')\n"
     )
 
-    def run(text, setting):
-        env = {**os.environ, "KERNELRT_JIT": setting}
+    def run(text, setting, name="KERNELRT_JIT"):
+        env = {**os.environ, name: setting}
         return subprocess.run([sys.executable, "-c", text], env=env, text=True,
                               capture_output=True, check=True)  # fmt: skip
 
     assert run(code, "Off").stdout.split() == ["3.0", "-1.0", "-1.0", "jit"]
-    assert "expected 0 or off, or 1 or on, not 'never'" in run("import kernelrt", "never").stderr
+    for name in ("KERNELRT_JIT", "KERNELRT_INTERPRET"):
+        told = run("import kernelrt", "never", name).stderr
+        assert f"{name}: expected 0 or off, or 1 or on, not 'never'" in told
 
 
 @pytest.mark.parametrize(("text", "means"), [
