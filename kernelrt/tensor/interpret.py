@@ -26,6 +26,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import opened
 from kernelrt.ir import Op, UOp, const
 from kernelrt.ir.ops import ALU
+from kernelrt.tensor import build
 from kernelrt.tensor.marks import is_kept
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh, Reset
     from kernelrt._memory import Memory
-    from kernelrt.tensor.structures import SizeFamily
+    from kernelrt.tensor.plan_cache import SizeFamily
 
 __all__ = ["Interpretation", "Known", "Program"]
 del _backend
@@ -73,6 +74,8 @@ _INTEGER_UFUNCS: Final = {Op.IDIV: np.floor_divide, Op.MOD: np.remainder}
 _REDUCERS: Final = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 #: Compiled code computes several operations on these in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
+#: Powers that compiled code computes as products where the exponent is a constant.
+_SHORT: Final = frozenset({-1, 0, 1, 2, 3})
 #: Types of the products that NumPy leaves to BLAS.
 _BLAS: Final = frozenset({dt.float32, dt.float64})
 
@@ -623,15 +626,24 @@ def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[
     if reducer in (Op.MAX, Op.MIN):
         first = dtype.min if reducer is Op.MAX else dtype.max
         return lambda x: ufunc.reduce(x, axis=axes, initial=first)
-    if dtype is dt.float32:
-        # NumPy adds along an axis that is not the last one term by term.
-        return lambda x: ufunc.reduce(x, axis=axes, dtype=np.float64).astype(kind)
-    return lambda x: ufunc.reduce(x, axis=axes, dtype=kind)
+    # NumPy adds along an axis that is not the last one term by term.
+    wide = np.float64 if dtype is dt.float32 else kind
+    if not dtype.is_float or reducer is not Op.ADD:
+        return lambda x: ufunc.reduce(x, axis=axes, dtype=wide).astype(kind, copy=False)
+
+    def add(x: Array) -> Array:
+        # The sum of negative zeros is one; that of nothing is 0.
+        found = np.add.reduce(x, axis=axes, dtype=wide, initial=-0.0 if x.size else 0.0)
+        return np.asarray(found).astype(kind, copy=False)
+
+    return add
 
 
 def _element(node: UOp) -> tuple[Callable[..., Any], float]:
     """The function of an operation on elements, and what one of them takes."""
     op, kind = node.op, node.src[0].dtype
+    if op is Op.POW and build.const_value(node.src[1]) in _SHORT:
+        raise _Unfit
     if op is Op.CAST:
         to = dt.to_numpy(node.dtype)
         if kind.is_float and node.dtype.is_int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kernelrt._environment import switch
-from kernelrt._evaluate import LARGE_BYTES, Family, PlanTable, Table, number_buffer
+from kernelrt._evaluate import LARGE_BYTES, Family, PlanTable, Table, Used, number_buffer
 from kernelrt._late import load
 from kernelrt._survey import survey_open
 from kernelrt.ir import Op, UOp, toposort
@@ -16,7 +16,6 @@ from kernelrt.tensor import build
 from kernelrt.tensor.execute import make_entry
 from kernelrt.tensor.hints import note_compiled
 from kernelrt.tensor.marks import strip
-from kernelrt.tensor.structures import SizeFamily
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -24,13 +23,74 @@ if TYPE_CHECKING:
     from kernelrt._evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.interpret import Known
+    from kernelrt.tensor.size_families import SizedPlan
 
-__all__ = ["ALIKE", "PlanCache", "plans"]
+__all__ = ["ALIKE", "PlanCache", "SizeFamily", "plans"]
 
 #: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
 #: numbers that differ from memory.
 ALIKE: Final = 3
+#: How many forms a family tries in vain before each graph gets a plan of its own.
+MOST_TRIES: Final = 4
+#: How many plans a family has, the newest ones.
+MOST_PLANS: Final = 4
+#: How many sizes without a plan a family remembers.
+MOST_SEEN: Final = 8
 _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
+
+
+@dataclass(slots=True, eq=False)
+class SizeFamily(Used):
+    """Graphs that are equal up to their sizes and numbers.
+
+    Attributes
+    ----------
+    seen : dict
+        For each tuple of sizes that no plan fitted, the numbers of its graphs; the newest ones.
+    plans : list of weakref to SizedPlan
+        The plans that compute the others, while entries of the plan cache keep them.
+    failures : int
+        How many forms were made in vain.
+    spent : float
+        An estimate of what interpreting its graphs has taken, in nanoseconds.
+    """
+
+    seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
+    plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
+    failures: int = 0
+    spent: float = 0.0
+
+    def find(
+        self, sizes: tuple[int, ...], numbers: Sequence[UOp]
+    ) -> tuple[SizedPlan, dict[str, int]] | None:
+        """Find the newest plan for a graph, and the values of its Variables."""
+        for ref in reversed(self.plans):
+            plan = ref()
+            named = None if plan is None else plan.values(sizes, numbers)
+            if plan is not None and named is not None:
+                return plan, named
+        return None
+
+    def note(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> None:
+        """Record a graph for the plans to come."""
+        if self.failures >= MOST_TRIES:
+            return
+        met = self.seen.setdefault(sizes, [])
+        if len(met) < MOST_TRIES:
+            met.append(numbers)
+        for oldest in list(self.seen)[:-MOST_SEEN]:
+            self.seen.pop(oldest, None)
+
+    def fail(self) -> None:
+        """Note that a form was made in vain."""
+        self.failures += 1
+        if self.failures >= MOST_TRIES:
+            self.seen.clear()
+
+    def keep(self, plan: SizedPlan) -> None:
+        """Keep a plan."""
+        alive = [ref for ref in self.plans if ref() is not None]
+        self.plans = [*alive[-MOST_PLANS + 1 :], weakref.ref(plan)]
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -261,18 +321,18 @@ class PlanCache(PlanTable):
         if not _are_static(known):
             return None
         load("kernelrt.tensor.size_families")
-        from kernelrt.tensor.size_families import SizedPlan, forms_of
+        from kernelrt.tensor import size_families
 
         found = family.find(known, numbers)
         if found is None:
-            forms = forms_of(family, known, numbers)
+            forms = size_families.forms_of(family, known, numbers)
             if not forms:
                 return None
             storages = [storage for storage, _ in commits]
             bare = [*strip([*values, *(new for _, new in commits)]), *storages]
             _, buffers, own, _, sized = survey_open(bare)
             for form in forms:
-                made = SizedPlan.make(form, bare, len(values), buffers, own, sized)
+                made = size_families.SizedPlan.make(form, bare, len(values), buffers, own, sized)
                 if made is not None:
                     family.keep(made)
                     numbers = tuple(own)

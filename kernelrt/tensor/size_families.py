@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor.structures import SizeFamily
+    from kernelrt.tensor.plan_cache import SizeFamily
 
 __all__ = ["Form", "SizedPlan", "forms_of"]
 

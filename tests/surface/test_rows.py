@@ -12,8 +12,7 @@ import kernelrt as krt
 from kernelrt.ir import Op, toposort
 from kernelrt.tensor import interpret
 from kernelrt.tensor.marks import strip
-from kernelrt.tensor.plan_cache import plans
-from kernelrt.tensor.structures import SizeFamily
+from kernelrt.tensor.plan_cache import SizeFamily, plans
 
 torch = pytest.importorskip("torch")
 
