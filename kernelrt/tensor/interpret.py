@@ -26,6 +26,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import opened
 from kernelrt.ir import Op, UOp, const
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import is_kept
 
@@ -184,10 +185,10 @@ class Program:
         numbers: Sequence[UOp],
     ) -> None:  # fmt: skip
         roots = [*values, *(new for _, new in commits)]
-        self.sizes = tuple((math.prod(_static(v.shape)), v.dtype) for v in values)
         places = {node: i for i, node in enumerate(read)}
         self.written = tuple(places[storage] for storage, _ in commits)
         writer = _Writer(roots, places, numbers)
+        self.sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
         self._template, self._steps = writer.template, writer.steps
         self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
         #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
@@ -206,10 +207,14 @@ class Program:
         return [values[slot] for slot in self._roots]
 
 
-def _static(shape: Sequence[Any]) -> tuple[int, ...]:
-    if not all(type(n) is int for n in shape):
+def _shape(node: UOp) -> tuple[int, ...]:
+    """The shape of a node that was found to be static."""
+    return node.shape  # type: ignore[return-value]
+
+
+def _need_static(dims: Sequence[Any]) -> None:
+    if not is_static(dims):
         raise _Unfit
-    return tuple(shape)
 
 
 def _operands(node: UOp) -> tuple[UOp, ...]:
@@ -254,9 +259,8 @@ class _Writer:
         order = [*_ordered(roots)]
         products = _products(order, roots)
         for node in order:
-            _static(node.shape)
             rule = _RULES.get(node.op)
-            if rule is None or node.dtype in _HALVES:
+            if rule is None or node.dtype in _HALVES or not is_static(node.shape):
                 raise _Unfit
             if node not in products:
                 rule(self, node)
@@ -294,7 +298,7 @@ class _Writer:
 
     def whole(self, node: UOp) -> int:
         """The slot of a value with all its elements."""
-        shape = _static(node.shape)
+        shape = _shape(node)
         if self._shapes[node] != shape:
             source = self._slots[node]
             self._slots[node] = self.add(partial(_expanded, shape), [source], shape, node.dtype)
@@ -324,7 +328,7 @@ class _Writer:
         shape: tuple[int, ...] | None = None, each_ns: float = ELEMENT_NS,
     ) -> None:  # fmt: skip
         """Add the step of a node."""
-        known = _static(node.shape) if shape is None else shape
+        known = _shape(node) if shape is None else shape
         self._slots[node] = self.add(function, sources, known, node.dtype, each_ns)
         self._shapes[node] = known
 
@@ -341,7 +345,7 @@ class _Writer:
         place = self._places.get(node)
         if place is None or type(node.arg) is not Buffer:  # as a StandIn, which has no value
             raise _Unfit
-        self.buffers.append((self.new(node, _static(node.shape)), place))
+        self.buffers.append((self.new(node, _shape(node)), place))
 
     # ---- elements
 
@@ -382,7 +386,7 @@ class _Writer:
             _MOVEMENTS[node.op](self, node)
 
     def reshape(self, node: UOp) -> None:
-        shape = _static(node.shape)
+        shape = _shape(node)
         self.put(node, lambda x: x.reshape(shape), [self.whole(node.src[0])])
 
     def permute(self, node: UOp) -> None:
@@ -395,7 +399,8 @@ class _Writer:
         source = node.src[0]
         old, bounds = self._shapes[source], []
         for size, ends in zip(old, node.arg, strict=True):
-            low, high = _static(ends)
+            _need_static(ends)
+            low, high = ends
             bounds.append((low, high) if size != 1 else (0, min(1, high - low)))
         part = tuple([slice(low, high) for low, high in bounds])
         shape = tuple([high - low for low, high in bounds])
@@ -403,10 +408,11 @@ class _Writer:
 
     def pad(self, node: UOp) -> None:
         source = node.src[0]
-        shape, kind = _static(node.shape), dt.to_numpy(node.dtype)
-        lows = [_static(pair)[0] for pair in node.arg]
+        shape, kind = _shape(node), dt.to_numpy(node.dtype)
+        _need_static([n for pair in node.arg for n in pair])
+        lows = [low for low, _ in node.arg]
         part = tuple([slice(low, low + n)
-                      for low, n in zip(lows, _static(source.shape), strict=True)])  # fmt: skip
+                      for low, n in zip(lows, _shape(source), strict=True)])  # fmt: skip
 
         def pad(x: Array) -> Array:
             out = np.zeros(shape, kind)
@@ -418,18 +424,18 @@ class _Writer:
     def flip(self, node: UOp) -> None:
         source = node.src[0]
         part = tuple([slice(None, None, -1 if axis in node.arg else 1)
-                      for axis in range(len(node.shape))])  # fmt: skip
+                      for axis in range(len(_shape(node)))])  # fmt: skip
         self.put(node, lambda x: x[part], [self._slots[source]], self._shapes[source])
 
     def window(self, node: UOp) -> None:
-        _static([n for window in node.arg for n in window])
-        shape, windows = _static(node.shape), node.arg
+        _need_static([n for window in node.arg for n in window])
+        shape, windows = _shape(node), node.arg
         self.put(node, partial(_windowed, shape, windows), [self.whole(node.src[0])])
 
     def unwindow(self, node: UOp) -> None:
         whole, windows = node.arg
-        _static([*whole, *[n for window in windows for n in window]])
-        self.put(node, partial(_unwindowed, _static(whole), windows), [self.whole(node.src[0])])
+        _need_static([*whole, *[n for window in windows for n in window]])
+        self.put(node, partial(_unwindowed, whole, windows), [self.whole(node.src[0])])
 
     def cat(self, node: UOp) -> None:
         axis = node.arg
@@ -453,7 +459,7 @@ class _Writer:
             raise _Unfit
         reducer = None if node.arg is None else _REDUCERS[node.arg]
         slots = [self.whole(base), self.whole(values), *[self.whole(i) for i in indices]]
-        self.cost += 4 * PLACE_NS * math.prod(_static(values.shape))
+        self.cost += 4 * PLACE_NS * math.prod(_shape(values))
         self.put(node, partial(_scattered, reducer), slots)
 
     # ---- reductions
@@ -465,13 +471,13 @@ class _Writer:
             if self._product(node, source, axes):
                 return
             self.element(source)
-        slot, shape = self.whole(source), _static(source.shape)
+        slot, shape = self.whole(source), _shape(source)
         self.cost += 2 * ELEMENT_NS * math.prod(shape)
         self.put(node, _reduction(reducer, tuple(axes), node.dtype), [slot])
 
     def _product(self, node: UOp, factors: UOp, reduced: Sequence[int]) -> bool:
         """Add the step of a sum of products that is one of matrices; return whether it is."""
-        shape = _static(factors.shape)
+        shape = _shape(factors)
         one, two = [self._shapes[factor] for factor in factors.src]
         if not one or not two:
             return False
