@@ -75,8 +75,6 @@ _INTEGER_UFUNCS: Final = {Op.IDIV: np.floor_divide, Op.MOD: np.remainder}
 _REDUCERS: Final = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 #: Compiled code computes several operations on these in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
-#: Powers that compiled code computes as products where the exponent is a constant.
-_SHORT: Final = frozenset({-1, 0, 1, 2, 3})
 #: Types of the products that NumPy leaves to BLAS.
 _BLAS: Final = frozenset({dt.float32, dt.float64})
 
@@ -648,8 +646,6 @@ def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[
 def _element(node: UOp) -> tuple[Callable[..., Any], float]:
     """The function of an operation on elements, and what one of them takes."""
     op, kind = node.op, node.src[0].dtype
-    if op is Op.POW and build.const_value(node.src[1]) in _SHORT:
-        raise _Unfit
     if op is Op.CAST:
         to = dt.to_numpy(node.dtype)
         if kind.is_float and node.dtype.is_int:
@@ -664,7 +660,28 @@ def _element(node: UOp) -> tuple[Callable[..., Any], float]:
         return _UFUNCS[op], ELEMENT_NS
     if op in _INTEGER_UFUNCS and kind.is_int:
         return _INTEGER_UFUNCS[op], 4 * ELEMENT_NS
-    return _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype), FUNCTION_NS
+    kernel = _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype)
+    if op is Op.POW and build.const_value(node.src[1]) is not None:
+        return partial(_power, kernel), FUNCTION_NS
+    return kernel, FUNCTION_NS
+
+
+def _power(kernel: _Kernel, x: Array, exponent: Array) -> Any:
+    """A power with a constant exponent; short ones are products in compiled code, too."""
+    if exponent.ndim:
+        x, exponent = np.broadcast_arrays(x, exponent)
+    match float(exponent.flat[0]) if exponent.size else 1.0:
+        case 0.0:
+            return np.ones_like(x)
+        case 1.0:
+            return x
+        case 2.0:
+            return x * x
+        case 3.0:
+            return x * x * x
+        case -1.0:
+            return np.divide(x.dtype.type(1), x)
+    return kernel(x, exponent)
 
 
 def _whole(dtype: dt.DType, kind: np.dtype[Any], x: Array) -> Array:
