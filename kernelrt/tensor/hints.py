@@ -35,8 +35,9 @@ MOST_COMPILED: Final = 32
 #: For so many lines graphs are counted.
 MOST_LINES: Final = 4096
 
-#: By the line that computes and the line of the last operation.
-_compiled: dict[tuple[tuple[str, int], tuple[str, int]], int] = {}
+#: How many graphs were compiled, and in how many seconds, by the line that computes and the line of
+#: the last operation.
+_compiled: dict[tuple[tuple[str, int], tuple[str, int]], tuple[int, float]] = {}
 _told: set[tuple[str, int]] = set()
 #: (text, file, line) of what is to be said once nothing is half done: it may be an error.
 _due: list[tuple[str, str, int]] = []
@@ -72,8 +73,8 @@ def _line() -> tuple[str, int] | None:
     return origin.file, origin.line
 
 
-def note_compiled(last: UOp) -> None:
-    """Count a new plan, whose last operation is `last`.
+def note_compiled(last: UOp, seconds: float) -> None:
+    """Count a new plan, whose last operation is `last` and which took `seconds` to make.
 
     :func:`tell` warns where a loop makes many of them: one line of the user's computes, and one
     line builds, which are not the same for the cases of a test.
@@ -86,13 +87,15 @@ def note_compiled(last: UOp) -> None:
     if len(_compiled) >= MOST_LINES:
         _compiled.clear()
     key = line, (built.file, built.line)
-    count = _compiled[key] = _compiled.get(key, 0) + 1
-    if count == MOST_COMPILED:
+    count, total = _compiled.get(key, (0, 0.0))
+    _compiled[key] = count + 1, total + seconds
+    if count + 1 == MOST_COMPILED:
         text = (
-            f"this line has compiled {count} different graphs without jit, each of which took up "
-            "to 0.2 s. Where a graph grows from turn to turn, realize() what the loop carries; "
-            "else put the loop into a function with @kernelrt.jit, with kernelrt.scan for many "
-            "turns. warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
+            f"this line has compiled {count + 1} different graphs without jit, in "
+            f"{total + seconds:.2g} s. Where a graph grows from turn to turn, realize() what the "
+            "loop carries; else put the loop into a function with @kernelrt.jit, with "
+            "kernelrt.scan for many turns. "
+            "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
         )
         _due.append((text, *line))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, field
+from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kernelrt._environment import switch
@@ -374,9 +375,10 @@ class PlanCache(PlanTable):
         Its nodes that `lifted` names are read from there.
         """
         self.misses += 1
-        if values or commits:
-            note_compiled(values[0] if values else commits[0][1])
+        began = perf_counter()
         entry = make_entry(values, commits, buffers, lifted)
+        if values or commits:
+            note_compiled(values[0] if values else commits[0][1], perf_counter() - began)
         entry.notes = notes
         _note_origins(entry, [*values, *(new for _, new in commits)])
         self._keep(key, entry)
