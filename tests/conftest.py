@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
 sys.path.insert(0, str(HERE))
+# Most graphs of tests are computed once; interpreted, they would say nothing about compiled code.
+os.environ.setdefault("KERNELRT_INTERPRET", "off")
 
 from support import sample, skip_list, tested  # noqa: E402
 from support.once import Once  # noqa: E402
@@ -117,7 +119,6 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ONE_THREAD:
         os.environ.setdefault(name, "1")
     os.environ.setdefault("KERNELRT_THREADS", "1024")  # else one thread would hold for plans, too
-    os.environ.setdefault("KERNELRT_INTERPRET", "off")  # what is met once would not be compiled
     if not os.environ.get("KERNELRT_CACHE_SIZE"):
         os.environ["KERNELRT_CACHE_SIZE"] = "4G"
     if not os.environ.get("KERNELRT_CACHE_DIR"):
