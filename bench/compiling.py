@@ -124,7 +124,7 @@ def main() -> None:
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        os.environ["KERNELRT_CACHE_DIR"] = folder
+        os.environ |= {"KERNELRT_CACHE_DIR": folder, "KERNELRT_INTERPRET": "off"}
         print(report(list(measured(sys.argv[1:], Path(folder)))))
 
 
