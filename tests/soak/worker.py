@@ -34,8 +34,15 @@ def load(name: str) -> ModuleType:
 
 
 def draw(module: ModuleType, key: list[int]) -> Any:
-    """The case of a key; passed through JSON, so that it is what its text says."""
-    return json.loads(json.dumps(module.generate(np.random.default_rng(key))))
+    """The case of a key; passed through JSON, so that it is what its text says.
+
+    Half of the cases have new graphs compiled, not interpreted.
+    """
+    rng = np.random.default_rng(key)
+    case = module.generate(rng)
+    if isinstance(case, dict):
+        case["interprets"] = bool(rng.random() < 0.5)
+    return json.loads(json.dumps(case))
 
 
 def outcome(module: ModuleType, case: Any) -> str | None:
@@ -52,6 +59,9 @@ def recorded(module: ModuleType, case: Any) -> tuple[str | None, record.Record]:
 
 def attempt(module: ModuleType, case: Any) -> str | None:
     """What is wrong with what comes of a case, whatever that cost."""
+    from kernelrt.tensor.plan_cache import plans
+
+    plans.interprets = not isinstance(case, dict) or case.get("interprets", True)
     try:
         return module.run(case)
     except Exception as error:  # noqa: BLE001 - whatever is raised is a finding

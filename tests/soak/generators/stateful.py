@@ -30,7 +30,7 @@ def built(case: Case) -> Any:
     def frozen(value: Any) -> Any:
         return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
 
-    fields = {name: frozen(value) for name, value in case.items()}
+    fields = {name: frozen(value) for name, value in case.items() if name != "interprets"}
     fields["functions"] = tuple(
         stateful.Function(**{name: frozen(value) for name, value in function.items()})
         for function in case["functions"]
@@ -50,7 +50,7 @@ def shrink(case: Case) -> Iterator[Case]:
     from support import stateful
 
     for smaller in stateful._smaller(built(case)):
-        yield dataclasses.asdict(smaller)
+        yield {**case, **dataclasses.asdict(smaller)}
 
 
 def key(case: Case) -> str:

@@ -43,7 +43,8 @@ ROWS = [
     Row("max_of_two", "x.max(y)", ("a b", "b"), ints=True),
     Row("min_of_two", "x.min(y)", ("a b", "b"), ints=True),
     Row("nextafter", "x.nextafter(y)", ("a b", "b")),
-    Row("ldexp", "x.ldexp(y)", ("a b", Index("b", "5")), ints=True),
+    # torch 2.13 has the gradient 0 where an exponent is below 0.
+    Row("ldexp", "x.ldexp(y.abs())", ("a b", Index("b", "5")), ints=True),
     Row("ldexp_below_0", "x.ldexp(y)", ("a b", Index("b", "0", -4)), grad=False),
     Row("ldexp_float", "x.ldexp(y)", ("a b", "b")),
     Row("frexp", "tuple(x.frexp())", ("a b",), half=False,
