@@ -25,8 +25,14 @@ LARGE_BYTES: Final[int]
 class Used:
     """A value of a :class:`Table`, which notes when it was used."""
 
+    def weigh(self, nodes: int) -> None:
+        """Say how large its graph is, before it is put into a table."""
+
 class Table(Generic[_U]):
-    """Values by keys. Where there are more than `most`, those used longest ago go."""
+    """Values by keys. Where there are more than `most`, those used longest ago go.
+
+    A value of a large graph counts as several.
+    """
 
     def __init__(self, most: int) -> None: ...
     def __len__(self) -> int: ...

@@ -66,14 +66,23 @@ def _name_memory(buffer, numbers, BlockCache memory not None):
 cdef unsigned long long n_uses = 0
 
 
+cdef enum:
+    #: A value counts once more in its table for each so many nodes of its graph.
+    WEIGHED_NODES = 512
+
+
 cdef class Used:
     cdef unsigned long long last  # how many uses of any value there were, at the last use of this
+    cdef Py_ssize_t weight  # how many it counts for in its table, beside itself
+
+    def weigh(self, Py_ssize_t nodes):
+        self.weight = nodes // WEIGHED_NODES
 
 
 @cython.final
 cdef class Table:
     cdef dict values
-    cdef Py_ssize_t most
+    cdef Py_ssize_t most, total
 
     def __init__(self, Py_ssize_t most):
         self.most = most
@@ -93,27 +102,36 @@ cdef class Table:
 
     def put(self, key, Used value not None):
         global n_uses
-        cdef list ages
+        cdef Used old
         n_uses += 1
         value.last = n_uses
+        self.pop(key)
         self.values[key] = value
-        if PyDict_Size(self.values) <= self.most:
+        self.total += 1 + value.weight
+        if self.total <= self.most:
             return
         # Some more than need be: what finds the oldest looks at all of them.
-        ages = sorted([(<Used> used).last for used in self.values.values()])
-        oldest = ages[min(len(ages) - 1, len(ages) - self.most + self.most // 16)]
-        for name, used in list(self.values.items()):
-            if (<Used> used).last < oldest:
-                self.values.pop(name, None)
+        for name, old in sorted(self.values.items(), key=age_of):
+            if self.total <= self.most - self.most // 16 or old is value:
+                break
+            self.pop(name)
 
-    def pop(self, key):
-        self.values.pop(key, None)
+    cpdef int pop(self, key) except -1:
+        cdef Used old = self.values.pop(key, None)
+        if old is not None:
+            self.total -= 1 + old.weight
+        return 0
 
     def items(self):
         return list(self.values.items())
 
     def clear(self):
         self.values.clear()
+        self.total = 0
+
+
+def age_of(tuple item):
+    return (<Used> item[1]).last
 
 
 # ---- plans by the structure of their graphs

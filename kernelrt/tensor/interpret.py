@@ -102,6 +102,7 @@ class Known(Used):
         self._program: Program | None = None
         with contextlib.suppress(_Unfit):
             self._program = Program(values, commits, read, numbers)
+            self.weigh(self._program.length)
 
     def entry(self, numbers: Sequence[UOp]) -> Entry | None:
         """Make what computes graphs with these numbers; None where they should be compiled."""
@@ -111,7 +112,9 @@ class Known(Used):
         run = Interpretation(program, numbers, self._family)
         if run.is_spent:
             return None
-        return Entry(run, tuple(range(len(program.sizes))), program.sizes, 0)
+        entry = Entry(run, tuple(range(len(program.sizes))), program.sizes, 0)
+        entry.weigh(program.length)
+        return entry
 
 
 class Interpretation:
@@ -189,8 +192,10 @@ class Program:
         self.sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
         self._template, self._steps = writer.template, writer.steps
         self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
+        #: How many steps there are.
+        self.length = len(self._steps)
         #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
-        self.cost, self.compile_cost = writer.cost, COMPILE_NS + COMPILE_STEP_NS * len(self._steps)
+        self.cost, self.compile_cost = writer.cost, COMPILE_NS + COMPILE_STEP_NS * self.length
 
     def compute(self, buffers: Sequence[UOp], numbers: Sequence[UOp]) -> list[Any]:
         """Give the values of the roots."""

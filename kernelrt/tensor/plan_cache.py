@@ -305,6 +305,7 @@ class PlanCache(PlanTable):
         family = self._size_families.get(alike)
         if family is None:
             family = SizeFamily()
+            family.weigh(len(sizes))
             self._size_families.put(alike, family)
         known = cast("tuple[int, ...]", tuple(sizes))
         return _Structure(alike, family, known, tuple(numbers), buffers)
@@ -428,6 +429,7 @@ class PlanCache(PlanTable):
 def _note_origins(entry: Entry, roots: Sequence[UOp]) -> None:
     order = toposort(roots)
     entry.uses.nodes = len(order)
+    entry.weigh(len(order))
     if any(node.op is Op.BOUND for node in order):
         entry.origins = origins(order)
 
