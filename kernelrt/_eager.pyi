@@ -16,7 +16,8 @@ from kernelrt.tensor.base import TensorBase
 
 DONE: Final[int]
 UNFIT: Final[int]
-"""The buffers overlap in another way than those the plan was made for."""
+"""The graphs have to be compiled anew: buffers overlap in another way than those that the plan was
+made for, this thread is running the plan, or an interpreter gave up."""
 CHANGED: Final[int]
 """An assignment that the run was to carry out is not pending any more."""
 
@@ -83,7 +84,7 @@ def write_unless_born(births: list[int], born: int, target: Buffer, source: Buff
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
     """Hand over what took no plan, as :meth:`Prepared.run` does; gives DONE or CHANGED."""
 
-def settle(
+def hand_over_arrays(
     arrays: list[np.ndarray[Any, Any]],
     results: list[Memory],
     writes: list[tuple[Buffer, np.ndarray[Any, Any]]],

@@ -290,8 +290,9 @@ def give(list fresh not None, list resets not None, dict pending not None):
     return KRT_EAGER_DONE
 
 
-def settle(list arrays not None, list results not None, list writes not None,
-           list fresh not None, list resets not None, dict pending not None, tuple born=None):
+def hand_over_arrays(list arrays not None, list results not None, list writes not None,
+                     list fresh not None, list resets not None, dict pending not None,
+                     tuple born=None):
     cdef list held = []
     cdef list dropped = []
     cdef list kept = []
@@ -331,8 +332,8 @@ cdef Py_ssize_t take_span(Span *spans, Py_ssize_t n, char *target, Py_ssize_t ro
     PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
     spans[n].target, spans[n].source, spans[n].nbytes = target, <const char *> view.buf, view.len
     PyBuffer_Release(&view)
-    if spans[n].nbytes > room:
-        raise errors.ShapeError(f"expected at most {room} bytes, not {spans[n].nbytes}")
+    if spans[n].nbytes != room:
+        raise errors.ShapeError(f"expected {room} bytes of a result, not {spans[n].nbytes}")
     kept.append(array)  # which keeps its memory
     return n + 1
 

@@ -564,6 +564,9 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
             if realize.names_lines_of(found.entry, nodes, writes):
                 raise
             outcome = KRT_EAGER_UNFIT  # one made anew names the lines of these graphs
+        if outcome == KRT_EAGER_UNFIT and type(found.entry.prepared) is not Prepared:
+            plans.complete(found, nodes, writes)
+            outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
         if outcome == KRT_EAGER_UNFIT:
             entry = <Entry?> plans.make(found.key, nodes, writes, found.read)
             outcome = run_entry(entry, found.read, targets, nodes, readers, resets)

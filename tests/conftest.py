@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 # tests/support is imported as `support`, from wherever pytest is started.
 sys.path.insert(0, str(HERE))
-# Most graphs of tests are computed once; interpreted, they would say nothing about compiled code.
+# Most tests compute a graph once. Interpreted, they would say nothing about compiled code.
 os.environ.setdefault("KERNELRT_INTERPRET", "off")
 
 from support import sample, skip_list, tested  # noqa: E402

@@ -1,10 +1,10 @@
 """Graphs computed operation by operation, with NumPy, while compiling them would take longer.
 
-Compiling a graph takes about a hundred milliseconds, computing a small one by NumPy some
-microseconds. So a graph is interpreted until that has cost as much as a part of its compile. What
-counts is an estimate from the sizes of the graph, not time, so a program gives the same bits each
-time it runs. Elements get the bits that compiled code gives them; sums and products of matrices
-add their terms in NumPy's order, which may change the last bits.
+A small graph compiles in tens of milliseconds, and NumPy computes it in microseconds. So a graph
+is interpreted until that has cost about as much as compiling it. Both costs are estimated from the
+sizes of the graph, not measured, so a program gives the same bits each time it runs. Elements get
+the bits that compiled code gives them. Reductions of floats differ in their last bits, as NumPy
+combines their terms in another order.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ import numpy as np
 
 from kernelrt import backend as _backend  # registers the devices
 from kernelrt import dtype as dt
-from kernelrt._eager import UNFIT, settle
+from kernelrt._eager import UNFIT, hand_over_arrays
 from kernelrt._evaluate import Entry, Used
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import opened
 from kernelrt.ir import Op, UOp, const
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.reducers import of_nothing, start
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import is_kept
@@ -41,37 +42,48 @@ __all__ = ["Interpretation", "Known", "Program"]
 del _backend
 
 Array = np.ndarray[Any, Any]
-#: Computes one value of the row of all values.
+#: Computes one slot of the list of values.
 Step: TypeAlias = "Callable[[list[Any]], None]"
 
-#: Estimates, in nanoseconds: of a compile, and of that part of it which each operation adds;
+# The cost model, in nanoseconds.
+#: A compile, and the part of it that each operation adds.
 COMPILE_NS: Final = 12e6
 COMPILE_STEP_NS: Final = 0.4e6
-#: of an interpretation, of each of its steps, and of an element of their results.
+#: A run, and each of its steps.
 RUN_NS: Final = 10e3
-STEP_NS: Final = 1e3
+STEP_NS: Final = 0.7e3
+#: An element of a result: of plain arithmetic; of an integer division; of a function such as exp,
+#: which computes whole blocks; of a gather or scatter.
 ELEMENT_NS: Final = 0.5
+DIVISION_NS: Final = 5.0
 FUNCTION_NS: Final = 4.0
 PLACE_NS: Final = 8.0
-PRODUCT_NS: Final = 0.1
-#: A graph with a larger value is compiled: fused, few of its values need memory.
+#: A product that is added up in a product of matrices.
+PRODUCT_NS: Final = 0.03
+#: A graph with a larger result of an operation is compiled: fused, few of its values need memory.
 MOST_BYTES: Final = 16 << 20
-#: Larger values are let go of as soon as no later step reads them.
-LARGE_BYTES: Final = 1 << 16
+#: Larger values are dropped as soon as no later step reads them.
+DROP_FROM_BYTES: Final = 1 << 16
 #: How kernels are called.
 _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 #: Elements that the kernel of one operation computes in a call.
 BLOCK: Final = 1024
+#: What a step may raise where the graph is to be compiled. Tests let unexpected errors through.
+GIVE_UP: tuple[type[Exception], ...] = (Exception,)
 
 _UFUNCS: Final[dict[Op, Callable[..., Any]]] = {
     Op.NEG: np.negative, Op.ABS: np.abs, Op.SQRT: np.sqrt, Op.FLOOR: np.floor, Op.CEIL: np.ceil,
-    Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.ADD: np.add, Op.SUB: np.subtract,
-    Op.MUL: np.multiply, Op.DIV: np.divide, Op.MAX: np.maximum, Op.MIN: np.minimum,
-    Op.AND: np.bitwise_and, Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift,
-    Op.SHR: np.right_shift, Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal,
-    Op.NE: np.not_equal, Op.WHERE: np.where, Op.NOT: np.invert,
+    Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.NOT: np.invert, Op.ADD: np.add,
+    Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.AND: np.bitwise_and,
+    Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift, Op.SHR: np.right_shift,
+    Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal,
+    Op.WHERE: np.where,
 }  # fmt: skip
-_INTEGER_UFUNCS: Final = {Op.IDIV: np.floor_divide, Op.MOD: np.remainder}
+_INTEGER_UFUNCS: Final = {
+    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum,
+}  # fmt: skip
+#: Of floats: which of two numbers is not the extremum.
+_WORSE: Final = {Op.MAX: np.less, Op.MIN: np.greater}
 _REDUCERS: Final = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 #: Compiled code computes several operations on these in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
@@ -80,7 +92,7 @@ _BLAS: Final = frozenset({dt.float32, dt.float64})
 
 
 class _Unfit(Exception):  # noqa: N818 - a way out, which no user sees
-    """Compiled code has to compute this graph, or to say what is wrong with its values."""
+    """The interpreter cannot run this graph: compile it."""
 
 
 class Known(Used):
@@ -91,7 +103,7 @@ class Known(Used):
     values, commits, read, numbers : sequence
         As of :class:`Program`.
     family : SizeFamily
-        That of graphs which differ in their sizes, too; it says what interpreting them has cost.
+        The family of graphs that differ in their sizes, too. It adds up the cost of interpreting.
     """
 
     def __init__(
@@ -103,9 +115,10 @@ class Known(Used):
         with contextlib.suppress(_Unfit):
             self._program = Program(values, commits, read, numbers)
             self.weigh(self._program.length)
+            family.limit = self._program.compile_cost
 
     def entry(self, numbers: Sequence[UOp]) -> Entry | None:
-        """Make what computes graphs with these numbers; None where they should be compiled."""
+        """Return an entry that interprets these graphs; None where they are to be compiled."""
         program = self._program
         if program is None:
             return None
@@ -114,13 +127,14 @@ class Known(Used):
             return None
         entry = Entry(run, tuple(range(len(program.sizes))), program.sizes, 0)
         entry.weigh(program.length)
+        entry.uses.nodes = program.length
         return entry
 
 
 class Interpretation:
     """Runs a program in the place of a plan; see :class:`kernelrt._eager.Prepared`."""
 
-    #: What it runs; there is none.
+    #: An interpretation has no plan.
     plan: Final = None
 
     def __init__(self, program: Program, numbers: Sequence[UOp], family: SizeFamily) -> None:
@@ -129,7 +143,7 @@ class Interpretation:
     @property
     def is_spent(self) -> bool:
         """Whether interpreting has cost so much that it is time to compile."""
-        return self._family.spent + self._program.cost > self._program.compile_cost
+        return self._family.spent + self._program.cost > self._family.limit
 
     def run(
         self,
@@ -142,19 +156,21 @@ class Interpretation:
     ) -> int:
         """Compute the graphs of these BUFFER nodes and hand everything over.
 
-        UNFIT, and nothing done, where compiled code has to decide, as of an index out of range.
+        UNFIT, and nothing done, where they are to be compiled, as for an index out of range. Then
+        graphs of this structure are not interpreted again.
         """
         program = self._program
         self._family.spent += program.cost
         try:
             arrays = program.compute(buffers, self._numbers)
-        except (_Unfit, MemoryError):
+        except GIVE_UP:
+            self._family.spent = math.inf
             return UNFIT
         n = len(results)
         written = [(buffers[i].arg, _owned(a))
                    for i, a in zip(program.written, arrays[n:], strict=True)]  # fmt: skip
-        return settle([np.asarray(a, order="C") for a in arrays[:n]], results, written, fresh,
-                      resets, pending, born)  # fmt: skip
+        computed = [np.asarray(a, order="C") for a in arrays[:n]]
+        return hand_over_arrays(computed, results, written, fresh, resets, pending, born)
 
 
 def _owned(array: Any) -> Array:
@@ -193,7 +209,7 @@ class Program:
         self._template, self._steps = writer.template, writer.steps
         self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
         #: How many steps there are.
-        self.length = len(self._steps)
+        self.length = writer.length
         #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
         self.cost, self.compile_cost = writer.cost, COMPILE_NS + COMPILE_STEP_NS * self.length
 
@@ -267,11 +283,13 @@ class _Writer:
                 raise _Unfit
             if node not in products:
                 rule(self, node)
-        self.roots = [self.whole(root) for root in roots]
-        self._let_go()
+        self.roots = [self.materialized(root) for root in roots]
+        #: How many steps compute something.
+        self.length = len(self.steps)
+        self._drop_values()
 
-    def _let_go(self) -> None:
-        """Add the steps that let go of large values."""
+    def _drop_values(self) -> None:
+        """Add steps that drop large values after their last use."""
         kept = {*self.roots}
         after: dict[int, list[int]] = {}
         for slot, last in self._last.items():
@@ -299,7 +317,7 @@ class _Writer:
         """Let a node have the value of another one."""
         self._slots[node], self._shapes[node] = self._slots[source], self._shapes[source]
 
-    def whole(self, node: UOp) -> int:
+    def materialized(self, node: UOp) -> int:
         """The slot of a value with all its elements."""
         shape = _shape(node)
         if self._shapes[node] != shape:
@@ -321,7 +339,7 @@ class _Writer:
         for source in sources:
             if source in self._last:
                 self._last[source] = len(self.steps)
-        if size * dtype.itemsize > LARGE_BYTES:
+        if size * dtype.itemsize > DROP_FROM_BYTES:
             self._last[slot] = len(self.steps)
         self.steps.append(_step(function, sources, slot))
         return slot
@@ -339,7 +357,7 @@ class _Writer:
 
     def const(self, node: UOp) -> None:
         kind = dt.to_numpy(node.dtype)
-        slot = self.new(node, (), np.array(node.arg).astype(kind))
+        slot = self.new(node, (), np.array(node.arg, kind))
         position = self._positions.get(node)
         if position is not None:
             self.numbers.append((slot, position, kind))
@@ -355,6 +373,8 @@ class _Writer:
     def element(self, node: UOp) -> None:
         function, each_ns = _element(node)
         sources = [self._slots[s] for s in node.src]
+        if each_ns == FUNCTION_NS:
+            self.cost += FUNCTION_NS * BLOCK
         self.put(node, function, sources, self.common(node.src), each_ns)
 
     def common(self, nodes: Sequence[UOp]) -> tuple[int, ...]:
@@ -375,10 +395,7 @@ class _Writer:
     def iota(self, node: UOp) -> None:
         self.put(node, _iota, [self._slots[node.src[0]]])
 
-    def expand(self, node: UOp) -> None:
-        self.same(node, node.src[0])
-
-    def kept(self, node: UOp) -> None:
+    def passed_on(self, node: UOp) -> None:
         self.same(node, _operands(node)[0])
 
     def moved(self, node: UOp) -> None:
@@ -390,13 +407,13 @@ class _Writer:
 
     def reshape(self, node: UOp) -> None:
         shape = _shape(node)
-        self.put(node, lambda x: x.reshape(shape), [self.whole(node.src[0])])
+        self.put(node, lambda x: x.reshape(shape), [self.materialized(node.src[0])], each_ns=0)
 
     def permute(self, node: UOp) -> None:
         axes, source = node.arg, node.src[0]
         old = self._shapes[source]
         shape = tuple([old[axis] for axis in axes])
-        self.put(node, lambda x: x.transpose(axes), [self._slots[source]], shape)
+        self.put(node, lambda x: x.transpose(axes), [self._slots[source]], shape, 0)
 
     def shrink(self, node: UOp) -> None:
         source = node.src[0]
@@ -407,7 +424,7 @@ class _Writer:
             bounds.append((low, high) if size != 1 else (0, min(1, high - low)))
         part = tuple([slice(low, high) for low, high in bounds])
         shape = tuple([high - low for low, high in bounds])
-        self.put(node, lambda x: x[part], [self._slots[source]], shape)
+        self.put(node, lambda x: x[part], [self._slots[source]], shape, 0)
 
     def pad(self, node: UOp) -> None:
         source = node.src[0]
@@ -428,21 +445,22 @@ class _Writer:
         source = node.src[0]
         part = tuple([slice(None, None, -1 if axis in node.arg else 1)
                       for axis in range(len(_shape(node)))])  # fmt: skip
-        self.put(node, lambda x: x[part], [self._slots[source]], self._shapes[source])
+        self.put(node, lambda x: x[part], [self._slots[source]], self._shapes[source], 0)
 
     def window(self, node: UOp) -> None:
         _need_static([n for window in node.arg for n in window])
         shape, windows = _shape(node), node.arg
-        self.put(node, partial(_windowed, shape, windows), [self.whole(node.src[0])])
+        source = self.materialized(node.src[0])
+        self.put(node, partial(_windowed, shape, windows), [source], each_ns=0)
 
     def unwindow(self, node: UOp) -> None:
         whole, windows = node.arg
         _need_static([*whole, *[n for window in windows for n in window]])
-        self.put(node, partial(_unwindowed, whole, windows), [self.whole(node.src[0])])
+        self.put(node, partial(_unwindowed, whole, windows), [self.materialized(node.src[0])])
 
     def cat(self, node: UOp) -> None:
         axis = node.arg
-        sources = [self.whole(s) for s in node.src]
+        sources = [self.materialized(s) for s in node.src]
         self.put(node, lambda *parts: np.concatenate(parts, axis), sources)
 
     # ---- indices
@@ -452,7 +470,7 @@ class _Writer:
         if not indices:
             self.same(node, source)
             return
-        slots = [self.whole(source), *[self._slots[i] for i in indices]]
+        slots = [self.materialized(source), *[self._slots[i] for i in indices]]
         shape = self.common(indices)
         self.put(node, lambda x, *at: x[at], slots, shape, PLACE_NS)
 
@@ -461,7 +479,7 @@ class _Writer:
         if not indices:
             raise _Unfit
         reducer = None if node.arg is None else _REDUCERS[node.arg]
-        slots = [self.whole(base), self.whole(values), *[self.whole(i) for i in indices]]
+        slots = [self.materialized(n) for n in (base, values, *indices)]
         self.cost += 4 * PLACE_NS * math.prod(_shape(values))
         self.put(node, partial(_scattered, reducer), slots)
 
@@ -474,12 +492,12 @@ class _Writer:
             if self._product(node, source, axes):
                 return
             self.element(source)
-        slot, shape = self.whole(source), _shape(source)
+        slot, shape = self.materialized(source), _shape(source)
         self.cost += 2 * ELEMENT_NS * math.prod(shape)
         self.put(node, _reduction(reducer, tuple(axes), node.dtype), [slot])
 
     def _product(self, node: UOp, factors: UOp, reduced: Sequence[int]) -> bool:
-        """Add the step of a sum of products that is one of matrices; return whether it is."""
+        """Return whether a sum of products is a product of matrices; if so, add its step."""
         shape = _shape(factors)
         one, two = [self._shapes[factor] for factor in factors.src]
         if not one or not two:
@@ -519,7 +537,7 @@ class _Writer:
 
         kept = tuple([found[i] for i in back])
         slots = [self._slots[factor] for factor in factors.src]
-        self.cost += PRODUCT_NS * b * m * k * n
+        self.cost += b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
         self.put(node, product, slots, kept)
         return True
 
@@ -530,10 +548,10 @@ _MOVEMENTS: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
 }  # fmt: skip
 _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
     Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
-    Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.expand, Op.PAD: _Writer.pad,
+    Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.passed_on, Op.PAD: _Writer.pad,
     Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow, Op.CAT: _Writer.cat,
     Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
-    Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.kept, Op.DETACH: _Writer.kept,
+    Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.passed_on, Op.DETACH: _Writer.passed_on,
     **dict.fromkeys(_MOVEMENTS, _Writer.moved), **dict.fromkeys(ALU, _Writer.element),
 }  # fmt: skip
 
@@ -632,29 +650,24 @@ def _scattered(reducer: np.ufunc | None, base: Array, values: Array, *at: Array)
 
 def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[[Array], Array]:
     ufunc, kind = _REDUCERS[reducer], dt.to_numpy(dtype)
-    if reducer in (Op.MAX, Op.MIN):
-        first = dtype.min if reducer is Op.MAX else dtype.max
-        return lambda x: ufunc.reduce(x, axis=axes, initial=first)
+    first, nothing = start(reducer, dtype), of_nothing(reducer, dtype)
     # NumPy adds along an axis that is not the last one term by term.
-    wide = np.float64 if dtype is dt.float32 else kind
-    if not dtype.is_float or reducer is not Op.ADD:
-        return lambda x: ufunc.reduce(x, axis=axes, dtype=wide).astype(kind, copy=False)
+    wide = np.float64 if dtype is dt.float32 and reducer in (Op.ADD, Op.MUL) else kind
 
-    def add(x: Array) -> Array:
-        # The sum of negative zeros is one; that of nothing is 0.
-        found = np.add.reduce(x, axis=axes, dtype=wide, initial=-0.0 if x.size else 0.0)
+    def reduced(x: Array) -> Array:
+        found = ufunc.reduce(x, axis=axes, dtype=wide, initial=first if x.size else nothing)
         return np.asarray(found).astype(kind, copy=False)
 
-    return add
+    return reduced
 
 
 def _element(node: UOp) -> tuple[Callable[..., Any], float]:
-    """The function of an operation on elements, and what one of them takes."""
+    """Return the function of an elementwise operation, and its cost per element."""
     op, kind = node.op, node.src[0].dtype
     if op is Op.CAST:
         to = dt.to_numpy(node.dtype)
         if kind.is_float and node.dtype.is_int:
-            return partial(_whole, node.dtype, to), 8 * ELEMENT_NS
+            return partial(_float_to_int, node.dtype, to), 2 * ELEMENT_NS
         return (lambda x: x.astype(to)), ELEMENT_NS
     if op is Op.BITCAST:
         to = dt.to_numpy(node.dtype)
@@ -663,16 +676,25 @@ def _element(node: UOp) -> tuple[Callable[..., Any], float]:
         return np.logical_not, ELEMENT_NS
     if op in _UFUNCS:
         return _UFUNCS[op], ELEMENT_NS
-    if op in _INTEGER_UFUNCS and kind.is_int:
-        return _INTEGER_UFUNCS[op], 4 * ELEMENT_NS
+    if op in _INTEGER_UFUNCS and not kind.is_float:
+        return _INTEGER_UFUNCS[op], DIVISION_NS
     kernel = _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype)
+    if op in _WORSE:
+        return partial(_extremum, _WORSE[op], kernel), FUNCTION_NS
     if op is Op.POW and build.const_value(node.src[1]) is not None:
         return partial(_power, kernel), FUNCTION_NS
     return kernel, FUNCTION_NS
 
 
+def _extremum(worse: np.ufunc, kernel: _Kernel, x: Array, y: Array) -> Array:
+    """The first of two floats unless it is worse; of 0 and -0, too, where NumPy gives either."""
+    if y.ndim == 0 and y == y:
+        return np.where(worse(x, y), y, x)
+    return kernel(x, y)
+
+
 def _power(kernel: _Kernel, x: Array, exponent: Array) -> Any:
-    """A power with a constant exponent; short ones are products in compiled code, too."""
+    """A power with a constant exponent. The compiler, too, makes products of short ones."""
     if exponent.ndim:
         x, exponent = np.broadcast_arrays(x, exponent)
     match float(exponent.flat[0]) if exponent.size else 1.0:
@@ -689,8 +711,8 @@ def _power(kernel: _Kernel, x: Array, exponent: Array) -> Any:
     return kernel(x, exponent)
 
 
-def _whole(dtype: dt.DType, kind: np.dtype[Any], x: Array) -> Array:
-    """Floats as integers: cut off, and at most the least or the greatest integer."""
+def _float_to_int(dtype: dt.DType, kind: np.dtype[Any], x: Array) -> Array:
+    """Cut off floats; those that are out of range become the least or the greatest integer."""
     low, limit = float(dtype.min), 2.0 ** (dtype.bits - (not dtype.is_unsigned))
     inside = (x > low - 1) & (x < limit) if dtype.bits < 32 else (x >= low) & (x < limit)
     if inside.all():
@@ -698,7 +720,7 @@ def _whole(dtype: dt.DType, kind: np.dtype[Any], x: Array) -> Array:
     out = np.where(inside, x, 0).astype(kind)
     out[x >= limit] = dtype.max
     out[x < low] = dtype.min
-    out[np.isnan(x)] = dtype.max if dtype.is_unsigned else dtype.min
+    out[np.isnan(x)] = dtype.of_nan
     return out
 
 
@@ -739,7 +761,10 @@ class _Kernel:
         given = operands if len(operands) == 1 else np.broadcast_arrays(*operands)
         shape = given[0].shape
         size = math.prod(shape)
-        blocks = self._free.pop() if self._free else _Blocks(self._kinds)
+        try:
+            blocks = self._free.pop()
+        except IndexError:
+            blocks = _Blocks(self._kinds)
         result, *rest = blocks.arrays
         if size <= BLOCK:
             for block, x in zip(rest, given, strict=True):
@@ -768,7 +793,4 @@ class _Blocks:
         self.addresses = (ctypes.c_void_p * len(kinds))(*[b.address for b in self._buffers])
 
 
-@functools.cache
-def _kernel(op: Op, arg: object, kinds: tuple[dt.DType, ...], dtype: dt.DType) -> _Kernel:
-    """The compiled code of an operation on elements."""
-    return _Kernel(op, arg, kinds, dtype)
+_kernel = functools.cache(_Kernel)

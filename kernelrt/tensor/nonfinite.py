@@ -44,7 +44,7 @@ _NO_WORK: Final = frozenset({Op.BUFFER, Op.CONST, Op.VAR, Op.IOTA})
 _LARGEST: Final = 4
 
 _plans = PlanCache(most_plans=256)
-_plans.interprets = False  # a run that has to be repeated is none here
+_plans.interprets = False  # an interpreter may give up, and nobody here compiles then
 
 
 def check(

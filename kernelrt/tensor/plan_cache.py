@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -35,8 +36,9 @@ ALIKE: Final = 3
 MOST_TRIES: Final = 4
 #: How many plans a family has, the newest ones.
 MOST_PLANS: Final = 4
-#: How many sizes without a plan a family remembers.
+#: How many sizes without a plan a family remembers, and how many sets of numbers of each.
 MOST_SEEN: Final = 8
+MOST_NUMBERS: Final = 4
 _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
 
 
@@ -52,14 +54,20 @@ class SizeFamily(Used):
         The plans that compute the others, while entries of the plan cache keep them.
     failures : int
         How many forms were made in vain.
-    spent : float
-        An estimate of what interpreting its graphs has taken, in nanoseconds.
+    spent, limit : float
+        Estimates, in nanoseconds: of what interpreting its graphs has cost, and of a compile.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
     plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
     failures: int = 0
     spent: float = 0.0
+    limit: float = math.inf
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether interpreting has cost so much that its graphs are compiled."""
+        return self.spent > self.limit
 
     def find(
         self, sizes: tuple[int, ...], numbers: Sequence[UOp]
@@ -77,7 +85,7 @@ class SizeFamily(Used):
         if self.failures >= MOST_TRIES:
             return
         met = self.seen.setdefault(sizes, [])
-        if len(met) < MOST_TRIES:
+        if len(met) < MOST_NUMBERS and numbers not in met:
             met.append(numbers)
         for oldest in list(self.seen)[:-MOST_SEEN]:
             self.seen.pop(oldest, None)
@@ -105,7 +113,7 @@ class _Memory:
 
 
 class _Structure(NamedTuple):
-    """Graphs that differ in sizes and numbers only, and what these of them are made of."""
+    """The size family of some graphs, and their own sizes, numbers and buffers."""
 
     alike: tuple[Hashable, ...]
     family: SizeFamily
@@ -158,13 +166,15 @@ class PlanCache(PlanTable):
         self._large.clear()
 
     def forget_sizes(self) -> None:
-        """Forget the plans that serve many sizes; the next two sizes get plans of their own.
+        """Forget what is known of many sizes; the next two sizes get plans of their own.
 
-        Sums and products of such a plan may differ from others in the last bits.
+        Sums and products of a plan for many sizes may differ from others in the last bits.
         """
         self._size_families.clear()
+        self._known.clear()
         for key, entry in self.entries.items():
-            if entry.sized is not None:
+            interpreted = entry.prepared is not None and entry.prepared.plan is None
+            if entry.sized is not None or interpreted:
                 self.entries.pop(key)
 
     def find(
@@ -184,6 +194,7 @@ class PlanCache(PlanTable):
         self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
     ) -> Entry:
         """Make an entry for what was looked up in vain."""
+        found.buffers = found.read
         entry = self._interpreted(found.alike, values, commits, found.read, found.numbers)
         if entry is not None:
             if found.numbers:
@@ -244,6 +255,8 @@ class PlanCache(PlanTable):
         known = self._known.get(alike)
         if known is None:
             structure = self._structure(values, commits)
+            if structure.family.is_compiled:
+                return None
             if _are_static(structure.sizes):
                 structure.family.note(structure.sizes, structure.numbers)
             known = Known(values, commits, read, numbers, structure.family)
@@ -251,7 +264,7 @@ class PlanCache(PlanTable):
         return known.entry(numbers)
 
     def _meet(self, found: Lookup) -> tuple[int, ...] | None:
-        """Count graphs that differ in numbers; return the positions of those, if it was often."""
+        """Count a graph; return where its numbers vary, after more than ALIKE graphs."""
         family = self.families.get(found.alike)
         if family is None:
             family = Family(found.numbers)

@@ -23,6 +23,7 @@ MANY = 3000
 @pytest.fixture(autouse=True)
 def interpreting(monkeypatch):
     monkeypatch.setattr(plans, "interprets", True)
+    monkeypatch.setattr(interpret, "GIVE_UP", (interpret._Unfit,))
     plans.clear()
     yield
     plans.clear()
@@ -157,6 +158,26 @@ def test_an_index_out_of_range_is_told_by_compiled_code():
     assert (x[krt.tensor([1, 3])] * 2).tolist() == (x.numpy()[[1, 3]] * 2).tolist()
     # What nothing reads is not checked.
     assert x[krt.tensor([9, 2])][1:].tolist() == x.numpy()[[2]].tolist()
+
+
+@pytest.mark.usefixtures("early")
+def test_what_the_interpreter_gives_up_shares_plans():
+    """The index that is out of range is cut off, so there is no error."""
+    x, i = krt.tensor(drawn(4)), krt.tensor([9, 2])
+    before = plans.misses
+    for n in range(1, 20):
+        found = (x[i][1:] * (0.5 * n)).tolist()
+        assert found == (x.numpy()[[2]] * np.float32(0.5 * n)).tolist()
+    assert plans.misses <= before + 4
+
+
+def test_an_error_of_the_interpreter_leaves_the_graph_to_the_compiler(monkeypatch):
+    monkeypatch.setattr(interpret, "GIVE_UP", (Exception,))
+    monkeypatch.setitem(interpret._UFUNCS, krt.ir.Op.ADD, lambda x, y: 1 / 0)
+    x = krt.tensor(drawn(3))
+    y = krt.zeros(3).realize()
+    y.assign(x + 1)
+    np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
 
 
 @pytest.mark.parametrize("compiled", [
