@@ -180,10 +180,13 @@ cdef class Entry(Used):
         other.numbers = numbers
         return other
 
+    cdef bint is_interpreted(self) noexcept:
+        """Whether its graphs are interpreted, not compiled."""
+        return self.prepared is not None and type_of(self.prepared) is not Prepared
+
     cdef bint is_spent(self) except -1:
         """Whether it interprets its graphs, and it is time to compile them."""
-        return (self.prepared is not None and type(self.prepared) is not Prepared
-                and self.prepared.is_spent)
+        return self.is_interpreted() and self.prepared.is_spent
 
     cpdef list results(self, list buffers):
         if self.lengths is None:
@@ -554,25 +557,20 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
     found = (<PlanTable?> plans).look_up(nodes, writes)
     if found.entry is None:
         plans.complete(found, nodes, writes)
-    before = state.changing
+    if commits and written is None:
+        written = memory_of(commits)
     try:
-        if commits:
-            state.changing = before or written or memory_of(commits)
-        try:
-            outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
-        except (errors.IndexBoundsError, errors.DomainError):
-            if realize.names_lines_of(found.entry, nodes, writes):
-                raise
-            outcome = KRT_EAGER_UNFIT  # one made anew names the lines of these graphs
-        if outcome == KRT_EAGER_UNFIT and type(found.entry.prepared) is not Prepared:
-            plans.complete(found, nodes, writes)
-            outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets)
-        if outcome == KRT_EAGER_UNFIT:
-            entry = <Entry?> plans.make(found.key, nodes, writes, found.read)
-            outcome = run_entry(entry, found.read, targets, nodes, readers, resets)
-    finally:
-        if commits:
-            state.changing = before
+        outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets, written)
+    except (errors.IndexBoundsError, errors.DomainError):
+        if realize.names_lines_of(found.entry, nodes, writes):
+            raise
+        outcome = KRT_EAGER_UNFIT  # one made anew names the lines of these graphs
+    if outcome == KRT_EAGER_UNFIT and found.entry.is_interpreted():
+        plans.complete(found, nodes, writes)
+        outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets, written)
+    if outcome == KRT_EAGER_UNFIT:
+        entry = <Entry?> plans.make(found.key, nodes, writes, found.read)
+        outcome = run_entry(entry, found.read, targets, nodes, readers, resets, written)
     steady[0] = None
     if get(KRT_STEPWISE):
         weak.note_computed(targets, nodes)
@@ -580,19 +578,27 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
 
 
 cdef int run_entry(Entry entry, list buffers, list targets, list nodes, set readers,
-                   list resets) except -1:
+                   list resets, written) except -1:
     cdef list results = entry.results(buffers)
     cdef list fresh = []
     cdef Py_ssize_t i
     cdef bint stale
-    for i in range(PyList_GET_SIZE(targets)):
-        stale = len(readers) > 0 and id(targets[i]) in readers
-        made = None if stale else settlement(
-            <ArrayHandle> targets[i], <Node> nodes[i], <Memory?> results[i])
-        if made is None:
-            made = targets[i]._settlement(nodes[i], results[i], stale=stale)
-        fresh.append(made)
-    return entry.run(buffers, results, fresh, resets)
+    before = state.changing
+    try:
+        # Functions of the user's, which a plan calls, may not read what it is writing. An
+        # interpreter writes at once in the end, if nobody has assigned something else meanwhile.
+        if resets and not entry.is_interpreted():
+            state.changing = before or written
+        for i in range(PyList_GET_SIZE(targets)):
+            stale = len(readers) > 0 and id(targets[i]) in readers
+            made = None if stale else settlement(
+                <ArrayHandle> targets[i], <Node> nodes[i], <Memory?> results[i])
+            if made is None:
+                made = targets[i]._settlement(nodes[i], results[i], stale=stale)
+            fresh.append(made)
+        return entry.run(buffers, results, fresh, resets)
+    finally:
+        state.changing = before
 
 
 # ---- values that are copied, without a plan

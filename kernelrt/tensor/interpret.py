@@ -25,7 +25,7 @@ from kernelrt._evaluate import Entry, Used
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import opened
 from kernelrt.ir import Op, UOp, const
-from kernelrt.ir.ops import ALU
+from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import of_nothing, start
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
@@ -98,6 +98,8 @@ class _Unfit(Exception):  # noqa: N818 - a way out, which no user sees
 class Known(Used):
     """Graphs that are equal up to their numbers, and their program, if there is one.
 
+    Numbers that are sizes, as of ``arange(5)``, are the same in all of them.
+
     Parameters
     ----------
     values, commits, read, numbers : sequence
@@ -116,6 +118,11 @@ class Known(Used):
             self._program = Program(values, commits, read, numbers)
             self.weigh(self._program.length)
             family.limit = self._program.compile_cost
+
+    @property
+    def fixed(self) -> tuple[int, ...]:
+        """The positions of the numbers that are sizes."""
+        return () if self._program is None else self._program.fixed
 
     def entry(self, numbers: Sequence[UOp]) -> Entry | None:
         """Return an entry that interprets these graphs; None where they are to be compiled."""
@@ -208,6 +215,8 @@ class Program:
         self.sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
         self._template, self._steps = writer.template, writer.steps
         self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
+        #: The positions of numbers that are sizes, with which the program is another one.
+        self.fixed = tuple(writer.sizes)
         #: How many steps there are.
         self.length = writer.length
         #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
@@ -269,6 +278,7 @@ class _Writer:
         self.steps: list[Step] = []
         self.buffers: list[tuple[int, int]] = []
         self.numbers: list[tuple[int, int, Any]] = []
+        self.sizes: list[int] = []
         self.cost = RUN_NS
         self._places = places
         self._positions = {node: i for i, node in enumerate(numbers)}
@@ -393,7 +403,14 @@ class _Writer:
     # ---- movement
 
     def iota(self, node: UOp) -> None:
-        self.put(node, _iota, [self._slots[node.src[0]]])
+        position = self._positions.get(node.src[0])
+        if position is not None:
+            self.sizes.append(position)
+        (n,) = _shape(node)
+        if n * node.dtype.itemsize > DROP_FROM_BYTES:
+            self.put(node, lambda: np.arange(n, dtype=np.int64), [])
+        else:
+            self.new(node, (n,), np.arange(n, dtype=np.int64))
 
     def passed_on(self, node: UOp) -> None:
         self.same(node, _operands(node)[0])
@@ -601,10 +618,6 @@ def _expanded(shape: tuple[int, ...], x: Array) -> Array:
     return out
 
 
-def _iota(n: Array) -> Array:
-    return np.arange(int(n), dtype=np.int64)
-
-
 def _bound(index: Array, size: Array) -> Array:
     if ((index < 0) | (index >= size)).any():
         raise _Unfit
@@ -678,6 +691,8 @@ def _element(node: UOp) -> tuple[Callable[..., Any], float]:
         return _UFUNCS[op], ELEMENT_NS
     if op in _INTEGER_UFUNCS and not kind.is_float:
         return _INTEGER_UFUNCS[op], DIVISION_NS
+    if op in FUNCTIONS and build.const_value(node.src[0]) is not None:
+        raise _Unfit  # the compiler rounds functions of constants to the nearest number
     kernel = _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype)
     if op in _WORSE:
         return partial(_extremum, _WORSE[op], kernel), FUNCTION_NS

@@ -253,6 +253,9 @@ class PlanCache(PlanTable):
         from kernelrt.tensor.interpret import Known
 
         known = self._known.get(alike)
+        if known is not None and known.fixed:
+            alike = alike, tuple([numbers[i] for i in known.fixed])
+            known = self._known.get(alike)
         if known is None:
             structure = self._structure(values, commits)
             if structure.family.is_compiled:
@@ -261,6 +264,8 @@ class PlanCache(PlanTable):
                 structure.family.note(structure.sizes, structure.numbers)
             known = Known(values, commits, read, numbers, structure.family)
             self._known.put(alike, known)
+            if known.fixed:
+                self._known.put((alike, tuple([numbers[i] for i in known.fixed])), known)
         return known.entry(numbers)
 
     def _meet(self, found: Lookup) -> tuple[int, ...] | None:

@@ -107,6 +107,32 @@ def test_training_is_the_same_before_and_after():
     np.testing.assert_allclose(losses(True), losses(False), 1e-5)
 
 
+@pytest.mark.parametrize("compute", [
+    krt.arange, lambda n: krt.arange(n).float().cos().unfold(0, 3, 1).sum(),
+    lambda n: krt.nn.functional.pad(krt.arange(n).float(), (1, 2)),
+    lambda n: krt.arange(n).unfold(0, 2, 2).sum(), lambda n: krt.tensor(drawn(40))[krt.arange(n)],
+    lambda n: krt.arange(0.0, n, 1.0).flip(0), lambda n: krt.arange(n * 9999)[-2:],
+    lambda n: krt.cat([krt.arange(n), krt.arange(n + 1)]),
+])  # fmt: skip
+def test_lengths_of_arange(compute):
+    found = [[compute(n).tolist() for n in (8, 5, 3, 40, 5, 9, 30)] for _ in range(2)]
+    plans.interprets = False
+    expected = [compute(n).tolist() for n in (8, 5, 3, 40, 5, 9, 30)]
+    for each in found:
+        for got, want in zip(each, expected, strict=True):
+            np.testing.assert_allclose(got, want, 1e-5)
+
+
+def test_functions_of_constants_have_the_bits_of_compiled_code():
+    def values():
+        x = krt.ones(3)
+        return [t.tolist() for t in (x.atan(), krt.xlogy(krt.tensor(drawn(4)), 1.5))]
+
+    found = values()
+    plans.interprets = False
+    assert found == values()
+
+
 def test_a_step_of_training_compiles_no_graph():
     layer = nn.Linear(5, 2)
     opt = nn.optim.SGD(layer.parameters(), 0.1, momentum=0.9)
