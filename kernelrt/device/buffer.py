@@ -284,8 +284,11 @@ class Buffer(Exporter):
 
     def _take(self, array: np.ndarray[Any, Any]) -> None:
         """Copy in what has as many elements; told behind it, as whoever reads along reads again."""
+        own = self.content()
+        if np.may_share_memory(own, array):
+            array = array.copy()  # NumPy copies vectors of other strides from the front
         try:
-            self.content()[...] = array
+            own[...] = array
         finally:
             wrote()
 

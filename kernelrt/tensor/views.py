@@ -703,6 +703,8 @@ def copied_into(tensor: TensorBase, value: TensorBase) -> bool:
         return False
     if number is not None and value.dtype is dt.float16:
         return False  # NumPy rounds it once, a plan by way of float32
+    if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
+        given = given.copy()  # NumPy copies vectors of other strides from the front
     return copied(root, given, array)
 
 

@@ -449,3 +449,18 @@ def test_threads_that_write_different_rows_of_one_tensor():
             assert (table.numpy() == -40).all()
     finally:
         sys.setswitchinterval(interval)
+
+
+@pytest.mark.parametrize("parts", [
+    lambda i, j: ((slice(None), i), (j,)), lambda i, j: ((j,), (slice(None), i)),
+    lambda i, j: ((slice(None), i), (slice(None, None, -1), j)),
+    lambda i, j: ((i, slice(None, None, 2)), (i, slice(1, 3))),
+])  # fmt: skip
+def test_parts_that_cross_are_read_before_they_are_written(parts):
+    for i, j in np.ndindex(4, 4):
+        data = np.arange(16, dtype=np.float32).reshape(4, 4)
+        x = krt.tensor(data)
+        there, source = parts(i, j)
+        x[there] = x[source]
+        data[there] = data[source].copy()
+        np.testing.assert_array_equal(x.numpy(), data)

@@ -524,3 +524,11 @@ def test_memory_elsewhere_is_refused():
 
     with pytest.raises(DeviceError, match="host memory"):
         Buffer.wrap(OnGpu())
+
+
+def test_copying_from_another_order_of_the_same_memory():
+    buffer = Buffer.wrap(np.arange(8.0))
+    buffer.view(16, 4).copyin(buffer.numpy()[::2])
+    assert buffer.numpy().tolist() == [0, 1, 0, 2, 4, 6, 6, 7]
+    buffer.copyin(buffer.numpy()[::-1])
+    assert buffer.numpy().tolist() == [7, 6, 6, 4, 2, 0, 1, 0]
