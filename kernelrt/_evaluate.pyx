@@ -161,7 +161,7 @@ cdef class Entry(Used):
     cdef public tuple notes, origins
     cdef public list numbers
     cdef tuple lengths  # the bytes of each result, if all come from the plan; or None
-    cdef bint large
+    cdef bint large, interpreted
 
     def __init__(self, prepared, tuple sources not None, tuple sizes not None, Py_ssize_t nbytes,
                  dict given=None, sized=None):
@@ -169,6 +169,7 @@ cdef class Entry(Used):
         self.given = {} if given is None else given
         self.sized, self.uses = sized, Uses()
         self.notes, self.origins, self.numbers = (), (), []
+        self.interpreted = prepared is not None and type(prepared) is not Prepared
         self.large = nbytes >= LARGE_BYTES or len(self.given) > 0
         if all([isinstance(source, int) for source in sources]):
             self.lengths = tuple([size * dtype.itemsize for size, dtype in sizes])
@@ -180,13 +181,9 @@ cdef class Entry(Used):
         other.numbers = numbers
         return other
 
-    cdef bint is_interpreted(self) noexcept:
-        """Whether its graphs are interpreted, not compiled."""
-        return self.prepared is not None and type_of(self.prepared) is not Prepared
-
     cdef bint is_spent(self) except -1:
         """Whether it interprets its graphs, and it is time to compile them."""
-        return self.is_interpreted() and self.prepared.is_spent
+        return self.interpreted and self.prepared.is_spent
 
     cpdef list results(self, list buffers):
         if self.lengths is None:
@@ -565,7 +562,7 @@ cdef bint carried_out(list targets, list commits, set readers, written) except -
         if realize.names_lines_of(found.entry, nodes, writes):
             raise
         outcome = KRT_EAGER_UNFIT  # one made anew names the lines of these graphs
-    if outcome == KRT_EAGER_UNFIT and found.entry.is_interpreted():
+    if outcome == KRT_EAGER_UNFIT and found.entry.interpreted:
         plans.complete(found, nodes, writes)
         outcome = run_entry(found.entry, found.buffers, targets, nodes, readers, resets, written)
     if outcome == KRT_EAGER_UNFIT:
@@ -587,7 +584,7 @@ cdef int run_entry(Entry entry, list buffers, list targets, list nodes, set read
     try:
         # Functions of the user's, which a plan calls, may not read what it is writing. An
         # interpreter writes at once in the end, if nobody has assigned something else meanwhile.
-        if resets and not entry.is_interpreted():
+        if resets and not entry.interpreted:
             state.changing = before or written
         for i in range(PyList_GET_SIZE(targets)):
             stale = len(readers) > 0 and id(targets[i]) in readers

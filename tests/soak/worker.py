@@ -61,6 +61,7 @@ def attempt(module: ModuleType, case: Any) -> str | None:
     """What is wrong with what comes of a case, whatever that cost."""
     from kernelrt.tensor.plan_cache import plans
 
+    before = plans.interprets
     plans.interprets = not isinstance(case, dict) or case.get("interprets", True)
     try:
         return module.run(case)
@@ -71,6 +72,10 @@ def attempt(module: ModuleType, case: Any) -> str | None:
                 where = f" [{Path(frame.filename).name}:{frame.name}]"
         text = " ".join(str(error).split())
         return f"{type(error).__name__}: {text[:400]}{where}"
+    finally:
+        if plans.interprets != before:
+            plans.interprets = before
+            plans.clear()
 
 
 def limit(memory: int) -> None:
