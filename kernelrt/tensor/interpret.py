@@ -42,8 +42,12 @@ __all__ = ["Interpretation", "Known", "Program"]
 del _backend
 
 Array = np.ndarray[Any, Any]
-#: Computes one slot of the list of values.
-Step: TypeAlias = "Callable[[list[Any]], None]"
+#: The steps of a program: their functions, the slots of their first and second operands, and of
+#: their results. Columns, since an object for each step would keep the garbage collector busy.
+Steps: TypeAlias = "tuple[list[Callable[..., Any]], list[int], list[int], list[int]]"
+#: In the place of a second operand: there is one, or another number of them than two.
+ONE: Final = -1
+OTHERS: Final = -2
 
 # The cost model, in nanoseconds.
 #: A compile, and the part of it that each operation adds.
@@ -213,7 +217,7 @@ class Program:
         self.written = tuple(places[storage] for storage, _ in commits)
         writer = _Writer(roots, places, numbers)
         self.sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
-        self._template, self._steps = writer.template, writer.steps
+        self._template, self._steps, self._more = writer.template, writer.steps, writer.more
         self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
         #: The positions of numbers that are sizes, with which the program is another one.
         self.fixed = tuple(writer.sizes)
@@ -230,9 +234,18 @@ class Program:
         for slot, i, kind in self._numbers:
             values[slot] = np.array(numbers[i].arg, kind)
         with np.errstate(all="ignore"):
-            for step in self._steps:
-                step(values)
+            self.run(values)
         return [values[slot] for slot in self._roots]
+
+    def run(self, values: list[Any]) -> None:
+        """Fill the list of values, in which constants and what is read are."""
+        for function, a, b, slot in zip(*self._steps, strict=True):
+            if b >= 0:
+                values[slot] = function(values[a], values[b])
+            elif b == ONE:
+                values[slot] = function(values[a])
+            else:
+                values[slot] = function(*[values[i] for i in self._more[slot]])
 
 
 def _shape(node: UOp) -> tuple[int, ...]:
@@ -263,6 +276,16 @@ def _ordered(roots: Sequence[UOp]) -> Iterator[UOp]:
             stack.extend([(s, False) for s in _operands(node) if s not in seen])
 
 
+def _append(
+    steps: Steps, function: Callable[..., Any], first: int, second: int, slot: int
+) -> None:
+    functions, firsts, seconds, slots = steps
+    functions.append(function)
+    firsts.append(first)
+    seconds.append(second)
+    slots.append(slot)
+
+
 class _Writer:
     """Writes the steps of a program.
 
@@ -275,7 +298,8 @@ class _Writer:
         self, roots: Sequence[UOp], places: dict[UOp, int], numbers: Sequence[UOp]
     ) -> None:
         self.template: list[Any] = []
-        self.steps: list[Step] = []
+        self.steps: Steps = ([], [], [], [])
+        self.more: dict[int, tuple[int, ...]] = {}  # all operands, by the slot of the result
         self.buffers: list[tuple[int, int]] = []
         self.numbers: list[tuple[int, int, Any]] = []
         self.sizes: list[int] = []
@@ -295,7 +319,7 @@ class _Writer:
                 rule(self, node)
         self.roots = [self.materialized(root) for root in roots]
         #: How many steps compute something.
-        self.length = len(self.steps)
+        self.length = len(self.steps[0])
         self._drop_values()
 
     def _drop_values(self) -> None:
@@ -307,10 +331,11 @@ class _Writer:
                 after.setdefault(last, []).append(slot)
         if not after:
             return
-        steps: list[Step] = []
-        for i, step in enumerate(self.steps):
-            drops = [partial(_drop, slot) for slot in after.get(i, ())]
-            steps += [step, *drops]
+        steps: Steps = ([], [], [], [])
+        for i, (function, first, second, slot) in enumerate(zip(*self.steps, strict=True)):
+            _append(steps, function, first, second, slot)
+            for dropped in after.get(i, ()):
+                _append(steps, _nothing, dropped, ONE, dropped)
         self.steps = steps
 
     # ---- values
@@ -332,7 +357,7 @@ class _Writer:
         shape = _shape(node)
         if self._shapes[node] != shape:
             source = self._slots[node]
-            self._slots[node] = self.add(partial(_expanded, shape), [source], shape, node.dtype)
+            self._slots[node] = self.add(_expanding(shape), [source], shape, node.dtype)
             self._shapes[node] = shape
         return self._slots[node]
 
@@ -348,10 +373,17 @@ class _Writer:
         self.cost += STEP_NS + each_ns * size
         for source in sources:
             if source in self._last:
-                self._last[source] = len(self.steps)
+                self._last[source] = len(self.steps[0])
         if size * dtype.itemsize > DROP_FROM_BYTES:
-            self._last[slot] = len(self.steps)
-        self.steps.append(_step(function, sources, slot))
+            self._last[slot] = len(self.steps[0])
+        if len(sources) == 1:
+            _append(self.steps, function, sources[0], ONE, slot)
+        elif len(sources) == 2:
+            first, second = sources
+            _append(self.steps, function, first, second, slot)
+        else:
+            _append(self.steps, function, 0, OTHERS, slot)
+            self.more[slot] = tuple(sources)
         return slot
 
     def put(
@@ -408,7 +440,7 @@ class _Writer:
             self.sizes.append(position)
         (n,) = _shape(node)
         if n * node.dtype.itemsize > DROP_FROM_BYTES:
-            self.put(node, lambda: np.arange(n, dtype=np.int64), [])
+            self.put(node, _counting(n), [])
         else:
             self.new(node, (n,), np.arange(n, dtype=np.int64))
 
@@ -424,13 +456,13 @@ class _Writer:
 
     def reshape(self, node: UOp) -> None:
         shape = _shape(node)
-        self.put(node, lambda x: x.reshape(shape), [self.materialized(node.src[0])], each_ns=0)
+        self.put(node, _reshaping(shape), [self.materialized(node.src[0])], each_ns=0)
 
     def permute(self, node: UOp) -> None:
         axes, source = node.arg, node.src[0]
         old = self._shapes[source]
         shape = tuple([old[axis] for axis in axes])
-        self.put(node, lambda x: x.transpose(axes), [self._slots[source]], shape, 0)
+        self.put(node, _turning(tuple(axes)), [self._slots[source]], shape, 0)
 
     def shrink(self, node: UOp) -> None:
         source = node.src[0]
@@ -439,46 +471,40 @@ class _Writer:
             _need_static(ends)
             low, high = ends
             bounds.append((low, high) if size != 1 else (0, min(1, high - low)))
-        part = tuple([slice(low, high) for low, high in bounds])
         shape = tuple([high - low for low, high in bounds])
-        self.put(node, lambda x: x[part], [self._slots[source]], shape, 0)
+        cut = _cutting(tuple([(low, high, 1) for low, high in bounds]))
+        self.put(node, cut, [self._slots[source]], shape, 0)
 
     def pad(self, node: UOp) -> None:
         source = node.src[0]
-        shape, kind = _shape(node), dt.to_numpy(node.dtype)
         _need_static([n for pair in node.arg for n in pair])
-        lows = [low for low, _ in node.arg]
-        part = tuple([slice(low, low + n)
-                      for low, n in zip(lows, _shape(source), strict=True)])  # fmt: skip
-
-        def pad(x: Array) -> Array:
-            out = np.zeros(shape, kind)
-            out[part] = x
-            return out
-
+        pairs = zip(node.arg, _shape(source), strict=True)
+        inner = tuple([(low, low + n) for (low, _), n in pairs])
+        pad = _padding(_shape(node), inner, dt.to_numpy(node.dtype))
         self.put(node, pad, [self._slots[source]])
 
     def flip(self, node: UOp) -> None:
         source = node.src[0]
-        part = tuple([slice(None, None, -1 if axis in node.arg else 1)
+        ends = tuple([(None, None, -1 if axis in node.arg else 1)
                       for axis in range(len(_shape(node)))])  # fmt: skip
-        self.put(node, lambda x: x[part], [self._slots[source]], self._shapes[source], 0)
+        self.put(node, _cutting(ends), [self._slots[source]], self._shapes[source], 0)
 
     def window(self, node: UOp) -> None:
         _need_static([n for window in node.arg for n in window])
         shape, windows = _shape(node), node.arg
         source = self.materialized(node.src[0])
-        self.put(node, partial(_windowed, shape, windows), [source], each_ns=0)
+        self.put(node, _windowing(shape, tuple(windows)), [source], each_ns=0)
 
     def unwindow(self, node: UOp) -> None:
         whole, windows = node.arg
         _need_static([*whole, *[n for window in windows for n in window]])
-        self.put(node, partial(_unwindowed, whole, windows), [self.materialized(node.src[0])])
+        unwindow = _unwindowing(tuple(whole), tuple(windows))
+        self.put(node, unwindow, [self.materialized(node.src[0])])
 
     def cat(self, node: UOp) -> None:
         axis = node.arg
         sources = [self.materialized(s) for s in node.src]
-        self.put(node, lambda *parts: np.concatenate(parts, axis), sources)
+        self.put(node, _joining(axis), sources)
 
     # ---- indices
 
@@ -489,7 +515,7 @@ class _Writer:
             return
         slots = [self.materialized(source), *[self._slots[i] for i in indices]]
         shape = self.common(indices)
-        self.put(node, lambda x, *at: x[at], slots, shape, PLACE_NS)
+        self.put(node, _gathered, slots, shape, PLACE_NS)
 
     def scatter(self, node: UOp) -> None:
         base, values, *indices = node.src
@@ -498,7 +524,7 @@ class _Writer:
         reducer = None if node.arg is None else _REDUCERS[node.arg]
         slots = [self.materialized(n) for n in (base, values, *indices)]
         self.cost += 4 * PLACE_NS * math.prod(_shape(values))
-        self.put(node, partial(_scattered, reducer), slots)
+        self.put(node, _scattering(reducer), slots)
 
     # ---- reductions
 
@@ -547,11 +573,9 @@ class _Writer:
         found = [shape[a] if a not in none else 1 for a in order]
         back = [order.index(axis) for axis in sorted(order)]
 
-        def product(x: Array, y: Array) -> Any:
-            left = x.transpose(first).reshape(b, m, k)
-            right = y.transpose(second).reshape(b, k, n)
-            return np.matmul(left, right).reshape(found).transpose(back)
-
+        product = _multiplying(
+            tuple(first), tuple(second), (b, m, k), (b, k, n), tuple(found), tuple(back)
+        )
         kept = tuple([found[i] for i in back])
         slots = [self._slots[factor] for factor in factors.src]
         self.cost += b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
@@ -589,33 +613,80 @@ def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
 # ---- what steps call
 
 
-def _step(function: Callable[..., Any], sources: Sequence[int], slot: int) -> Step:
-    if len(sources) == 1:
-        (a,) = sources
-
-        def step(values: list[Any]) -> None:
-            values[slot] = function(values[a])
-    elif len(sources) == 2:
-        a, b = sources
-
-        def step(values: list[Any]) -> None:
-            values[slot] = function(values[a], values[b])
-    else:
-
-        def step(values: list[Any]) -> None:
-            values[slot] = function(*[values[source] for source in sources])
-
-    return step
+# Those that are given constants are made once for the same ones.
+_once = functools.lru_cache(8192)
 
 
-def _drop(slot: int, values: list[Any]) -> None:
-    values[slot] = None
+def _nothing(_: Any) -> None:
+    """What is left of a value that is dropped."""
 
 
-def _expanded(shape: tuple[int, ...], x: Array) -> Array:
-    out = np.empty(shape, x.dtype)
-    out[...] = x
-    return out
+@_once
+def _expanding(shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    def expanded(x: Array) -> Array:
+        out = np.empty(shape, x.dtype)
+        out[...] = x
+        return out
+
+    return expanded
+
+
+@_once
+def _counting(n: int) -> Callable[[], Array]:
+    return lambda: np.arange(n, dtype=np.int64)
+
+
+@_once
+def _reshaping(shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    return lambda x: x.reshape(shape)
+
+
+@_once
+def _turning(axes: tuple[int, ...]) -> Callable[[Array], Array]:
+    return lambda x: x.transpose(axes)
+
+
+@_once
+def _cutting(ends: tuple[tuple[int | None, int | None, int], ...]) -> Callable[[Array], Array]:
+    part = tuple([slice(*each) for each in ends])
+    return lambda x: x[part]
+
+
+@_once
+def _padding(
+    shape: tuple[int, ...], inner: tuple[tuple[int, int], ...], kind: np.dtype[Any]
+) -> Callable[[Array], Array]:
+    part = tuple([slice(*each) for each in inner])
+
+    def padded(x: Array) -> Array:
+        out = np.zeros(shape, kind)
+        out[part] = x
+        return out
+
+    return padded
+
+
+@_once
+def _joining(axis: int) -> Callable[..., Array]:
+    return lambda *parts: np.concatenate(parts, axis)
+
+
+@_once
+def _multiplying(
+    first: tuple[int, ...], second: tuple[int, ...], left: tuple[int, ...],
+    right: tuple[int, ...], shape: tuple[int, ...], back: tuple[int, ...],
+) -> Callable[[Array, Array], Any]:  # fmt: skip
+    """A product of matrices: axes in another order, flattened, and both again for the result."""
+
+    def product(x: Array, y: Array) -> Any:
+        found = np.matmul(x.transpose(first).reshape(left), y.transpose(second).reshape(right))
+        return found.reshape(shape).transpose(back)
+
+    return product
+
+
+def _gathered(x: Array, *at: Array) -> Any:
+    return x[at]
 
 
 def _bound(index: Array, size: Array) -> Array:
@@ -624,43 +695,55 @@ def _bound(index: Array, size: Array) -> Array:
     return index
 
 
-def _windowed(
-    shape: tuple[int, ...], windows: Sequence[tuple[int, int, int, int]], x: Array
-) -> Array:
-    strides = [*x.strides]
-    taps = []
-    for axis, _, stride, dilation in windows:
-        taps.append(strides[axis] * dilation)
-        strides[axis] *= stride
-    return np.lib.stride_tricks.as_strided(x, shape, [*strides, *taps], writeable=False)
+@_once
+def _windowing(
+    shape: tuple[int, ...], windows: tuple[tuple[int, int, int, int], ...]
+) -> Callable[[Array], Array]:
+    def windowed(x: Array) -> Array:
+        strides = [*x.strides]
+        taps = []
+        for axis, _, stride, dilation in windows:
+            taps.append(strides[axis] * dilation)
+            strides[axis] *= stride
+        return np.lib.stride_tricks.as_strided(x, shape, [*strides, *taps], writeable=False)
+
+    return windowed
 
 
-def _unwindowed(
-    whole: tuple[int, ...], windows: Sequence[tuple[int, int, int, int]], y: Array
-) -> Array:
-    out = y
-    rank = len(whole)
-    for t, (axis, _, stride, dilation) in enumerate(windows):
-        shape = list(out.shape)
-        shape[axis] = whole[axis]
-        moved = np.zeros(shape, out.dtype)
-        strides = [*moved.strides]
-        strides[rank + t] += strides[axis] * dilation
-        strides[axis] *= stride
-        np.lib.stride_tricks.as_strided(moved, out.shape, strides)[...] = out
-        out = moved
-    return out
+@_once
+def _unwindowing(
+    whole: tuple[int, ...], windows: tuple[tuple[int, int, int, int], ...]
+) -> Callable[[Array], Array]:
+    def unwindowed(y: Array) -> Array:
+        out = y
+        for t, (axis, _, stride, dilation) in enumerate(windows):
+            shape = list(out.shape)
+            shape[axis] = whole[axis]
+            moved = np.zeros(shape, out.dtype)
+            strides = [*moved.strides]
+            strides[len(whole) + t] += strides[axis] * dilation
+            strides[axis] *= stride
+            np.lib.stride_tricks.as_strided(moved, out.shape, strides)[...] = out
+            out = moved
+        return out
+
+    return unwindowed
 
 
-def _scattered(reducer: np.ufunc | None, base: Array, values: Array, *at: Array) -> Array:
-    out = base.copy()
-    if reducer is None:
-        out[at] = values
-    else:
-        reducer.at(out, at, values)
-    return out
+@_once
+def _scattering(reducer: np.ufunc | None) -> Callable[..., Array]:
+    def scattered(base: Array, values: Array, *at: Array) -> Array:
+        out = base.copy()
+        if reducer is None:
+            out[at] = values
+        else:
+            reducer.at(out, at, values)
+        return out
+
+    return scattered
 
 
+@_once
 def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[[Array], Array]:
     ufunc, kind = _REDUCERS[reducer], dt.to_numpy(dtype)
     first, nothing = start(reducer, dtype), of_nothing(reducer, dtype)
@@ -674,17 +757,27 @@ def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[
     return reduced
 
 
+@_once
+def _casting(kind: dt.DType, dtype: dt.DType) -> Callable[[Array], Array]:
+    to = dt.to_numpy(dtype)
+    if kind.is_float and dtype.is_int:
+        return partial(_float_to_int, dtype, to)
+    return lambda x: x.astype(to)
+
+
+@_once
+def _viewing(dtype: dt.DType) -> Callable[[Array], Array]:
+    to = dt.to_numpy(dtype)
+    return lambda x: np.asarray(x, order="C").view(to)
+
+
 def _element(node: UOp) -> tuple[Callable[..., Any], float]:
     """Return the function of an elementwise operation, and its cost per element."""
     op, kind = node.op, node.src[0].dtype
     if op is Op.CAST:
-        to = dt.to_numpy(node.dtype)
-        if kind.is_float and node.dtype.is_int:
-            return partial(_float_to_int, node.dtype, to), 2 * ELEMENT_NS
-        return (lambda x: x.astype(to)), ELEMENT_NS
+        return _casting(kind, node.dtype), 2 * ELEMENT_NS
     if op is Op.BITCAST:
-        to = dt.to_numpy(node.dtype)
-        return (lambda x: np.asarray(x, order="C").view(to)), ELEMENT_NS
+        return _viewing(node.dtype), ELEMENT_NS
     if op is Op.NOT and kind is dt.bool_:
         return np.logical_not, ELEMENT_NS
     if op in _UFUNCS:
@@ -695,17 +788,26 @@ def _element(node: UOp) -> tuple[Callable[..., Any], float]:
         raise _Unfit  # the compiler rounds functions of constants to the nearest number
     kernel = _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype)
     if op in _WORSE:
-        return partial(_extremum, _WORSE[op], kernel), FUNCTION_NS
+        return _choosing(_WORSE[op], kernel), FUNCTION_NS
     if op is Op.POW and build.const_value(node.src[1]) is not None:
-        return partial(_power, kernel), FUNCTION_NS
+        return _raising(kernel), FUNCTION_NS
     return kernel, FUNCTION_NS
 
 
-def _extremum(worse: np.ufunc, kernel: _Kernel, x: Array, y: Array) -> Array:
-    """The first of two floats unless it is worse; of 0 and -0, too, where NumPy gives either."""
-    if y.ndim == 0 and y == y:
-        return np.where(worse(x, y), y, x)
-    return kernel(x, y)
+@_once
+def _choosing(worse: np.ufunc, kernel: _Kernel) -> Callable[[Array, Array], Array]:
+    def extremum(x: Array, y: Array) -> Array:
+        """The first of two floats unless it is worse. NumPy gives either of 0 and -0."""
+        if y.ndim == 0 and y == y:
+            return np.where(worse(x, y), y, x)
+        return kernel(x, y)
+
+    return extremum
+
+
+@_once
+def _raising(kernel: _Kernel) -> Callable[[Array, Array], Any]:
+    return partial(_power, kernel)
 
 
 def _power(kernel: _Kernel, x: Array, exponent: Array) -> Any:

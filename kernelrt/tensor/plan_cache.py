@@ -396,7 +396,7 @@ class PlanCache(PlanTable):
         self.misses += 1
         began = perf_counter()
         entry = make_entry(values, commits, buffers, lifted)
-        if values or commits:
+        if entry.prepared is not None:
             note_compiled(values[0] if values else commits[0][1], perf_counter() - began)
         entry.notes = notes
         _note_origins(entry, [*values, *(new for _, new in commits)])
