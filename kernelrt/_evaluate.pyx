@@ -182,7 +182,7 @@ cdef class Entry(Used):
         return other
 
     cdef bint is_spent(self) except -1:
-        """Whether it interprets its graphs, and it is time to compile them."""
+        """Return whether its graphs were interpreted until compiling them pays."""
         return self.interpreted and self.prepared.is_spent
 
     cpdef list results(self, list buffers):

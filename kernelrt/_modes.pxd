@@ -61,7 +61,7 @@ cdef class Operation:
     # that origins name.
     cdef object (*short_road)(object rule, object code, object self, object other)
     cdef object rule
-    cdef dict templates  # by keys; None where the operation gets none. See kernelrt._templates
+    cdef dict templates  # by keys; see kernelrt._templates
     cdef int refused  # number of keys without a template since the last one with
     cdef int uses  # uses of templates since they were last cleared
     cdef bint waits  # whether templates are recorded at the second call with a key

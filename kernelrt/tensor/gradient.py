@@ -481,7 +481,7 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
             new.append((leaves[i], gradient))
             fresh.append(settled)
         if entry.run(buffers, results, fresh, []) != DONE:
-            return None  # code that this interrupted is running the plan
+            return None  # the plan is running, or an interpreter gave up
     return new
 
 

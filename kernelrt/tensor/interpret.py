@@ -72,7 +72,7 @@ DROP_FROM_BYTES: Final = 1 << 16
 _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
 #: Elements that the kernel of one operation computes in a call.
 BLOCK: Final = 1024
-#: What a step may raise where the graph is to be compiled. Tests let unexpected errors through.
+#: Errors of a step that make the compiler take over. Tests narrow this to find mistakes of steps.
 GIVE_UP: tuple[type[Exception], ...] = (Exception,)
 
 _UFUNCS: Final[dict[Op, Callable[..., Any]]] = {
@@ -86,7 +86,7 @@ _UFUNCS: Final[dict[Op, Callable[..., Any]]] = {
 _INTEGER_UFUNCS: Final = {
     Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum,
 }  # fmt: skip
-#: Of floats: which of two numbers is not the extremum.
+#: For the maximum and the minimum of floats: compares a number with a better one.
 _WORSE: Final = {Op.MAX: np.less, Op.MIN: np.greater}
 _REDUCERS: Final = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 #: Compiled code computes several operations on these in float32 before it rounds.
@@ -153,7 +153,7 @@ class Interpretation:
 
     @property
     def is_spent(self) -> bool:
-        """Whether interpreting has cost so much that it is time to compile."""
+        """Whether the next run would exceed the budget, so that the graphs are to be compiled."""
         return self._family.spent + self._program.cost > self._family.limit
 
     def run(
@@ -196,9 +196,9 @@ class Program:
     Parameters
     ----------
     values : sequence of UOp
-        What is computed; may bear marks.
+        The nodes to compute, with marks or without.
     commits : sequence of (UOp, UOp)
-        BUFFER nodes and what is written there.
+        BUFFER nodes, each with the value to write there.
     read, numbers : sequence of UOp
         The BUFFER nodes and the CONST nodes of the graphs, in the order of later ones.
 
@@ -238,7 +238,7 @@ class Program:
         return [values[slot] for slot in self._roots]
 
     def run(self, values: list[Any]) -> None:
-        """Fill the list of values, in which constants and what is read are."""
+        """Compute all steps. The list of values has constants and buffers already."""
         for function, a, b, slot in zip(*self._steps, strict=True):
             if b >= 0:
                 values[slot] = function(values[a], values[b])
@@ -598,7 +598,7 @@ _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
 
 
 def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """The products that one sum takes in and nothing else."""
+    """The products whose only reader is a sum."""
     uses: dict[UOp, int] = dict.fromkeys(roots, 2)
     for node in order:
         for source in _operands(node):
@@ -618,7 +618,7 @@ _once = functools.lru_cache(8192)
 
 
 def _nothing(_: Any) -> None:
-    """What is left of a value that is dropped."""
+    """Replace a value by None, so that its memory is freed."""
 
 
 @_once

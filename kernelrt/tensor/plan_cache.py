@@ -66,7 +66,7 @@ class SizeFamily(Used):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether interpreting has cost so much that its graphs are compiled."""
+        """Whether interpreting has used up the budget of these graphs."""
         return self.spent > self.limit
 
     def find(
@@ -151,7 +151,7 @@ class PlanCache(PlanTable):
         self.most_bytes = most_bytes
         self.most_given = most_given
         self.misses = 0
-        #: Whether graphs are interpreted until compiling them pays.
+        #: Whether new graphs are interpreted first.
         self.interprets = switch("KERNELRT_INTERPRET") != "off"
         self._size_families: Table[SizeFamily] = Table(4 * most_plans)
         self._known: Table[Known] = Table(most_plans)
