@@ -227,12 +227,13 @@ def copied(
     target: TensorBase,
     value: TensorBase | float | np.ndarray[Any, Any],
     part: np.ndarray[Any, Any] | None = None,
+    index: Any = ...,
 ) -> bool:
     """Copy `value` to the memory of `target`, if no graph has to be computed before.
 
     The caller holds the lock. A tensor has the shape and type of `target`; a number is one that
     the type has. Where `part` is given, an array over a part of the memory, a number or an array
-    is copied there.
+    is copied to the elements of it that `index` names.
 
     Returns
     -------

@@ -606,7 +606,7 @@ cdef enum:
     MOST_PENDING = 8
 
 
-def copied(ArrayHandle target not None, value not None, part=None):
+def copied(ArrayHandle target not None, value not None, part=None, index=...):
     cdef ArrayHandle given
     cdef Exporter buffer
     cdef list others
@@ -651,7 +651,10 @@ def copied(ArrayHandle target not None, value not None, part=None):
         if part is None:
             fill(target, value)
         else:
-            part[...] = value  # in NumPy's C code
+            try:
+                part[index] = value  # in NumPy's C code, which checks indices first
+            except IndexError:
+                return False
         wrote()
     if watched.count:
         realize.expire(written)

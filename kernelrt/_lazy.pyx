@@ -11,8 +11,8 @@ from cpython.float cimport PyFloat_AS_DOUBLE, PyFloat_CheckExact
 from cpython.long cimport PyLong_CheckExact
 from cpython.object cimport Py_EQ, PyObject, PyObject_RichCompareBool
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
-from libc.stdint cimport uint64_t
-from libc.string cimport memcmp
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcmp, memcpy
 
 from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter, Memory
@@ -95,6 +95,25 @@ cdef int settle(ArrayHandle self) except -1:
     return 0
 
 
+cdef bint is_current(Link link) except -1:
+    """Return whether the node of a view is made of the value of its root, and no write is pending.
+
+    False, too, where Python code has to look.
+    """
+    cdef ArrayHandle root
+    if link.root is None or link.below is None:  # or the collector has begun to clear the view
+        return False
+    root = <ArrayHandle> link.root
+    if root._uop is not link.below:
+        return False
+    if link.fixed is not None:
+        for index, node in <tuple> link.fixed:
+            if (<ArrayHandle> index)._uop is not node:
+                return False
+        return not is_changing(root, <Node> link.node)  # which reads the indices, too
+    return not is_changing(root, <Node> link.below)
+
+
 cdef bint lend(ArrayHandle view) except -1:
     """Bind a view to the memory of its root, where its elements are one run there.
 
@@ -105,12 +124,12 @@ cdef bint lend(ArrayHandle view) except -1:
     cdef Exporter buffer
     cdef Node node
     settle(view)
-    if link.root is None or view.data != NULL or view._leaf is not None or link.fixed is not None:
+    if view.data != NULL or view._leaf is not None:
+        return False
+    if (view._born is not None or tracing() or not is_current(link)
+            or (<ArrayHandle> link.root)._link is not None):
         return False
     root = <ArrayHandle> link.root
-    if (view._born is not None or tracing() or link.below is None or root._uop is not link.below
-            or root._link is not None or is_changing(root, <Node> link.below)):
-        return False
     node = <Node> link.node
     while node.op is RESHAPE:
         node = <Node> PyTuple_GET_ITEM(node.src, 0)
@@ -124,7 +143,6 @@ cdef bint lend(ArrayHandle view) except -1:
 cdef Node live(ArrayHandle self):
     """Return the node that `TensorBase._live` finds; None where Python code has to look."""
     cdef Link link
-    cdef ArrayHandle root
     cdef Node node
     self._used = True
     if self._uop is None or tracing():
@@ -132,12 +150,7 @@ cdef Node live(ArrayHandle self):
     node = <Node> self._uop
     if self._link is not None:
         link = <Link> self._link
-        if link.root is None:  # the collector has begun to clear the view
-            return None
-        root = <ArrayHandle> link.root
-        if (link.below is None or root._uop is not link.below or link.fixed is not None
-                or self.data != NULL or self._born is not None
-                or is_changing(root, <Node> link.below)):
+        if self.data != NULL or self._born is not None or not is_current(link):
             return None
         return node if link.plain or records_gradients() else detached(node)
     if (self.data == NULL and self._born is not None) or is_changing(self, node):
@@ -561,13 +574,56 @@ cdef tuple items_of(object index):
     return <tuple> index if type(index) is tuple else (index,)
 
 
-cdef tuple run_of(ArrayHandle self, object index, Run *run):
+cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
+    """Read an integer tensor without axes; False where it is another one, or not computed."""
+    cdef Node node
+    cdef Exporter buffer
+    cdef const char *place = index.data
+    cdef int64_t wide = 0
+    cdef size_t width
+    if index._uop is None and index._link is None:
+        adopted(index)
+    settle(index)
+    node = live(index)
+    if node is None or not node.dtype.is_int or node.shape != ():
+        return False
+    width = node.dtype.itemsize
+    if index._link is not None or place == NULL:
+        while node.op is RESHAPE or (node.op is DETACH and node.arg is None):
+            node = <Node> PyTuple_GET_ITEM(node.src, 0)
+        if node.op is not BUFFER or type(node.arg) is not Buffer:
+            return False
+        buffer = <Exporter> node.arg
+        place = buffer.place()
+    if place == NULL or (width == 8 and not node.dtype.is_signed):
+        return False
+    memcpy(&wide, place, width)  # the lower bytes: all supported machines are little-endian
+    if node.dtype.is_signed and width < 8 and wide >> (8 * width - 1):
+        wide -= <int64_t> 1 << (8 * width)
+    found[0] = wide
+    return True
+
+
+cdef tuple with_numbers(tuple items):
+    """Items of an index, with the numbers of integer tensors that are computed and have no axes."""
+    cdef list found = None
+    cdef Py_ssize_t i, number = 0
+    for i in range(PyTuple_GET_SIZE(items)):
+        item = <object> PyTuple_GET_ITEM(items, i)
+        if isinstance(item, LazyHandle) and read_integer(<ArrayHandle> item, &number):
+            if found is None:
+                found = list(items)
+            found[i] = number
+    return items if found is None else tuple(found)
+
+
+cdef tuple run_of(ArrayHandle self, tuple items, Run *run):
     """Find the run of elements that an index names in a realized tensor.
 
     Such an index has integers first, then at most one slice, and then whole axes. Return the shape
     of what it names; None where that is all, nothing, or no run.
     """
-    cdef tuple items = items_of(index), shape = self.shape
+    cdef tuple shape = self.shape
     cdef Py_ssize_t n = PyTuple_GET_SIZE(items), axis = 0, i, at, length, count
     cdef Py_ssize_t stop = 0, step = 0
     if (self.data == NULL or self.nbytes == 0 or self._link is not None or tracing()
@@ -642,12 +698,12 @@ cdef object rows(object rule, object code, object self, object index):
     if not isinstance(self, LazyHandle):
         return None
     handle = <ArrayHandle> self
-    shape = run_of(handle, index, &run)
+    items = items_of(index)
+    shape = run_of(handle, items, &run)
     memory = None if shape is None else memory_below(handle)
     if memory is None:
         return None
     begun = now()
-    items = items_of(index)
     items = items + (ALL,) * (PyTuple_GET_SIZE(handle.shape) - PyTuple_GET_SIZE(items))
     handle = shown(type(self), run_node(memory, run, shape), code, handle,
                    (None, INDEX, (items, index, ())), <Node> handle._uop, None)
@@ -716,18 +772,32 @@ cdef bint put_number(object kind, Node found, object value) except -1:
         return copy_now is not None and copy_now(bound(kind, found), value)
 
 
+cdef bint shows_run(ArrayHandle view, ArrayHandle root, Run run) except -1:
+    """Return whether a view shows a run of elements of its root."""
+    cdef Link link = <Link> view._link
+    cdef Run own
+    return (link.root is root and link.path[0] is None and link.path[1] is INDEX
+            and run_of(root, with_numbers(link.path[2][0]), &own) is not None
+            and own.start == run.start and own.size == run.size)
+
+
 def put_rows(ArrayHandle self not None, object index, object value):
     cdef ArrayHandle given
     cdef Node memory
     cdef Run run
-    cdef tuple shape = run_of(self, index, &run)
     cdef bint is_number = PyFloat_CheckExact(value) or PyLong_CheckExact(value)
-    if shape is None or not (is_number or type(value) is type(self)) or not takes_values(self):
+    if (self.data == NULL or tracing() or not (is_number or type(value) is type(self))
+            or not takes_values(self)):
+        return False
+    shape = run_of(self, with_numbers(items_of(index)), &run)
+    if shape is None:
         return False
     if not is_number:
         given = <ArrayHandle> value
+        if given._link is not None and shows_run(given, self, run):
+            return True  # as behind x[index] += 1, which has changed x by now
         if given._link is not None and ((<Link> given._link).root is self or given.data != NULL):
-            return False  # behind x[index] += 1 nothing is to be done
+            return False
     memory = memory_below(self)
     if memory is None:
         return False
@@ -738,13 +808,21 @@ def put_rows(ArrayHandle self not None, object index, object value):
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):
     cdef ArrayHandle root = <ArrayHandle> (<Link?> view._link).root
+    cdef Link link = <Link> view._link
     cdef Node node, below
+    cdef Run run
     if root.data == NULL or value._link is not None or not takes_values(root):
         return False
     settle(view)
     node = live(view)
     if node is None or root.data == NULL or type(value) is not type(view):
         return False
+    if link.fixed is not None:  # the index is one of tensors
+        if link.path[0] is not None or link.path[1] is not INDEX:
+            return False
+        shape = run_of(root, with_numbers(link.path[2][0]), &run)
+        node = None if shape is None else memory_below(root)
+        return node is not None and put_value(type(view), run_node(node, run, shape), value)
     below = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node
     if below.op is not BUFFER or type(below.arg) is not Buffer or below.arg is root.memory:
         return False

@@ -6,7 +6,7 @@ from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Custom
-from kernelrt.tensor.views import Layout
+from kernelrt.tensor.views import Kind, Layout
 
 def count_uses() -> int:
     """How many calls had a template."""
@@ -28,4 +28,4 @@ def _name_ops(
 def _name_types(
     custom: type[Custom], dtype: type[DType], boolean: DType, plain: tuple[type, ...]
 ) -> None: ...
-def _name_layout(function: Callable[[TensorBase], Layout | None]) -> None: ...
+def _name_views(function: Callable[[TensorBase], Layout | None], index: Kind) -> None: ...

@@ -45,6 +45,7 @@ cdef object DETACH = None
 cdef object CUSTOM = None
 cdef object BOOL = None
 cdef object layout_of = None
+cdef object INDEX = None
 cdef frozenset LEAVES = frozenset()
 cdef frozenset TRANSPARENT = frozenset()
 cdef frozenset LOGIC = frozenset()
@@ -64,10 +65,10 @@ def _name_ops(buffer, constant, detach, frozenset leaves, frozenset transparent,
     TRANSPARENT, LOGIC = transparent, logic
 
 
-def _name_layout(function):
-    """Set the function that returns the layout of a view, or None."""
-    global layout_of
-    layout_of = function
+def _name_views(function, index):
+    """Set the function that returns the layout of a view, or None, and the kind of an index."""
+    global layout_of, INDEX
+    layout_of, INDEX = function, index
 
 
 def _name_types(custom, dtype, boolean, tuple plain):
@@ -98,7 +99,7 @@ cdef class Template:
         PyMem_Free(self.named)
 
     cdef list instantiate(self, list operands, object code):
-        """Make the nodes of the results."""
+        """Make the nodes, and return all values."""
         cdef list values = list(operands)
         cdef tuple src
         cdef object origin = None
@@ -128,30 +129,43 @@ cdef class Template:
                     origin, has_origin = here_of(get(KRT_SCOPE), code), True
                 node.origin = origin
             values.append(node)
-        return [values[n] for n in self.results]
+        return values
 
-    cdef object result(self, list operands, object code, ArrayHandle source):
-        """Make the result of a call; None where Python code has to look."""
-        cdef list found = []
+    cdef object result(self, list operands, object code, ArrayHandle source, object index):
+        """Make the result of a call; None where Python code has to look.
+
+        The first tensor of the call is `source`, and its second argument `index`.
+        """
+        cdef list found = [], values
         cdef Node below = <Node> source._uop
-        cdef ArrayHandle root = source
-        cdef tuple path = None
+        cdef ArrayHandle root = source, view
+        cdef tuple path = None, fixed = None
         cdef ViewStep step
+        cdef int i
         if source._link is not None:
             if (<Link> source._link).node is not below or (<Link> source._link).root is None:
                 return None
             root, path = (<Link> source._link).root, (<Link> source._link).path
-            below = <Node> (<Link> source._link).below
-        nodes = self.instantiate(operands, code)
-        for i in range(len(nodes)):
+            below, fixed = <Node> (<Link> source._link).below, (<Link> source._link).fixed
+        values = self.instantiate(operands, code)
+        for i in range(len(self.results)):
+            node = <Node> values[self.results[i]]
             step = <ViewStep> PyTuple_GET_ITEM(self.view_steps, i)
             if step is None:
-                found.append(made(self.kind, <Node> nodes[i], code))
+                found.append(made(self.kind, node, code))
+                continue
+            arguments = step.arguments
+            if step.kind is INDEX:
+                arguments = step.index_arguments(values, index, self.kind, code)
+            view = shown(
+                self.kind, node, code, root,
+                (path[0] if step.joined else path, step.kind, arguments), below, step.layout)
+            if step.tensors:
+                (<Link> view._link).fixed = (fixed or ()) + tuple([
+                    (arguments[0][place], values[n]) for place, n in step.tensors])
             else:
-                found.append(shown(
-                    self.kind, <Node> nodes[i], code, root,
-                    (path[0] if step.joined else path, step.kind, step.arguments), below,
-                    step.layout))
+                (<Link> view._link).fixed = fixed
+            found.append(view)
         if self.record is None:
             return found[0]
         return tuple(found) if self.record is tuple else self.record._make(found)
@@ -161,8 +175,24 @@ cdef class ViewStep:
     """The last step of the path of a view of the first operand, and the layout it leads to."""
 
     cdef object kind, layout
-    cdef tuple arguments
+    cdef tuple arguments  # of an index: its items
+    cdef tuple tensors  # among the items: where each is, and the number of its value
     cdef bint joined  # whether it stands for the last step of the operand's path, too
+
+    cdef tuple index_arguments(self, list values, object index, object kind, object code):
+        """The arguments of an index, as `__getitem__` gives them."""
+        cdef list items
+        if not self.tensors:
+            return self.arguments, index, ()
+        items = list(self.arguments)
+        for place, n in self.tensors:
+            items[place] = made(kind, <Node> values[n], code)
+        return tuple(items), index, tuple([values[n] for _, n in self.tensors])
+
+    cdef bint equals(self, ViewStep other):
+        return (self.kind == other.kind and self.arguments == other.arguments
+                and self.tensors == other.tensors and self.layout == other.layout
+                and self.joined == other.joined)
 
 
 cdef bint verifies = False
@@ -214,7 +244,7 @@ cdef class Call(Recording):
             template = None
             if reads() == self.before and self.is_fresh(found):
                 if are_independent(self.operands):
-                    template = template_of(found, nodes_of(found), self.operands, self)
+                    template = template_of(found, found, self.operands, self)
                 else:
                     template = self.separated(found)
             if template is not None and not self.agrees(template, found):
@@ -236,20 +266,23 @@ cdef class Call(Recording):
 
     cdef bint agrees(self, Template template, object found) except -1:
         """Return whether a template gives the graph of a result, and the path of a view."""
-        cdef list results = results_of(found)
+        cdef list results = results_of(found), values
+        cdef dict places = {}
         cdef ViewStep one, two
-        nodes = template.instantiate(self.operands, self.operation.code)
-        if len(nodes) != len(results) or not all(
-                [a is b for a, b in zip(nodes, nodes_of(found))]):
+        cdef int i
+        values = template.instantiate(self.operands, self.operation.code)
+        if len(template.results) != len(results) or not all(
+                [values[n] is node for n, node in zip(template.results, nodes_of(found))]):
             return False
+        for i in range(len(values)):
+            places.setdefault(values[i], i)
         for i in range(len(results)):
             one = <ViewStep> template.view_steps[i]
             if (one is None) != ((<ArrayHandle> results[i])._link is None):
                 return False
             if one is not None:
-                two = self.view_step(<ArrayHandle> results[i])
-                if (two is None or one.kind != two.kind or one.arguments != two.arguments
-                        or one.layout != two.layout or one.joined != two.joined):
+                two = view_step(<ArrayHandle> results[i], self.handles[0], places)
+                if two is None or not one.equals(two):
                     return False
         return True
 
@@ -263,29 +296,19 @@ cdef class Call(Recording):
             if (tensor._leaf is not None or tensor._born is not None or tensor._grad is not None
                     or tensor.data != NULL or tensor._uop is None
                     or tensor._plain == records_gradients()
-                    or (tensor._link is not None and self.view_step(tensor) is None)):
+                    or (tensor._link is not None and not self.is_view(tensor))):
                 return False
             for operand in self.handles:
                 if operand is result:
                     return False
         return True
 
-    cdef ViewStep view_step(self, ArrayHandle view):
-        """How a view shows elements of the first operand; None where it does not, or is written."""
+    cdef bint is_view(self, ArrayHandle view) except -1:
+        """Return whether a view shows elements of the root of the first operand, unwritten."""
         cdef ArrayHandle source = <ArrayHandle> self.handles[0]
         cdef Link link = <Link> view._link
-        cdef Link whole = <Link> source._link
-        cdef ViewStep step = ViewStep()
-        if (link.root is not (source if whole is None else whole.root) or link.fixed is not None
-                or link.plain != view._plain or not is_data(link.path[2])):
-            return None
-        path = None if whole is None else whole.path
-        step.joined = link.path[0] is not path
-        if step.joined and (path is None or link.path[0] is not path[0]):
-            return None
-        step.kind, step.arguments = link.path[1:]
-        step.layout = layout_of(view)
-        return None if step.layout is None else step
+        return (link.root is (source if source._link is None else (<Link> source._link).root)
+                and link.plain == view._plain)
 
     cdef Template separated(self, object found):
         """Make a template where an operand is computed from another one.
@@ -316,7 +339,34 @@ cdef class Call(Recording):
         for tensor in results_of(again):
             if not isinstance(tensor, LazyHandle) or (<ArrayHandle> tensor)._uop is None:
                 return None
-        return template_of(found, nodes_of(again), apart, self)
+        return template_of(found, again, apart, self)
+
+
+cdef ViewStep view_step(ArrayHandle view, ArrayHandle source, dict places):
+    """How a view shows elements of another tensor; None where it is made of more than values.
+
+    The numbers of the values are in `places`.
+    """
+    cdef Link link = <Link> view._link
+    cdef Link whole = <Link> source._link
+    cdef ViewStep step = ViewStep()
+    cdef tuple arguments
+    path = None if whole is None else whole.path
+    step.joined = link.path[0] is not path
+    if step.joined and (path is None or link.path[0] is not path[0]):
+        return None
+    step.kind, arguments = link.path[1:]
+    step.tensors = ()
+    if step.kind is INDEX:
+        items, _, nodes = arguments
+        tensors = [i for i in range(len(items)) if isinstance(items[i], LazyHandle)]
+        if len(tensors) != len(nodes) or not all([node in places for node in nodes]):
+            return None
+        step.tensors = tuple([(i, places[node]) for i, node in zip(tensors, nodes)])
+        arguments = tuple([None if isinstance(item, LazyHandle) else item for item in items])
+    step.arguments = arguments
+    step.layout = layout_of(view)
+    return step if is_data(arguments) and step.layout is not None else None
 
 
 cdef object replaced(object value, dict tensors):
@@ -332,11 +382,15 @@ def no_rule(node, gradient, i):
     raise AssertionError("no gradient flows through the operands of a template")
 
 
-cdef Template template_of(object found, list roots, list operands, Call call):
-    """Make a template of the graph of a result; None where it is made of more than operands."""
+cdef Template template_of(object found, object again, list operands, Call call):
+    """Make a template of the graph of a result; None where it is made of more than operands.
+
+    The graph is that of `again`, which `operands` are the operands of; views are those of `found`.
+    """
     cdef Template made_of = Template()
     cdef dict places = {}
-    cdef list steps = [], args = []
+    cdef list steps = [], args = [], views = [], roots = nodes_of(again)
+    cdef Link link
     cdef Node node
     cdef int i, n = 0
     for i in range(len(operands)):
@@ -376,10 +430,23 @@ cdef Template template_of(object found, list roots, list operands, Call call):
     made_of.shapes = tuple([node.cached_shape for node in steps])
     made_of.bounds = tuple([bounds_of(node) for node in steps])
     made_of.results = tuple([places[root] for root in roots])
-    made_of.view_steps = tuple([
-        None if (<ArrayHandle> tensor)._link is None else call.view_step(<ArrayHandle> tensor)
-        for tensor in results_of(found)
-    ])
+    for tensor, other in zip(results_of(found), results_of(again)):
+        link = <Link> (<ArrayHandle> tensor)._link
+        if link is None:
+            views.append(None)
+            continue
+        if link.path[1] is INDEX and other is not tensor:
+            twin = (<ArrayHandle> other)._link
+            if twin is None or (<Link> twin).path[1] is not INDEX:
+                return None
+            for node, same in zip(link.path[2][2], (<Link> twin).path[2][2]):
+                if same in places:
+                    places[node] = places[same]
+        step = view_step(<ArrayHandle> tensor, <ArrayHandle> call.handles[0], places)
+        if step is None:
+            return None
+        views.append(step)
+    made_of.view_steps = tuple(views)
     made_of.kind = type(results_of(found)[0])
     made_of.record = None if isinstance(found, LazyHandle) else type(found)
     return made_of
@@ -602,7 +669,8 @@ cdef object look_up(Operation operation, PyObject **args, size_t n, PyObject *na
         operation.uses += 1
     if isinstance(entry, Template) and not verifies:
         begun = now()
-        found = (<Template> entry).result(operands, operation.code, handles[0])
+        found = (<Template> entry).result(
+            operands, operation.code, handles[0], <object> args[1] if n > 1 else None)
         return None if disturbed(begun) else found
     call = Call()
     call.operation, call.key, call.operands, call.handles = operation, whole, operands, handles

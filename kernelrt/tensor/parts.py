@@ -24,6 +24,7 @@ from kernelrt.tensor.positions import (
     is_one,
     limit,
     mask_rank,
+    places,
     position,
     spelled_out,
 )
@@ -88,6 +89,8 @@ class PartMethods(_Below):
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
         if state.local.trace is None:
+            if self._put_elements(index, new):
+                return
             _ = self._live()  # an assignment to what it is computed from lets it be computed
         history = self._link is None and self._needs_history(new)
         if history and self.is_realized:
@@ -109,6 +112,22 @@ class PartMethods(_Below):
         whole = self._select(self._fitted_mask(held), new, self)
         self._become_value(whole, new, self._link is None and self._needs_history(new))
         return True
+
+    def _put_elements(self, index: Any, new: Self) -> bool:
+        """Write to the elements that index tensors name in memory; False if a plan has to."""
+        root: Self = self if self._link is None else self._link.root
+        with state.lock:
+            if not views.has_memory(self) or views.is_detached(self):
+                return False
+            found = places(self, index)
+            if found is None:
+                return False
+            new = _squeezed(new, len(found.shape))
+            return (
+                broadcasts_to(new.dims, found.shape)
+                and not root._needs_history(new) and root._bound_by(new) is None
+                and views.copied_into(self, new, found.view, found.elements)
+            )  # fmt: skip
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
         """This tensor with `value` where any index selects."""

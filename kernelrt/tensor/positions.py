@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
@@ -10,9 +11,9 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape, same
+from kernelrt.ir.shape import dim_span, format_shape, is_static, same
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, state, views
 from kernelrt.tensor.arguments import index_of, lacking
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import Severed, mark
@@ -20,8 +21,10 @@ from kernelrt.tensor.marks import Severed, mark
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["check_labels", "checked", "elements", "first_lack", "is_array", "is_number", "known",
-           "limit", "mask_rank", "position", "spelled_out", "window", "within"]  # fmt: skip
+__all__ = [
+    "Places", "check_labels", "checked", "elements", "first_lack", "is_array", "is_number", "known",
+    "limit", "mask_rank", "places", "position", "spelled_out", "window", "within",
+]  # fmt: skip
 
 
 _T = TypeVar("_T", bound=TensorBase)
@@ -61,6 +64,90 @@ def mask_rank(item: Any) -> int | None:
     while isinstance(first, list | tuple) and first:
         first, rank = first[0], rank + 1
     return rank if rank and isinstance(first, bool | np.bool_) else None
+
+
+class Places(NamedTuple):
+    """The elements that an index names, for NumPy.
+
+    Attributes
+    ----------
+    view : tuple
+        An index of integers, slices and None, which makes a view.
+    elements : tuple
+        An index of that view, of slices and arrays of positions.
+    shape : tuple of int
+        The shape of the elements.
+    """
+
+    view: tuple[Any, ...]
+    elements: tuple[Any, ...]
+    shape: tuple[int, ...]
+
+
+def places(tensor: TensorBase, index: Any) -> Places | None:
+    """Compute index tensors and masks, and find what an index names.
+
+    None where a size is open, or where the index is wrong: then indexing has the error.
+    """
+    if not is_static(tensor.dims):
+        return None
+    sizes = iter(cast("tuple[int, ...]", tensor.dims))
+    view: list[Any] = []
+    elements: list[Any] = []
+    arrays: list[tuple[int, tuple[int, ...]]] = []  # the axis of the view, and the shape
+    left: list[int] = []
+    for item in spelled_out(index, tensor.ndim):
+        rank = mask_rank(item)
+        if rank is not None:
+            mask = _values(tensor, item)
+            if not rank or mask is None or mask.shape != tuple(islice(sizes, rank)):
+                return None
+            view += [slice(None)] * rank
+            for found in mask.nonzero():
+                arrays.append((len(elements), found.shape))
+                elements.append(found)
+        elif is_array(item):
+            array, size = _values(tensor, item), next(sizes)
+            if array is None or array.dtype.kind not in "iu" or array.dtype == np.uint64:
+                return None
+            if array.ndim:
+                view.append(slice(None))
+                arrays.append((len(elements), array.shape))
+                elements.append(array)
+            elif -size <= array < size:  # as a number does, it drops its axis where it stands
+                view.append(int(array))
+            else:
+                return None
+        elif item is None:
+            view.append(item)
+            left.append(1)
+            elements.append(slice(None))
+        elif isinstance(item, slice) and is_static(plain((item.start or 0, item.stop or 0))):
+            view.append(item)
+            left.append(len(range(*item.indices(next(sizes)))))
+            elements.append(slice(None))
+        elif isinstance(item, int | np.integer) and -(size := next(sizes)) <= item < size:
+            view.append(item)
+        else:
+            return None
+    try:
+        shape = np.broadcast_shapes(*[shape for _, shape in arrays])
+    except ValueError:
+        return None
+    first = arrays[0][0] if arrays else 0
+    adjacent = [axis for axis, _ in arrays] == list(range(first, first + len(arrays)))
+    front = first if adjacent else 0  # of the axes that are left
+    return Places((*view, ...), (*elements, ...), (*left[:front], *shape, *left[front:]))
+
+
+def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:
+    """Compute the elements of what stands in an index; None where they have no type."""
+    if isinstance(item, tuple | range):
+        item = list(item)
+    tensor: TensorBase = like._lift(item, "index")
+    if not is_static(tensor.dims) or not (tensor.dtype.is_int or tensor.dtype.is_bool):
+        return None
+    return views.values_of(tensor)
 
 
 def is_number(item: object) -> bool:

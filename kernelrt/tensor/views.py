@@ -22,19 +22,19 @@ from kernelrt._handle import ArrayHandle, Link
 from kernelrt._lazy import _name_views
 from kernelrt._memory import count_writes
 from kernelrt._modes import undisturbed
-from kernelrt._templates import _name_layout
+from kernelrt._templates import _name_views as _name_template_views
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir import Op
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kernelrt.ir import UOp
     from kernelrt.tensor.base import TensorBase
 
 __all__ = [
@@ -55,16 +55,17 @@ __all__ = [
     "check_history",
     "copied_into",
     "enter",
+    "has_memory",
     "is_detached",
     "is_item",
     "is_packed",
     "is_viewable",
-    "memory_array",
     "node_of",
     "placed",
     "read",
     "unlink",
     "unshared",
+    "values_of",
     "view",
     "writable_part",
 ]  # fmt: skip
@@ -73,6 +74,7 @@ _T = TypeVar("_T", bound="TensorBase")
 
 Path = tuple["Path | None", "Kind", tuple[Any, ...]]
 """The path of the source, the operation, and its arguments."""
+Array = np.ndarray[Any, Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
 """The size of each axis, and how far its elements are apart in the root, in row-major order."""
 
@@ -89,11 +91,15 @@ class Kind(NamedTuple):
         where it may show an element several times.
     layout : callable
         ``layout(sizes, strides, *arguments)`` is the layout of the view.
+    array : callable, optional
+        ``array(a, *arguments)`` is the view of a NumPy array; None where NumPy would copy. None
+        where the view may show an element several times.
     """
 
     get: Callable[..., Any]
     put: Callable[..., Any] | None
     layout: Callable[..., Layout]
+    array: Callable[..., Array | None] | None
 
 
 # ---- the operations
@@ -195,22 +201,53 @@ def _put_whole(x: Any, value: Any) -> Any:
     return value
 
 
+def _array_reshaped(array: Array, shape: tuple[int, ...]) -> Array | None:
+    found = array.reshape(shape)
+    return found if np.may_share_memory(found, array) else None
+
+
+def _array_narrowed(array: Array, axis: int, start: Any, length: Any) -> Array | None:
+    if not is_static((start, length)):
+        return None
+    found: Array = array[(slice(None),) * axis + (slice(start, start + length),)]
+    return found
+
+
+def _array_indexed(array: Array, items: tuple[Any, ...], *_: object) -> Array | None:
+    places = _numbers_of(items)
+    if places is None:
+        return None
+    try:
+        return array[(*places, ...)]  # with an Ellipsis a view even of one element
+    except IndexError:
+        return None
+
+
+def _array_diagonal(array: Array, offset: int, dim1: int, dim2: int) -> Array:
+    found = np.diagonal(array, offset, dim1, dim2)
+    found.flags.writeable = array.flags.writeable
+    return found
+
+
 RESHAPE = Kind(
-    lambda x, shape: x.reshape(shape), lambda x, value, *_: value.reshape(x.dims), _reshaped
+    lambda x, shape: x.reshape(shape), lambda x, value, *_: value.reshape(x.dims), _reshaped,
+    _array_reshaped,
+)  # fmt: skip
+PERMUTE = Kind(
+    lambda x, order: x.permute(order), _put_permuted, _permuted, lambda a, order: a.transpose(order)
 )
-PERMUTE = Kind(lambda x, order: x.permute(order), _put_permuted, _permuted)
-EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded)
-NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed)
-INDEX = Kind(_get_indexed, _put_indexed, _indexed)
+EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded, None)
+NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed, _array_narrowed)
+INDEX = Kind(_get_indexed, _put_indexed, _indexed, _array_indexed)
 DIAGONAL = Kind(
     lambda x, *place: x.diagonal(*place),
     lambda x, value, *place: x.diagonal_scatter(value, *place),
-    _diagonal,
-)
-UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded)
-AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided)
-DETACH = Kind(lambda x: x.detach(), _put_whole, _same)
-CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same)
+    _diagonal, _array_diagonal,
+)  # fmt: skip
+UNFOLD = Kind(lambda x, *windows: x.unfold(*windows), None, _unfolded, None)
+AS_STRIDED = Kind(lambda x, *layout: x.as_strided(*layout), None, _strided, None)
+DETACH = Kind(lambda x: x.detach(), _put_whole, _same, lambda a: a)
+CONTIGUOUS = Kind(lambda x: x.contiguous(), _put_whole, _same, lambda a: a)
 
 _name_views(Buffer, ids, registry.allocator("CPU"), INDEX)
 
@@ -252,7 +289,7 @@ def _layout(tensor: TensorBase) -> Layout | None:
     return sizes, strides
 
 
-_name_layout(_layout)
+_name_template_views(_layout, INDEX)
 
 
 def _split(
@@ -309,10 +346,6 @@ def is_packed(tensor: TensorBase) -> bool:
     return all(
         n == 1 or a == b for n, a, b in zip(sizes, strides, _packed(sizes), strict=True)
     )
-
-
-#: Operations that show elements of memory in another order, or some of them.
-_SHOWN = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP})
 
 
 # ---- reading
@@ -616,10 +649,9 @@ def _check_apart(tensor: TensorBase) -> None:
 
 
 def is_detached(tensor: TensorBase) -> bool:
-    """Return whether a view was detached from the history of its root."""
+    """Return whether a tensor is a view that was detached from the history of its root."""
     link = tensor._link
-    assert link is not None
-    return any(kind is DETACH for kind, _ in _steps(link.path))
+    return link is not None and any(kind is DETACH for kind, _ in _steps(link.path))
 
 
 def check_history(tensor: TensorBase) -> None:
@@ -635,77 +667,122 @@ def check_history(tensor: TensorBase) -> None:
         )
 
 
-def memory_array(node: UOp) -> np.ndarray[Any, Any] | None:
-    """Make an array over the memory that a node shows; None where it shows none."""
-    steps: list[UOp] = []
-    while node.op in _SHOWN or node.op is Op.DETACH:
-        if is_kept(node):
-            node = node.arg.storage
-            continue
-        if node.op is not Op.DETACH:
-            steps.append(node)
+def values_of(tensor: TensorBase) -> Array | None:
+    """Compute a tensor of static shape, and make an array over its memory.
+
+    None where NumPy cannot show the elements.
+    """
+    from kernelrt.tensor.realize import realize
+
+    node = tensor.uop  # carries out assignments that are pending
+    while node.op is Op.RESHAPE:
         node = node.src[0]
-    if node.op is not Op.BUFFER or not isinstance(node.arg, Buffer):
-        return None
-    array = node.arg.content()
-    for step in reversed(steps):
-        if not is_static(step.shape):
+    if node.op is Op.BUFFER and isinstance(node.arg, Buffer) and node.arg.allocated:
+        return node.arg.content().reshape(cast("tuple[int, ...]", tensor.dims))
+    found = _array_of(tensor)
+    if found is None:
+        realize(tensor)
+        found = _array_of(tensor)
+    return found
+
+
+def _numbers_of(items: Sequence[Any]) -> list[Any] | None:
+    """Compute the index tensors of one element among `items`; None where a size is open."""
+    found: list[Any] = []
+    for item in items:
+        if isinstance(item, ArrayHandle):
+            values = values_of(cast("TensorBase", item))
+            if values is None:
+                return None
+            found.append(int(values.item()))
+        elif isinstance(item, UOp) or (isinstance(item, slice) and not _has_static_ends(item)):
             return None
-        shape = cast("tuple[int, ...]", step.shape)
-        if step.op is Op.RESHAPE:
-            shaped = array.reshape(shape)
-            if not np.may_share_memory(shaped, array):
-                return None  # a copy
-            array = shaped
-        elif step.op is Op.EXPAND:
-            array = np.broadcast_to(array, shape)
-        elif step.op is Op.PERMUTE:
-            array = array.transpose(step.arg)
-        elif step.op is Op.SHRINK:
-            array = array[tuple([slice(*ends) for ends in step.arg])]
         else:
-            array = array[tuple([slice(None, None, -1 if axis in step.arg else 1)
-                                 for axis in range(array.ndim)])]  # fmt: skip
+            found.append(item)
+    return found
+
+
+def _has_static_ends(item: slice) -> bool:
+    return not any(isinstance(end, UOp) for end in plain((item.start, item.stop)))
+
+
+def _array_of(tensor: TensorBase) -> Array | None:
+    """Make an array over the memory of a tensor; None where it has none."""
+    link = tensor._link
+    root = tensor if link is None or not link.root.is_realized else link.root
+    if not root.is_realized:
+        return None
+    memory = root._buffer
+    assert memory is not None
+    array = memory.content().reshape(root._shape)
+    if root is tensor:
+        return array
+    assert link is not None
+    for kind, arguments in _steps(link.path):
+        found = None if kind.array is None else kind.array(array, *arguments)
+        if found is None:
+            return None
+        array = found
     return array
 
 
-def copied_into(tensor: TensorBase, value: TensorBase) -> bool:
-    """Copy `value` to the elements that a view shows, if its root has memory.
+def has_memory(tensor: TensorBase) -> bool:
+    """Return whether :func:`copied_into` may be able to write elements of a tensor."""
+    root = tensor if tensor._link is None else tensor._link.root
+    return not (
+        state.computing or state.changing is not None or root._leaf is not None
+        or hasattr(root, "_whose") or not root.is_realized or root.dtype is dt.bfloat16
+    )  # fmt: skip
+
+
+def copied_into(tensor: TensorBase, value: TensorBase, *places: tuple[Any, ...]) -> bool:
+    """Copy `value` to elements of a tensor or of a view, if there is memory.
 
     The caller holds the lock, and no function is traced. A value that is yet to be computed is
-    computed: a plan would write all of the root.
+    computed: a plan would write all of the tensor.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        The tensor.
+    value : Tensor
+        The elements, which broadcast to those that are written.
+    places : tuple
+        Two NumPy indices, which one after the other name the elements that are written; nothing
+        for all of them. The first one makes a view.
 
     Returns
     -------
     bool
-        False, and nothing written, if the root has to be assigned to by a plan.
+        False, and nothing written, if the tensor has to be assigned to by a plan.
     """
-    from kernelrt.tensor.realize import realize
-
-    link = tensor._link
-    assert link is not None
-    root = link.root
-    if (
-        state.computing or state.changing is not None or root._leaf is not None
-        or hasattr(root, "_whose") or not root.is_realized
-        or not is_static(tensor.dims) or value.dtype is dt.bfloat16
-    ):  # fmt: skip
+    if not has_memory(tensor):
         return False
-    node = value.uop
-    number = build.const_value(node)
-    given = number if number is not None else memory_array(node)
-    if given is None:
-        realize(value)
-        given = memory_array(value.uop)
-    enter(tensor, link)
-    array = memory_array(link.node)
-    if array is None or given is None or not array.flags.writeable:
-        return False
+    number = build.const_value(value.uop)
     if number is not None and value.dtype is dt.float16:
         return False  # NumPy rounds it once, a plan by way of float32
+    given = number if number is not None else values_of(value)
+    _ = tensor._live()  # carries out assignments that are pending
+    array = _array_of(tensor)
+    if array is None or given is None or not array.flags.writeable:
+        return False
+    index: Any = ...
+    if places:
+        view, index = places
+        array = array[view]
     if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
+        if _is_same(array[index] if index is ... else array, given):
+            return True  # as behind x[index] += 1, which has changed x by now
         given = given.copy()  # NumPy copies vectors of other strides from the front
-    return copied(root, given, array)
+    root = tensor if tensor._link is None else tensor._link.root
+    return copied(root, given, array, index)
+
+
+def _is_same(one: Array, two: Array) -> bool:
+    """Return whether two arrays show the same elements."""
+    return (
+        one.ctypes.data == two.ctypes.data and one.shape == two.shape and one.strides == two.strides
+    )
 
 
 def writable_part(tensor: _T) -> _T | None:
