@@ -11,6 +11,7 @@ import kernelrt as krt
 
 torch = pytest.importorskip("torch")
 
+INTEGERS = ["int8", "int16", "int32", "int64", "int64", "uint8", "uint16", "uint32", "uint64"]
 SIZES, CHANCES = [0, 1, 2, 3, 4, 5], [0.06, 0.14, 0.2, 0.2, 0.2, 0.2]
 
 
@@ -25,7 +26,9 @@ def _item(rng: np.random.Generator, sizes: tuple[int, ...]) -> tuple[Any, int]:
     if kind == 2:
         return None, 0
     if kind == 3 and n:
-        return rng.integers(-n, n, tuple(rng.integers(0, 4, rng.integers(0, 3)))), 1
+        kind = rng.choice(INTEGERS)
+        least = 0 if kind.startswith("u") else -n
+        return rng.integers(least, n, tuple(rng.integers(0, 4, rng.integers(0, 3)))).astype(kind), 1
     if kind == 4 and n:
         return [int(i) for i in rng.integers(-n, n, rng.integers(1, 4))], 1
     if kind == 5:
@@ -49,9 +52,18 @@ def _program(seed: int) -> tuple[np.random.Generator, np.ndarray[Any, Any], Any]
     return rng, rng.standard_normal(shape).astype(np.float32), tuple(items)
 
 
-def _of(library: Any, items: tuple[Any, ...]) -> Any:
-    made = tuple(library.tensor(i) if isinstance(i, np.ndarray) else i for i in items)
-    return made[0] if len(made) == 1 else made
+def _of(library: Any, items: tuple[Any, ...], *, lazy: bool = False) -> Any:
+    def made(item: Any) -> Any:
+        if not isinstance(item, np.ndarray):
+            return item
+        if library is torch and item.dtype.kind in "iu":
+            item = item.astype(np.int64)  # PyTorch takes uint8 for masks
+        if lazy and item.dtype.kind in "iu":
+            return library.tensor(item) + 0
+        return library.tensor(item)
+
+    index = tuple(map(made, items))
+    return index[0] if len(index) == 1 else index
 
 
 def _tried(call: Any) -> Any:
@@ -79,31 +91,63 @@ def test_reading(seed: int) -> None:
     np.testing.assert_allclose(x.grad.numpy(), y.grad.numpy(), atol=1e-5)
 
 
-@pytest.mark.parametrize("stored", [False, True])
-@pytest.mark.parametrize("seed", range(100))
-def test_assigning(seed: int, stored: bool) -> None:
-    """The last value counts where an element is named twice, and alone gets the gradient."""
-    rng, data, items = _program(seed + 1000)
+def _assignment(seed: int) -> Any:
+    """A program, a value, which element of it each place gets, -1 for none, and the elements then.
+
+    None where PyTorch refuses the index.
+    """
+    rng, data, items = _program(seed)
     whole = torch.arange(data.size).reshape(data.shape)
     places = _tried(lambda: np.asarray(whole[_of(torch, items)]))
     if places is None:
-        return
+        return None
     shape = [1 if rng.random() < 0.2 else n for n in places.shape]
     first = rng.integers(0, len(shape) + 1) if rng.random() < 0.3 else 0
     value = rng.standard_normal(shape[first:]).astype(np.float32)
-    wanted = data.copy().reshape(-1)
     source = np.full(data.size, -1)
     wide = np.broadcast_to(np.arange(value.size).reshape(value.shape), places.shape)
     for place, i in zip(places.ravel(), wide.ravel(), strict=True):
-        wanted[place], source[place] = value.ravel()[i], i
-    x, v = krt.tensor(data), krt.tensor(value, requires_grad=True)
-    if stored:
-        x[_of(krt, items)] = v.detach()
-        np.testing.assert_array_equal(x.numpy(), wanted.reshape(data.shape))
+        source[place] = i
+    new = data.ravel().copy()
+    new[source >= 0] = value.ravel()[source[source >= 0]]
+    return rng, data, items, value, source, new.reshape(data.shape)
+
+
+@pytest.mark.parametrize("add", [False, True])
+@pytest.mark.parametrize("seed", range(100))
+def test_assigning_to_memory(seed: int, add: bool) -> None:
+    """Of tensors and of views; the last value counts where an element is named twice."""
+    program = _assignment(seed + 1000)
+    if program is None:
         return
-    x = x * 1
+    rng, data, items, value, source, new = program
+    wanted = np.where(source.reshape(data.shape) < 0, data, data + new) if add else new
+    form = rng.integers(4)
+    root = krt.tensor([data.T, data, np.stack([data, data]), data][form])
+    x = [root.T, root, root[1] if form == 2 else root, root.detach()][form]
+    index, v = _of(krt, items, lazy=bool(rng.random() < 0.3)), krt.tensor(value)
+    v = v * 1 if rng.random() < 0.3 else v
+    if add:
+        x[index] += v
+    else:
+        x[index] = v
+    np.testing.assert_array_equal(x.numpy(), wanted)
+    shown = [root.T, root, root[1] if form == 2 else root, root][form]
+    np.testing.assert_array_equal(shown.numpy(), wanted)
+    if form == 2:
+        np.testing.assert_array_equal(root[0].numpy(), data)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_assigning_with_gradients(seed: int) -> None:
+    """The last value, where an element is named twice, alone gets the gradient."""
+    program = _assignment(seed + 1000)
+    if program is None:
+        return
+    rng, data, items, value, source, wanted = program
+    x, v = krt.tensor(data) * 1, krt.tensor(value, requires_grad=True)
     x[_of(krt, items)] = v
-    np.testing.assert_array_equal(x.detach().numpy(), wanted.reshape(data.shape))
+    np.testing.assert_array_equal(x.detach().numpy(), wanted)
     weight = rng.standard_normal(data.shape).astype(np.float32)
     (x * krt.tensor(weight)).sum().backward()
     gradient = np.zeros(value.size, np.float32)
