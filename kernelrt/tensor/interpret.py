@@ -56,6 +56,8 @@ COMPILE_STEP_NS: Final = 0.4e6
 #: A run, and each of its steps.
 RUN_NS: Final = 10e3
 STEP_NS: Final = 0.7e3
+#: Making a program, for each of its steps.
+WRITING_NS: Final = 8e3
 #: An element of a result: of plain arithmetic; of an integer division; of a function such as exp,
 #: which computes whole blocks; of a gather or scatter.
 ELEMENT_NS: Final = 0.5
@@ -122,6 +124,7 @@ class Known(Used):
             self._program = Program(values, commits, read, numbers)
             self.weigh(self._program.length)
             family.limit = self._program.compile_cost
+            family.spent += WRITING_NS * self._program.length
 
     @property
     def fixed(self) -> tuple[int, ...]:
@@ -135,6 +138,7 @@ class Known(Used):
             return None
         run = Interpretation(program, numbers, self._family)
         if run.is_spent:
+            self._family.spent = math.inf
             return None
         entry = Entry(run, tuple(range(len(program.sizes))), program.sizes, 0)
         entry.weigh(program.length)
