@@ -192,13 +192,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank(item.path))
     files, folders = named(config), config.stash[TOUCHED]
     draw = sample.number(option.draw)
-    resolved = functools.cache(Path.resolve)
 
-    def is_named(item: pytest.Item) -> bool:
+    @functools.cache
+    def is_named(path: Path) -> bool:
         # Sampling is for tests/: benches that are named beside it run whole.
-        return resolved(item.path) in files or not item.path.is_relative_to(HERE)
+        return path.resolve() in files or not path.is_relative_to(HERE)
 
-    drawn = sample.chosen(items, draw, one_in=option.one_in, whole=is_named)
+    drawn = sample.chosen(
+        items, draw, one_in=option.one_in, whole=lambda item: is_named(item.path)
+    )
     if option.minutes is not None:
         items.sort(key=lambda item: drawn.get(item, sys.maxsize))
     if option.all:
@@ -275,13 +277,18 @@ def pytest_make_collect_report(
 
 def folder(item: pytest.Item) -> str:
     """The folder of tests/ that an item is in; for a test elsewhere, as in bench/, that one's."""
-    root = HERE if item.path.is_relative_to(HERE) else HERE.parent
-    return item.path.relative_to(root).parts[0]
+    return folder_of(item.path)
+
+
+@functools.cache
+def folder_of(path: Path) -> str:
+    root = HERE if path.is_relative_to(HERE) else HERE.parent
+    return path.relative_to(root).parts[0]
 
 
 def count(items: Iterable[pytest.Item]) -> Counter[str]:
     """How many of the items are in each folder."""
-    return Counter(folder(item) for item in items)
+    return Counter(map(folder, items))
 
 
 # Workers collect and drop cases; the first process tells the user.

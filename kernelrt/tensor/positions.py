@@ -91,12 +91,16 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     """
     if not is_static(tensor.dims):
         return None
+    try:
+        items = spelled_out(index, tensor.ndim)
+    except ShapeError:
+        return None
     sizes = iter(cast("tuple[int, ...]", tensor.dims))
     view: list[Any] = []
     elements: list[Any] = []
     arrays: list[tuple[int, tuple[int, ...]]] = []  # the axis of the view, and the shape
     left: list[int] = []
-    for item in spelled_out(index, tensor.ndim):
+    for item in items:
         rank = mask_rank(item)
         if rank is not None:
             mask = _values(tensor, item)
@@ -145,9 +149,7 @@ def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:
     if isinstance(item, tuple | range):
         item = list(item)
     tensor: TensorBase = like._lift(item, "index")
-    if not is_static(tensor.dims) or not (tensor.dtype.is_int or tensor.dtype.is_bool):
-        return None
-    return views.values_of(tensor)
+    return views.values_of(tensor) if tensor.dtype.is_int or tensor.dtype.is_bool else None
 
 
 def is_number(item: object) -> bool:

@@ -25,7 +25,7 @@ from kernelrt._modes import undisturbed
 from kernelrt._templates import _name_views as _name_template_views
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
-from kernelrt.errors import GradientError, ShapeError
+from kernelrt.errors import GradientError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import plain
@@ -668,12 +668,14 @@ def check_history(tensor: TensorBase) -> None:
 
 
 def values_of(tensor: TensorBase) -> Array | None:
-    """Compute a tensor of static shape, and make an array over its memory.
+    """Compute a tensor, and make an array over its memory.
 
-    None where NumPy cannot show the elements.
+    None where NumPy cannot show the elements, or where they depend on Variables.
     """
     from kernelrt.tensor.realize import realize
 
+    if not is_static(tensor.dims):
+        return None
     node = tensor.uop  # carries out assignments that are pending
     while node.op is Op.RESHAPE:
         node = node.src[0]
@@ -681,7 +683,10 @@ def values_of(tensor: TensorBase) -> Array | None:
         return node.arg.content().reshape(cast("tuple[int, ...]", tensor.dims))
     found = _array_of(tensor)
     if found is None:
-        realize(tensor)
+        try:
+            realize(tensor)
+        except VariableError:
+            return None
         found = _array_of(tensor)
     return found
 

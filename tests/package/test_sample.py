@@ -31,6 +31,18 @@ def test_single(): ...
 """
 
 
+class Case:
+    """An item that was collected."""
+
+    path = Path("test_a.py")
+
+    def __init__(self, nodeid, mark):
+        self.nodeid, self.mark = nodeid, mark
+
+    def get_closest_marker(self, name):
+        return self.mark if name == "cases" else None
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 10, 31])
 @pytest.mark.parametrize("parts", [1, 3, 7])
 def test_every_case_is_in_one_part(count, parts):
@@ -51,6 +63,16 @@ def test_every_case_is_in_one_part(count, parts):
 def test_functions_take_different_parts():
     found = {tuple(sample.ranks(range(30), 10, 0, name)) for name in "abcdefgh"}
     assert len(found) > 4
+
+
+@pytest.mark.parametrize(("count", "size", "parts"), [(1, 1 / 4, 4), (3, 1 / 2, 6), (9, 4, 2)])
+def test_a_run_takes_as_many_cases_as_the_marker_says(count, size, parts):
+    mark = pytest.mark.cases(size)
+    items = [Case(f"test_a.py::test_a[{n}]", mark) for n in range(count)]
+    drawn = [sample.chosen(items, draw, whole=lambda _: False) for draw in range(parts)]
+    taken = [[item for item, rank in part.items() if rank == 0] for part in drawn]
+    assert sorted(item.nodeid for part in taken for item in part) == [i.nodeid for i in items]
+    assert max(map(len, taken)) <= max(1, size) + 1
 
 
 def test_the_commit_is_that_of_git_or_the_version(tmp_path, monkeypatch):
