@@ -38,6 +38,7 @@ def run(*arguments: str, **more: str) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.cases(1 / 4)
 def test_digits_learns_and_shows_where_the_time_goes(tmp_path: Path) -> None:
     done = run(KERNELRT_CACHE_DIR=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
@@ -187,6 +188,7 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     assert errors == b""
 
 
+@pytest.mark.cases(1 / 4)
 def test_ctrl_c_ends_with_130() -> None:
     process = subprocess.Popen(
         command("--epochs", "1000000"),
@@ -230,6 +232,7 @@ def test_progress_is_shown_on_a_terminal_only() -> None:
         assert ("epoch 1/2" in stream.text) == terminal
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_seed_and_a_thread_count_that_are_none_are_told() -> None:
     done = run("digits", "--seed", "-1")
     assert done.returncode == 2

@@ -321,6 +321,7 @@ def test_a_streaming_matrix_is_fetched_ahead(build):
     assert "for j in 70 by 4: reduce, p2 fetched 8 ahead" in text
 
 
+@pytest.mark.cases(1 / 4)
 def test_tiles_ask_for_the_lines_of_the_next_turn(build):
     # Of rows 2 and 4 kB apart, in matrices that the second cache does not hold.
     info, tiling = blocked(build, (512, 1024, 256))

@@ -236,6 +236,7 @@ def test_filter_gradients(build, run, count, size, channels, filters, stride, ta
         np.testing.assert_allclose(out[:, :, v, u], wanted, rtol=1e-4, atol=2e-3)
 
 
+@pytest.mark.cases(1 / 4)
 def test_what_is_asked_for_is_known_where_it_is(build):
     # A hint stops no kernel: of sizes and targets at random none is refused.
     rng = np.random.default_rng(11)

@@ -69,6 +69,7 @@ def test_weighted_labels(asts, shape):
     ((7, 1, 9), (1, 5, 9)), ((31, 1), (31, 47)), ((5, 1, 1, 7), (5, 6, 7, 1)), ((1, 33), (17, 1)),
     ((3, 1, 15), (3, 40, 1)),
 ])  # fmt: skip
+@pytest.mark.cases(1)
 def test_gradients_of_partial_broadcasts(asts, shapes):
     a, b = (leaf(*shape) for shape in shapes)
     value = (a * b).tanh() + (a + b).softmax(0) * (a - b).exp()

@@ -209,6 +209,7 @@ def test_equal_keys_give_equal_bits_for_every_size(function, n):
         check(ast, {"n": n}, 5)
 
 
+@pytest.mark.cases(1 / 4)
 def test_the_first_candidate_is_the_choice_and_no_candidate_comes_twice():
     for name in PROGRAMS:
         for ast in asts_of(name):

@@ -67,6 +67,7 @@ def core(build: str, once: Once) -> tuple[list[str], list[Path]]:
 
 
 @pytest.mark.parametrize(("program", "build"), CASES)
+@pytest.mark.cases(1)
 def test_core(program: str, build: str, core: tuple[list[str], list[Path]], tmp_path: Path) -> None:
     flags, objects = core
     binary = compile_c([HERE / f"{program}.c", *objects], tmp_path / program, flags)

@@ -274,6 +274,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
 
 
 @two_cpus
+@pytest.mark.cases(1 / 4)
 def test_a_fork_by_a_signal_handler_within_a_region(script):
     """The child is without the threads that had a share of the run: it learns so, and goes on."""
     script(
@@ -593,6 +594,7 @@ def test_a_plan_of_a_thousand_kernels_does_not_allocate(script, tmp_path):
 
 
 @linux
+@pytest.mark.cases(1 / 4)
 def test_memory_does_not_grow(script):
     script(
         f"""

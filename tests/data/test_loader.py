@@ -259,6 +259,7 @@ def test_waiting_can_have_an_end():
     until(lambda: not loader_threads())
 
 
+@pytest.mark.cases(1 / 4)
 def test_ctrl_c_ends_a_program_that_waits_for_data():
     """Also one that comes while the main thread is about to wait."""
     code = """

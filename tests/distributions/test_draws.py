@@ -178,6 +178,7 @@ def test_draws_lie_within_their_support():
 
 @pytest.mark.parametrize("a", [1e-38, 1e-7, 0.01, 0.5, 3.0])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.cases(1)
 def test_shares_lie_between_zero_and_one(dtype, a):
     krt.manual_seed(3)
     a = a if dtype != "float16" else max(a, 2.0**-24)
@@ -198,6 +199,7 @@ def test_shares_lie_between_zero_and_one(dtype, a):
             assert np.isfinite(p.grad.double().numpy()).all()
 
 
+@pytest.mark.cases(1 / 4)
 def test_matrices():
     krt.manual_seed(5)
     scale = np.array([[2.0, 0.5], [0.5, 1.0]])
@@ -281,6 +283,7 @@ def test_the_share_below_a_gamma_variate(a):
 
 
 @pytest.mark.parametrize("a", [0.01, 0.5, 2.0, 100.0, 1e4])
+@pytest.mark.cases(1)
 def test_the_slope_in_float32_is_that_of_float64(a):
     krt.manual_seed(1)
     alpha = krt.full((200,), a, requires_grad=True)
@@ -350,6 +353,7 @@ def test_gradients_of_draws_are_those_of_means(name):
     assert p.grad.item() == pytest.approx(wanted, rel=0.04)
 
 
+@pytest.mark.cases(1 / 4)
 def test_shares_have_gradients():
     krt.manual_seed(4)
     a = krt.tensor([0.5, 1.5, 2.0], dtype="float64", requires_grad=True)

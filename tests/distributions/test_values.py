@@ -462,6 +462,7 @@ def test_distributions_of_parameters_without_elements():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.cases(1)
 def test_the_continuous_bernoulli_distribution_next_to_one_half(dtype):
     """Where torch takes a series, or the uniform distribution, and float32 has few digits."""
     t = np.array([0, 1e-30, -1e-7, 1e-3, -0.004, 0.99, 1.01, -1.0, 12.5, -80.0])

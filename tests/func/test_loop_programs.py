@@ -48,6 +48,7 @@ def kinds_in(lines: list[dict[str, Any]]) -> set[str]:
     return found
 
 
+@pytest.mark.cases(1 / 4)
 def test_programs_are_of_every_kind_and_most_of_them_are_compared() -> None:
     kinds: set[str] = set()
     compared = 0

@@ -161,6 +161,7 @@ def test_gradients_through_scan_are_those_of_the_loop_written_out(checkpoint, re
 @pytest.mark.parametrize("turns", [0, 1, 5, 6])
 @pytest.mark.parametrize("unroll", [2, 3, 9, True])
 @pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.cases(1)
 def test_turns_in_one_give_what_single_ones_give(turns, unroll, reverse):
     x = krt.tensor(array(turns, 3).astype(np.float64), requires_grad=True)
     w = krt.tensor(array(3).astype(np.float64), requires_grad=True)

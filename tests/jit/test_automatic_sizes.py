@@ -328,6 +328,7 @@ def test_the_plan_of_one_call_is_for_its_sizes() -> None:
     np.testing.assert_allclose(plan.output_buffer.numpy(), data(6) * 2)
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_training_step_for_batches_of_any_size() -> None:
     def trained(dynamic: Any) -> tuple[list[float], Any]:
         krt.manual_seed(3)
@@ -436,6 +437,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], Callable[[int], tuple[int, ...]]]]
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.cases(1)
 def test_gradients_of_models_beside_torch(name: str) -> None:
     build, shape = MODELS[name]
     theirs = build(torch).double()

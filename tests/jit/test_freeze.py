@@ -96,6 +96,7 @@ def test_layers_one_after_the_other():
     assert len(panels_of(fn)) == 3  # three columns make no vector
 
 
+@pytest.mark.cases(1 / 4)
 def test_attention_and_norms_in_between():
     layer = nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, dropout=0.0).eval()
     fn = krt.jit(layer, freeze=True)

@@ -407,6 +407,7 @@ def test_constant_arrays_are_read_where_they_lie():
         same([got], [np.stack([step(x[k : k + 5], const).numpy() for k in (0, 5, 10, 15)])])
 
 
+@pytest.mark.cases(1 / 4)
 def test_zero_samples_and_batches_that_do_not_come():
     net = Net()
     before = net.values()
@@ -514,6 +515,7 @@ def test_callbacks_see_the_results_so_far():
     assert ends == [7, 14, 21]
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_callback_that_changes_the_rate_and_the_data():
     def run(how):
         net, x = Net(), X.copy()

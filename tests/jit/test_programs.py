@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,7 @@ def start(seed: int) -> list[np.ndarray]:
     return [rng.integers(-5, 6, (N, N)).astype(np.int32) for _ in range(STATES)]
 
 
+@pytest.mark.cases(1 / 4)
 @given(programs(), st.integers(0, 3))
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_jitted_programs_do_what_numpy_does(

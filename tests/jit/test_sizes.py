@@ -56,6 +56,7 @@ def value(tree, n, m):
 
 @given(trees, trees)
 @settings(max_examples=300, deadline=None)
+@pytest.mark.cases(1 / 4)
 def test_decisions_hold_for_all_sizes_or_are_refused(a, b):
     mine, theirs = value(a, N, M), value(b, N, M)
     for n, m in VALUES:

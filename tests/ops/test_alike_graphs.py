@@ -267,6 +267,7 @@ def test_writing_a_part_that_is_read() -> None:
     assert before.tolist() == list(range(10))
 
 
+@pytest.mark.cases(1 / 4)
 def test_random_rows_read_and_written() -> None:
     rng = np.random.default_rng(5)
     for _ in range(60):

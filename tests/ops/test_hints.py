@@ -98,6 +98,7 @@ def test_a_graph_that_many_lines_share_is_not_told():
     assert not warned(lines)
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_line_that_compiles_again_and_again_is_told_once():
     x = krt.tensor(np.linspace(-1, 1, 3)).realize()
 

@@ -118,6 +118,7 @@ def recurrence(xp, w, start, turns, tanh, sigmoid):
     return h, c, xp.stack(kept)
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_loop_that_reads_nothing_is_computed_in_pieces_of_one_structure():
     from kernelrt.tensor.plan_cache import plans
 
@@ -136,6 +137,7 @@ def test_a_loop_that_reads_nothing_is_computed_in_pieces_of_one_structure():
             assert plans.misses == before
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_loop_that_gradients_flow_through_is_not_cut():
     torch = pytest.importorskip("torch")
     rng = np.random.default_rng(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from support.reference import evaluate
@@ -89,6 +90,7 @@ def graphs(draw):
     return values
 
 
+@pytest.mark.cases(1 / 4)
 @settings(
     max_examples=EXAMPLES, deadline=None, derandomize=EXAMPLES == 25, database=None,
     suppress_health_check=list(HealthCheck),

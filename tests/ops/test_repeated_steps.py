@@ -39,6 +39,7 @@ def test_steps_share_kernels(
     assert 0 < kernels.compiled - before <= most
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_ctc_loss_of_any_number_of_samples() -> None:
     torch = pytest.importorskip("torch")
     n = krt.Variable("n", 1, 6)

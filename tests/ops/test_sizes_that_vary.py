@@ -193,6 +193,7 @@ def test_more_than_there_is_room_for() -> None:
     assert plans.misses - before <= 9
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_growing_sequence_through_attention() -> None:
     krt.manual_seed(0)
     table, attention = nn.Embedding(20, 16), nn.MultiheadAttention(16, 2, batch_first=True)
@@ -231,6 +232,7 @@ def test_batches_of_any_size_are_trained_with_few_plans(reduction: str) -> None:
     assert plans.misses - before <= 2 * PLANS
 
 
+@pytest.mark.cases(1 / 4)
 def test_gradients_of_what_sorts_slides_and_repeats() -> None:
     """Of a sum of many things that are made of a part of a vector, beside NumPy's."""
     weights = RNG.normal(size=300)
@@ -265,6 +267,7 @@ def test_gradients_of_what_sorts_slides_and_repeats() -> None:
         assert plans.misses - before <= 2 * PLANS
 
 
+@pytest.mark.cases(1 / 4)
 def test_recurrent_layers_over_sequences_of_any_length() -> None:
     krt.manual_seed(0)
     for kind in (nn.GRU, nn.LSTM, nn.RNN):
@@ -469,6 +472,7 @@ def test_the_structure_of_a_loop_has_all_of_its_fields() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.cases(1 / 4)
 def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     plans = PlanCache(most_plans=6)
     monkeypatch.setattr(plan_cache, "plans", plans)
@@ -485,6 +489,7 @@ def test_plans_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert OURS[1][:30].tanh().numpy() == pytest.approx(np.tanh(V[:30]), rel=1e-5)
 
 
+@pytest.mark.cases(1 / 4)
 def test_what_fits_no_plan_is_not_kept() -> None:
     for n in range(2, 60):
         krt.linalg.inv(OURS[0][:n, :n] + 9 * krt.eye(n)).numpy()

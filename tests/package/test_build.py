@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 from support.skip_list import lack, require_command
 
+pytestmark = pytest.mark.cases(1 / 8)  # they start pytest or compilers
+
 ROOT = Path(__file__).parents[2]
 if not (ROOT / "setup.py").exists():
     pytest.skip("needs the source tree", allow_module_level=True)

@@ -25,6 +25,7 @@ from kernelrt.errors import DTypeError
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 
 
+@pytest.mark.cases(1 / 4)
 def test_the_stub_is_what_the_methods_are() -> None:
     """Otherwise: ``python -m tests.support.function_stub`` in the project's root."""
     assert function_stub.STUB.read_text() == function_stub.written()

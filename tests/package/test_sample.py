@@ -13,6 +13,8 @@ from support import sample
 from support.package import PACKAGE
 from support.skip_list import require_command
 
+pytestmark = pytest.mark.cases(1 / 8)  # they start pytest or compilers
+
 CASES = """
 import pytest
 

@@ -12,6 +12,8 @@ import pytest
 from support import skip_list
 from support.package import PACKAGE
 
+pytestmark = pytest.mark.cases(1 / 8)  # they start pytest or compilers
+
 TESTS = Path(__file__).parents[1]
 FILE = """
 import pytest

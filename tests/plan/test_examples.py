@@ -30,6 +30,7 @@ def test_a_plan_by_hand():
     assert "5,000 updates" in out
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_numba_function_inside_a_plan():
     pytest.importorskip("numba")
     out = run("plan_numba_cfunc.py")

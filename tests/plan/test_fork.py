@@ -46,6 +46,7 @@ def test_a_plan_of_the_parent_runs_in_a_child():
     plan.execute()
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_child_compiles_while_threads_of_its_parent_did(compiling):
     def run():
         chain = Chain(np.arange(16), np.zeros(16))

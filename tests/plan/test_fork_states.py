@@ -106,6 +106,7 @@ def test_children_live_whatever_other_threads_do(work):
     assert statuses == [0] * FORKS
 
 
+@pytest.mark.cases(1 / 4)
 def test_threads_that_fork_at_the_same_time(tmp_path):
     """Each of many forks, begun at once by several threads, ends, and so do its children."""
     statuses = []
@@ -125,6 +126,7 @@ def test_threads_that_fork_at_the_same_time(tmp_path):
     live(0)
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_fork_while_a_lock_is_held():
     """By another thread that waits for the child: the fork goes on, the child has its own."""
     lock = _locks.Lock(_locks.STATE)
@@ -152,6 +154,7 @@ def test_a_fork_while_a_lock_is_held():
     assert forks.run(child) == 0
 
 
+@pytest.mark.cases(1 / 4)
 def test_forks_by_signal_handlers():
     """At any moment of eager work, jitted calls and compiling.
 

@@ -125,6 +125,7 @@ def test_modes_are_left_as_they_were():
     assert sum(hit for _, hit in each_step(work)) > 10
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_first_trace():
     model = nn.Linear(3, 2)
 
@@ -293,6 +294,7 @@ def traced(f):
 
 @pytest.mark.parametrize("call", [scanned, chosen, mapped, traced])
 @pytest.mark.parametrize("refused", [False, True])
+@pytest.mark.cases(1)
 def test_functions_that_are_called_once(call, refused):
     """No trace is left behind, and state that a function replaces is never a tensor of one."""
 

@@ -178,6 +178,7 @@ print(os.waitpid(child, 0)[1], flush=True)
 """
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_fork_waits_for_a_lock_although_the_process_is_stopped():
     """As a busy machine does it: for seconds neither the fork nor what it waits for goes on."""
     process = subprocess.Popen(

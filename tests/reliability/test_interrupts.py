@@ -114,6 +114,7 @@ def check():
 
 
 @pytest.mark.parametrize("work", [make, compute, replay, allocate])
+@pytest.mark.cases(1)
 def test_later_calls_are_right(work, record_property):
     check()
     with timer() as interrupted:

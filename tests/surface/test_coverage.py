@@ -104,6 +104,7 @@ def _lacking(calls: Calls) -> list[str]:
     return lacking
 
 
+@pytest.mark.cases(1 / 4)
 def test_every_operation_has_a_row(calls: Calls) -> None:
     """A new one needs one, in tests/surface/tables, or a reason above."""
     assert _lacking(calls) == []
@@ -148,6 +149,7 @@ def _in_place(name: str, uses: list[Use]) -> tuple[krt.Tensor, krt.Tensor] | Non
     return None
 
 
+@pytest.mark.cases(1 / 4)
 def test_methods_in_place_assign_what_the_others_give(calls: Calls) -> None:
     uses = defaultdict(list)
     for method, found in calls.methods.items():

@@ -207,7 +207,7 @@ def test_special_values(row):
 FUSED_OTHERWISE = {"avg_pool3d"}
 
 
-@pytest.mark.cases(60)
+@pytest.mark.cases(40)
 @pytest.mark.parametrize("row", [p for p in EVERY if p.values[0].jit])
 def test_jit_gives_the_same_bits(row):
     arrays = rows.draw(row, rows.sizes(row))
@@ -249,7 +249,7 @@ EXTREMES = {Op.MAX, Op.MIN}
 HALVES = {krt.float16, krt.bfloat16}
 
 
-@pytest.mark.cases(60)
+@pytest.mark.cases(30)
 @each
 def test_interpreting_gives_the_same_bits(row, monkeypatch):
     """Reductions alone may differ, in the order of their terms."""

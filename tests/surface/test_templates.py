@@ -78,6 +78,7 @@ def test_an_operation_that_had_calls_without_templates_gets_some_later():
     assert _templates.count_uses() > before
 
 
+@pytest.mark.cases(1 / 4)
 def test_an_operation_whose_arguments_do_not_come_again_makes_templates_later():
     x = krt.zeros(5000).realize()
     for n in range(2500):

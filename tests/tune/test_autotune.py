@@ -77,6 +77,7 @@ def variants(kernel):
     return list(opened("CPU").renderer.variants(kernel.ast))
 
 
+@pytest.mark.cases(1 / 4)
 def test_the_fastest_is_taken_and_results_keep_their_bits():
     plan = product_plan()
     expected = plan.output_buffer.copyout()

@@ -112,6 +112,7 @@ def test_other_orders_of_sums_are_taken_only_by_who_asks(process):
     assert process(KERNELRT_TUNED="any")[0] == "any"
 
 
+@pytest.mark.cases(1 / 4)
 def test_nothing_is_kept_where_that_is_not_wanted(process):
     assert process("bits", "no")[0] == "own"
     assert files(process.folder) == []

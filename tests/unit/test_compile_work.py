@@ -69,6 +69,7 @@ def adam(steps):
     return train
 
 
+@pytest.mark.cases(1 / 4)
 def test_unrolled_steps_are_brought_into_form_once(monkeypatch):
     made = []
     make = Forms._made
@@ -121,6 +122,7 @@ def rows_of_a_loop(steps):
     return advantages, [np.zeros((steps, 4), np.float32)] * 2
 
 
+@pytest.mark.cases(1 / 4)
 def test_a_loop_over_rows_looks_at_its_graph_once(monkeypatch):
     looked = Counter()
     below, choose = marks.gradient_operands, Emitter.write

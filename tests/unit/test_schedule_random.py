@@ -222,6 +222,7 @@ Case = tuple[Memory, list[UOp], list[tuple[UOp, UOp]]]
 
 @given(graphs())
 @settings(max_examples=COUNT, **SETTINGS)
+@pytest.mark.cases(1 / 4)
 def test_random_graphs(case: Case) -> None:
     memory, outputs, commits = case
     with np.errstate(all="ignore"):
@@ -230,6 +231,7 @@ def test_random_graphs(case: Case) -> None:
 
 @given(graphs(), st.sampled_from([1.0, 1e3, 1e9]), st.sampled_from([0.0, 1.0, 1e9]))
 @settings(max_examples=COUNT, **SETTINGS)
+@pytest.mark.cases(1 / 4)
 def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float) -> None:
     """With the constants elsewhere: what is rare becomes common, small values included."""
     memory, outputs, commits = case
