@@ -20,6 +20,7 @@ from kernelrt.tensor.interpret import Interpretation
 _U = TypeVar("_U", bound=Used)
 
 #: Memory of at least so many bytes is accounted for.
+ALIKE: Final[int]
 LARGE_BYTES: Final[int]
 
 class Used:

@@ -201,6 +201,11 @@ cdef class Entry(Used):
         return self.prepared.run(buffers, results, fresh, resets, pending, born)
 
 
+#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
+#: numbers that differ from memory.
+ALIKE = 3
+
+
 @cython.final
 cdef class Family(Used):
     cdef list numbers
@@ -212,7 +217,7 @@ cdef class Family(Used):
         self.numbers = numbers
         self.varied = set()
 
-    def meet(self, list numbers not None, Py_ssize_t most):
+    cpdef tuple meet(self, list numbers, Py_ssize_t most):
         cdef Py_ssize_t i
         for i in range(PyList_GET_SIZE(numbers)):
             if numbers[i] is not self.numbers[i]:
@@ -285,7 +290,12 @@ cdef class PlanTable:
         if found.entry is None and found.numbers:
             family = <object> self.families.get(found.alike)
             positions = None if family is None else family.positions
-            if positions is not None:
+            found.entry = self.get(found.alike)  # one that interprets is given the numbers, too
+            if found.entry is not None:
+                found.buffers = found.read + found.numbers
+                if family is not None:
+                    family.meet(found.numbers, ALIKE)
+            elif positions is not None:
                 found.entry = self.get(found.key_but_for(positions))
                 if found.entry is not None:
                     found.buffers = found.read + found.in_memory(positions)

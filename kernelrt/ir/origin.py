@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt._node import inherit
+from kernelrt.ir.ops import Op
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -105,9 +106,16 @@ def resolve(origin: Raw) -> Origin:
 
 
 def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
-    """The origin of each node of a graph, operands first, as plans made from it have it."""
+    """The origin of each node of a graph, operands first, as plans made from it have it.
+
+    None for what is made of constants alone: graphs of other lines have the same nodes.
+    """
     spread(order)
-    return tuple([node.origin for node in order])
+    known: set[UOp] = set()
+    for node in order:
+        if node.op is Op.BUFFER or not known.isdisjoint(node.src):
+            known.add(node)
+    return tuple([node.origin if node in known else None for node in order])
 
 
 def lines(found: Iterable[Raw | None]) -> list[Origin | None]:

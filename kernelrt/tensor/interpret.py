@@ -119,31 +119,28 @@ class Known(Used):
         numbers: Sequence[UOp], family: SizeFamily,
     ) -> None:  # fmt: skip
         self._family = family
-        self._program: Program | None = None
+        self._run: Interpretation | None = None
+        self._entry: Entry | None = None
+        #: The positions of the numbers that are sizes.
+        self.fixed: tuple[int, ...] = ()
         with contextlib.suppress(_Unfit):
-            self._program = Program(values, commits, read, numbers)
-            self.weigh(self._program.length)
-            family.limit = self._program.compile_cost
-            family.spent += WRITING_NS * self._program.length
+            program = Program(values, commits, read, numbers)
+            self.fixed = program.fixed
+            self.weigh(program.length)
+            family.limit = program.compile_cost
+            family.spent += WRITING_NS * program.length
+            self._run = Interpretation(program, family)
+            self._entry = Entry(self._run, tuple(range(len(program.sizes))), program.sizes, 0)
+            self._entry.weigh(program.length)
+            self._entry.uses.nodes = program.length
 
     @property
-    def fixed(self) -> tuple[int, ...]:
-        """The positions of the numbers that are sizes."""
-        return () if self._program is None else self._program.fixed
-
-    def entry(self, numbers: Sequence[UOp]) -> Entry | None:
-        """Return an entry that interprets these graphs; None where they are to be compiled."""
-        program = self._program
-        if program is None:
-            return None
-        run = Interpretation(program, numbers, self._family)
-        if run.is_spent:
-            self._family.spent = math.inf
-            return None
-        entry = Entry(run, tuple(range(len(program.sizes))), program.sizes, 0)
-        entry.weigh(program.length)
-        entry.uses.nodes = program.length
-        return entry
+    def entry(self) -> Entry | None:
+        """An entry that interprets these graphs; None where they are to be compiled."""
+        if self._run is None or not self._run.is_spent:
+            return self._entry
+        self._family.spent = math.inf
+        return None
 
 
 class Interpretation:
@@ -152,8 +149,8 @@ class Interpretation:
     #: An interpretation has no plan.
     plan: Final = None
 
-    def __init__(self, program: Program, numbers: Sequence[UOp], family: SizeFamily) -> None:
-        self._program, self._numbers, self._family = program, numbers, family
+    def __init__(self, program: Program, family: SizeFamily) -> None:
+        self._program, self._family = program, family
 
     @property
     def is_spent(self) -> bool:
@@ -169,7 +166,7 @@ class Interpretation:
         pending: dict[int, Any],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Compute the graphs of these BUFFER nodes and hand everything over.
+        """Compute the graphs of these BUFFER and CONST nodes and hand everything over.
 
         UNFIT, and nothing done, where they are to be compiled, as for an index out of range. Then
         graphs of this structure are not interpreted again.
@@ -177,7 +174,7 @@ class Interpretation:
         program = self._program
         self._family.spent += program.cost
         try:
-            arrays = program.compute(buffers, self._numbers)
+            arrays = program.compute(buffers)
         except GIVE_UP:
             self._family.spent = math.inf
             return UNFIT
@@ -230,13 +227,13 @@ class Program:
         #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
         self.cost, self.compile_cost = writer.cost, COMPILE_NS + COMPILE_STEP_NS * self.length
 
-    def compute(self, buffers: Sequence[UOp], numbers: Sequence[UOp]) -> list[Any]:
-        """Give the values of the roots."""
+    def compute(self, given: Sequence[UOp]) -> list[Any]:
+        """Give the values of the roots, for BUFFER nodes and CONST nodes behind these."""
         values = [*self._template]
         for slot, i in self._buffers:
-            values[slot] = buffers[i].arg.content()
+            values[slot] = given[i].arg.content()
         for slot, i, kind in self._numbers:
-            values[slot] = np.array(numbers[i].arg, kind)
+            values[slot] = np.array(given[i].arg, kind)
         with np.errstate(all="ignore"):
             self.run(values)
         return [values[slot] for slot in self._roots]
@@ -406,7 +403,7 @@ class _Writer:
         slot = self.new(node, (), np.array(node.arg, kind))
         position = self._positions.get(node)
         if position is not None:
-            self.numbers.append((slot, position, kind))
+            self.numbers.append((slot, len(self._places) + position, kind))
 
     def buffer(self, node: UOp) -> None:
         place = self._places.get(node)

@@ -9,7 +9,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from kernelrt._environment import switch
-from kernelrt._evaluate import LARGE_BYTES, Family, PlanTable, Table, Used, number_buffer
+from kernelrt._evaluate import (
+    ALIKE,
+    LARGE_BYTES,
+    Family,
+    PlanTable,
+    Table,
+    Used,
+    number_buffer,
+)
 from kernelrt._late import load
 from kernelrt._survey import survey_open
 from kernelrt.ir import Op, UOp, toposort
@@ -29,9 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ALIKE", "PlanCache", "SizeFamily", "plans"]
 
-#: Graphs that differ only in numbers have plans of their own so often; then one plan reads the
-#: numbers that differ from memory.
-ALIKE: Final = 3
 #: How many forms a family tries in vain before each graph gets a plan of its own.
 MOST_TRIES: Final = 4
 #: How many plans a family has, the newest ones.
@@ -199,10 +204,10 @@ class PlanCache(PlanTable):
         if entry is not None:
             if found.numbers:
                 self._meet(found)  # so that the first plan knows which numbers vary
-            else:
-                self.entries.put(found.key, entry)
+            found.buffers = found.read + found.numbers
             found.entry = entry
             return entry
+        self.entries.pop(found.alike)  # one that interpreted until now
         entry = self._shared(found, values, commits) if found.numbers else None
         if entry is None:
             entry, numbers = self._compiled(found.key, values, commits, found.read)
@@ -235,7 +240,6 @@ class PlanCache(PlanTable):
         if entry is None:
             return self._compiled(key, values, commits, read, notes)
         entry.notes = notes
-        self.entries.put(key, entry)
         return entry, []
 
     def _interpreted(
@@ -246,16 +250,19 @@ class PlanCache(PlanTable):
         read: Sequence[UOp],
         numbers: list[UOp],
     ) -> Entry | None:
-        """Make an entry that computes graphs without compiling them, while that is cheaper."""
+        """Make an entry that computes graphs without compiling them, while that is cheaper.
+
+        It is given the numbers behind the buffers, and kept by `alike`, unless numbers are sizes.
+        """
         if not self.interprets:
             return None
         load("kernelrt.tensor.interpret")
         from kernelrt.tensor.interpret import Known
 
-        known = self._known.get(alike)
+        known, own = self._known.get(alike), alike
         if known is not None and known.fixed:
-            alike = alike, tuple([numbers[i] for i in known.fixed])
-            known = self._known.get(alike)
+            own = alike, tuple([numbers[i] for i in known.fixed])
+            known = self._known.get(own)
         if known is None:
             structure = self._structure(values, commits)
             if structure.family.is_compiled:
@@ -265,8 +272,12 @@ class PlanCache(PlanTable):
             known = Known(values, commits, read, numbers, structure.family)
             self._known.put(alike, known)
             if known.fixed:
-                self._known.put((alike, tuple([numbers[i] for i in known.fixed])), known)
-        return known.entry(numbers)
+                own = alike, tuple([numbers[i] for i in known.fixed])
+                self._known.put(own, known)
+        entry = known.entry
+        if entry is not None and own is alike:
+            self.entries.put(alike, entry)
+        return entry
 
     def _meet(self, found: Lookup) -> tuple[int, ...] | None:
         """Count a graph; return where its numbers vary, after more than ALIKE graphs."""
