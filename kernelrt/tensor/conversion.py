@@ -307,12 +307,14 @@ class ConversionMethods(_Below):
             return f"<Tensor, traced, {head}>"
         if not all(isinstance(d, int) for d in self.dims):
             return f"<Tensor, {head}>"
-        if self.numel() > 1000:
-            return f"<Tensor, {head}>" if self.is_realized else f"<Tensor, lazy, {head}>"
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
-        text = np.array2string(source.numpy(), separator=", ", prefix="tensor(")
+        elements = views.values_of(source)
+        elements = source.numpy() if elements is None else elements
+        text = np.array2string(elements, separator=", ", prefix="tensor(")
+        summarized = elements.size > np.get_printoptions()["threshold"]
+        tail = f", shape={format_shape(self.dims)}" if summarized else ""
         usual = self.dtype in (dt.float32, dt.int64, dt.bool_)
-        tail = "" if usual else f", dtype={self.dtype.name}"
+        tail += "" if usual else f", dtype={self.dtype.name}"
         if self.requires_grad:
             tail += ", requires_grad=True"
         return f"tensor({text}{tail})"

@@ -187,11 +187,23 @@ def test_numpy_leaves_operations_to_the_tensor():
     assert (np.float64(2) * x).dtype is krt.float32
 
 
-def test_repr_shows_small_tensors():
+def test_repr_shows_elements():
     assert repr(krt.tensor([1.0, 2.5])) == "tensor([1. , 2.5])"
     assert repr(krt.tensor([1], dtype="int8")) == "tensor([1], dtype=int8)"
     assert "requires_grad=True" in repr(krt.tensor(1.0, requires_grad=True))
-    assert repr(krt.zeros(100, 100) + 1) == "<Tensor, lazy, shape=(100, 100), dtype=float32>"
+
+
+@pytest.mark.parametrize("shape", [(1001,), (100, 100), (10, 10, 11)])
+def test_repr_shows_the_ends_of_many_elements(shape):
+    data = np.arange(np.prod(shape)).reshape(shape)
+    x = krt.tensor(data)
+    for given, values in ((x, data), (x * 2, data * 2), (x.T, data.T), (x[1:], data[1:])):
+        text = np.array2string(values, separator=", ", prefix="tensor(")
+        assert "..." in text or values.size <= 1000
+        tail = f", shape={values.shape}" if values.size > 1000 else ""
+        assert repr(given) == f"tensor({text}{tail})"
+    with np.printoptions(threshold=5, edgeitems=1):
+        assert repr(krt.arange(6).half()) == "tensor([0., ..., 5.], shape=(6,), dtype=float16)"
 
 
 def test_copies_and_pickles():
