@@ -300,6 +300,41 @@ def denoised(library: str) -> Call:
     return sample
 
 
+def tabular(library: str) -> Call:
+    """Q-learning of one transition, with index tensors; gives the greatest value of the state."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(7)
+    values = lib.zeros(ROWS, FEATURES)
+    states, actions = (lib.tensor(rng.integers(0, n, 256)) for n in (ROWS, FEATURES))
+    rewards = lib.tensor(rng.random(256, np.float32))
+    calls = itertools.count()
+
+    def learn() -> float:
+        t = next(calls) % 255
+        s, a, after = states[t], actions[t], states[t + 1]
+        values[s, a] += 0.1 * (rewards[t] + 0.9 * values[after].max() - values[s, a])
+        return float(values[s].max().item())
+
+    return learn
+
+
+def counted(library: str) -> Call:
+    """A confusion matrix of one batch, pair by pair, by masks and by index tensors."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(8)
+    labels, guesses = (lib.tensor(rng.integers(0, FEATURES, BATCH)) for _ in range(2))
+
+    def count() -> Any:
+        table = lib.zeros(FEATURES, FEATURES)
+        for label, guess in zip(labels, guesses):  # noqa: B905 - as users write it
+            table[label, guess] += 1
+        table[labels, labels] *= 2
+        table[table > 3] = 3
+        return table.numpy()
+
+    return count
+
+
 def copied(library: str) -> Call:
     """A small array as a tensor."""
     lib = importlib.import_module(library)
@@ -347,5 +382,9 @@ def cases() -> tuple[Case, ...]:
              both(carried), aim=0.3, tolerance=1e-3),
         Case("eager sampler", f"{STEPS} steps of a sampler of {POINTS} points, no jit",
              both(denoised), aim=0.3, tolerance=1e-3),
+        Case("eager tabular", f"Q-learning of a transition, {ROWS} x {FEATURES}, no jit",
+             both(tabular), aim=0.5),
+        Case("eager counted", f"a confusion matrix of {BATCH} pairs, no jit",
+             both(counted), aim=0.3),
         Case("eager data", f"a tensor of an array of {ELEMENTS}", both(copied), aim=0.5),
     )  # fmt: skip
