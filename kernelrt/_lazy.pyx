@@ -688,6 +688,16 @@ cdef Node run_node(Node memory, Run run, tuple shape):
     return found
 
 
+cdef tuple packed(tuple shape):
+    """The layout of elements in row-major order: the sizes, and the strides in elements."""
+    cdef Py_ssize_t i, stride = 1
+    cdef list strides = list(shape)
+    for i in range(PyTuple_GET_SIZE(shape) - 1, -1, -1):
+        strides[i] = stride
+        stride *= <Py_ssize_t> <object> PyTuple_GET_ITEM(shape, i)
+    return shape, tuple(strides)
+
+
 cdef object rows(object rule, object code, object self, object index):
     """Make the view of a run of elements; None where the index or the tensor needs Python code."""
     cdef ArrayHandle handle
@@ -706,7 +716,7 @@ cdef object rows(object rule, object code, object self, object index):
     begun = now()
     items = items + (ALL,) * (PyTuple_GET_SIZE(handle.shape) - PyTuple_GET_SIZE(items))
     handle = shown(type(self), run_node(memory, run, shape), code, handle,
-                   (None, INDEX, (items, index, ())), <Node> handle._uop, None)
+                   (None, INDEX, (items, index, ())), <Node> handle._uop, packed(shape))
     return None if disturbed(begun) else handle
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
@@ -429,7 +429,9 @@ class MovementMethods(_Below):
         """The slices along `dim`, without that axis."""
         axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "unbind")
-        return tuple(self.narrow(axis, i, 1).squeeze(axis) for i in range(size))
+        if axis == 0:
+            return tuple([cast("Any", self)[i] for i in range(size)])
+        return tuple([self.narrow(axis, i, 1).squeeze(axis) for i in range(size)])
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
         """A diagonal of the matrices over `dim1` and `dim2`, as the last axis.
