@@ -28,4 +28,8 @@ def _name_ops(
 def _name_types(
     custom: type[Custom], dtype: type[DType], boolean: DType, plain: tuple[type, ...]
 ) -> None: ...
-def _name_views(function: Callable[[TensorBase], Layout | None], index: Kind) -> None: ...
+def _name_views(
+    layout: Callable[[TensorBase], Layout | None],
+    make_ordinary: Callable[[TensorBase], None],
+    index: Kind,
+) -> None: ...

@@ -34,7 +34,7 @@ from kernelrt._node import substitute, toposort
 
 cdef enum:
     MOST_TEMPLATES = 1024  # of an operation
-    MOST_STEPS = 512  # of a template
+    MOST_STEPS = 1024  # of a template
     MOST_ITEMS = 64  # of a list or tuple among the arguments
     MOST_TRANSPARENT = 16  # nodes that the key of an operand looks through
     MOST_REFUSED = 64  # keys in a row without a template, until a key has to come twice to get one
@@ -46,6 +46,7 @@ cdef object CUSTOM = None
 cdef object BOOL = None
 cdef object layout_of = None
 cdef object INDEX = None
+cdef object unlink = None
 cdef frozenset LEAVES = frozenset()
 cdef frozenset TRANSPARENT = frozenset()
 cdef frozenset LOGIC = frozenset()
@@ -65,10 +66,13 @@ def _name_ops(buffer, constant, detach, frozenset leaves, frozenset transparent,
     TRANSPARENT, LOGIC = transparent, logic
 
 
-def _name_views(function, index):
-    """Set the function that returns the layout of a view, or None, and the kind of an index."""
-    global layout_of, INDEX
-    layout_of, INDEX = function, index
+def _name_views(layout, make_ordinary, index):
+    """Set two functions of views, and the kind of an index.
+
+    One returns the layout, or None. The other one makes an ordinary tensor of a view.
+    """
+    global layout_of, unlink, INDEX
+    layout_of, unlink, INDEX = layout, make_ordinary, index
 
 
 def _name_types(custom, dtype, boolean, tuple plain):
@@ -233,6 +237,7 @@ cdef class Call(Recording):
         cdef dict known = self.operation.templates
         cdef Template template
         entry = known.get(self.key)
+        self.unlink_from_temporaries(found)
         if isinstance(entry, Template):
             if not self.agrees(<Template> entry, found):
                 raise errors.KernelrtError(
@@ -302,6 +307,20 @@ cdef class Call(Recording):
                 if operand is result:
                     return False
         return True
+
+    cdef int unlink_from_temporaries(self, object found) except -1:
+        """Let a view of a temporary tensor be an ordinary tensor: nobody else has its elements."""
+        cdef list views = [t for t in results_of(found) if isinstance(t, LazyHandle)
+                           and (<ArrayHandle> t)._link is not None]
+        cdef list roots = [id((<Link> (<ArrayHandle> view)._link).root) for view in views]
+        cdef list given = [id(handle) for handle in self.handles]
+        cdef ArrayHandle root
+        for view in views:
+            root = <ArrayHandle> (<Link> (<ArrayHandle> view)._link).root
+            if (not self.is_view(<ArrayHandle> view) and root.data == NULL and root._leaf is None
+                    and roots.count(id(root)) == 1 and id(root) not in given):
+                unlink(view)
+        return 0
 
     cdef bint is_view(self, ArrayHandle view) except -1:
         """Return whether a view shows elements of the root of the first operand, unwritten."""
@@ -506,6 +525,10 @@ cdef bint is_data(object arg) except -1:
         return all([is_data(item) for item in arg])
     if type(arg) is slice:
         return is_data((arg.start, arg.stop, arg.step))
+    parameters = getattr(type(arg), "__dataclass_params__", None)
+    if parameters is not None:
+        return parameters.frozen and all([
+            is_data(getattr(arg, name)) for name in type(arg).__dataclass_fields__])
     return arg is Ellipsis
 
 

@@ -196,7 +196,9 @@ class OrderingMethods(_Below):
         values, indices = self.sort(axis, descending=flag(largest, "largest"))
         if self.ndim == 0:
             return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
-        return Ranked(values.narrow(axis, 0, count), indices.narrow(axis, 0, count))
+        ends = [(0, count if a == axis else d) for a, d in enumerate(self.dims)]
+        first, places = (self._of(build.shrink(part.uop, ends)) for part in (values, indices))
+        return Ranked(first, places)
 
     def _rank_of(self, k: int, axis: int, least: int) -> int:
         """`k` as a count of elements along `axis`."""

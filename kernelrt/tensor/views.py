@@ -289,7 +289,6 @@ def _layout(tensor: TensorBase) -> Layout | None:
     return sizes, strides
 
 
-_name_template_views(_layout, INDEX)
 
 
 def _split(
@@ -584,6 +583,9 @@ def unlink(tensor: TensorBase) -> None:
         state.births[0] += 1
         state.watched.add(tensor)
         state.births[0] += 1
+
+
+_name_template_views(_layout, unlink, INDEX)
 
 
 # ---- writing
