@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.shape import dim_span, format_shape, same, total
+from kernelrt.ir.shape import dim_span, format_shape, format_size, same, total
 from kernelrt.nn import init
 from kernelrt.nn.cells import (
     State,
@@ -231,7 +231,7 @@ def _inside(lengths: Tensor, x: Tensor) -> Tensor:
         raise DTypeError(f"lengths: expected a Tensor of integers, not {type(lengths).__name__}")
     if not lengths.dtype.is_int or lengths.ndim != 1 or not same(lengths.dims[0], x.dims[1]):
         raise ShapeError(
-            f"lengths: expected an integer for each of {format_shape((x.dims[1],))} sequences, not "
+            f"lengths: expected an integer for each of {format_size(x.dims[1])} sequences, not "
             f"{lengths.dtype.name} of shape {format_shape(lengths.dims)}"
         )
     held = within(lengths, total((x.dims[0], 1)))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, is_static, same
+from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, format_size, is_static, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import real, tensor_of
 from kernelrt.tensor.marks import custom, detach
@@ -173,7 +173,7 @@ def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     heads, shared = (t._static_size(t.ndim - 3, "enable_gqa") for t in (q, k))
     if not same(v.dims[-3], shared) or shared == 0 or heads % shared:
         raise ShapeError(
-            f"enable_gqa: {format_shape((v.dims[-3],))} heads of values, {shared} of keys: the "
+            f"enable_gqa: {format_size(v.dims[-3])} heads of values, {shared} of keys: the "
             f"{heads} heads of queries must be a multiple of both, which are equal"
         )
     grouped = q.unflatten(-3, (shared, heads // shared))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import broadcasts_to, format_shape, same
+from kernelrt.ir.shape import broadcasts_to, format_shape, format_size, same
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import integer, real
 from kernelrt.tensor.ctc import alignment_losses
@@ -359,7 +359,7 @@ class MarginMethods(_Below):
             raise DTypeError(f"targets: expected integers, not {given.dtype.name}")
         if given.ndim == 2 and not same(given.dims[0], count):
             raise ShapeError(
-                f"targets: expected a row for each of {format_shape((count,))} samples, not shape "
+                f"targets: expected a row for each of {format_size(count)} samples, not shape "
                 f"{format_shape(given.dims)}"
             )
         if given.ndim not in (1, 2):

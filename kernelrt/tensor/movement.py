@@ -520,7 +520,7 @@ class MovementMethods(_Below):
             low, high = build.difference(0, _cut(lo)), build.total((d, _cut(hi)))
             room = build.difference(high, low)
             if dim_span(room)[0] < 0:
-                raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_shape((d,))}")
+                raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_size(d)}")
             cut.append((low, high))
         node = build.shrink(node, cut)
         grow = [(lo if dim_span(lo)[0] >= 0 else 0, hi if dim_span(hi)[0] >= 0 else 0)

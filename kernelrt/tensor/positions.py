@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.shape import dim_span, format_shape, is_static, same
+from kernelrt.ir.shape import dim_span, format_size, is_static, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state, views
 from kernelrt.tensor.arguments import index_of, lacking
@@ -176,8 +176,8 @@ def position(item: object, size: Dim, axis: int) -> Dim:
         room = build.difference(size, item)
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 1:
             raise IndexBoundsError(
-                f"index: {format_shape((item,))} can leave axis {axis} with size "
-                f"{format_shape((size,))}; narrow the bounds of its Variables"
+                f"index: {format_size(item)} can leave axis {axis} with size "
+                f"{format_size(size)}; narrow the bounds of its Variables"
             )
         return item
     if isinstance(item, bool | np.bool_) or not isinstance(item, int | np.integer):
@@ -191,7 +191,7 @@ def position(item: object, size: Dim, axis: int) -> Dim:
         if -most <= number < most:
             raise IndexBoundsError(_open_size(number, axis, size, "index"))
         raise IndexBoundsError(
-            f"index: {number} is out of range for axis {axis} with size {format_shape((size,))}"
+            f"index: {number} is out of range for axis {axis} with size {format_size(size)}"
         )
     return number if number >= 0 else build.total((size, number))
 
@@ -212,8 +212,8 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
             return 0  # clipped
         if dim_span(item)[0] < 0 or dim_span(room)[0] < 0:
             raise IndexBoundsError(
-                f"index: the slice end {format_shape((item,))} can leave axis {axis} with size "
-                f"{format_shape((size,))}; narrow the bounds of its Variables"
+                f"index: the slice end {format_size(item)} can leave axis {axis} with size "
+                f"{format_size(size)}; narrow the bounds of its Variables"
             )
         return place
     item = index_of(item)
@@ -236,7 +236,7 @@ def first_lack(have: Sequence[Dim], need: Sequence[Dim]) -> str | None:
 def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
     """What is wrong where an axis may, or may not, be long enough."""
     return (
-        f"index: whether {number} lies within axis {axis} with size {format_shape((size,))} is "
+        f"index: whether {number} lies within axis {axis} with size {format_size(size)} is "
         f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
     )
 
