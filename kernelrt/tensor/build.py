@@ -10,7 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt._modes import local
 from kernelrt._node import expanded, reduced, reshaped
+from kernelrt._origin import here, now
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.foreign import Foreign
@@ -262,9 +264,13 @@ def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
 def call(routine: Routine, *operands: UOp) -> UOp:
     """What a routine makes of `operands`, which it reads in row-major order.
 
-    It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one.
+    It has no derivative; :func:`~kernelrt.tensor.marks.custom` gives it one. Its errors name the
+    line that it is called from.
     """
-    return _shaped(Op.CALL, routine.signature.gives, operands, routine)
+    node = _shaped(Op.CALL, routine.signature.gives, operands, routine)
+    if node.origin is None or node.origin[5] != now():
+        node.origin = here(local.scope)
+    return node
 
 
 def foreign(callee: ForeignFunction, index: int, *operands: UOp) -> UOp:

@@ -31,6 +31,7 @@ def _assigning(name: str) -> Callable[..., Any]:
         return self._replace(getattr(self, name)(*args, **options), f"{name}_")
 
     method.__name__ = f"{name}_"
+    method.__code__ = method.__code__.replace(co_name=f"{name}_")  # errors name it
     method.__doc__ = (
         f"Assign what :meth:`{name}` gives to this tensor, and give this tensor.\n\n"
         "        It keeps its shape and type: see :class:`InPlaceMethods`.\n        "

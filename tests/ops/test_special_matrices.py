@@ -140,3 +140,19 @@ def test_errors_name_the_line(call, name):
     for function in (call, krt.jit(lambda x: call(x))):  # noqa: PLW0108 - its line is told
         with pytest.raises(krt.LinAlgError, match=rf"^{name} \(test_special_matrices\.py:\d+\): "):
             function(krt.tensor([[np.nan, 1.0], [1.0, 2.0]])).numpy()
+
+
+@pytest.mark.parametrize("read", [lambda x: x, lambda x: x.sum(), lambda x: x.exp() * 2])
+def test_errors_name_the_operation_and_its_line(read):
+    a, b = krt.zeros(3, 3).realize(), krt.ones(3).realize()
+    for _ in range(3):
+        x = read(krt.linalg.solve(a, b))
+        with pytest.raises(krt.LinAlgError, match=r"^solve \(test_special_matrices.py:\d+\): "):
+            x.tolist()
+
+
+def test_errors_name_methods_that_assign():
+    x = krt.zeros(2, 3)
+    x.scatter_(0, krt.tensor([[7]]), 1.0)
+    with pytest.raises(krt.IndexBoundsError, match=r"scatter at test_special_matrices.py:\d+ takes"):
+        x.tolist()
