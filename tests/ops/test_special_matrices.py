@@ -154,5 +154,5 @@ def test_errors_name_the_operation_and_its_line(read):
 def test_errors_name_methods_that_assign():
     x = krt.zeros(2, 3)
     x.scatter_(0, krt.tensor([[7]]), 1.0)
-    with pytest.raises(krt.IndexBoundsError, match=r"scatter at test_special_matrices.py:\d+ takes"):
+    with pytest.raises(krt.IndexBoundsError, match=r"scatter at test_special_matrices.py:\d+"):
         x.tolist()
