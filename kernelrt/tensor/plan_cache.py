@@ -128,7 +128,7 @@ class _Structure(NamedTuple):
 
 
 def _are_static(sizes: Sequence[object]) -> bool:
-    return bool(sizes) and not any(isinstance(size, UOp) for size in sizes)
+    return bool(sizes) and all(type(size) is int for size in sizes)
 
 
 class PlanCache(PlanTable):
@@ -200,7 +200,9 @@ class PlanCache(PlanTable):
     ) -> Entry:
         """Make an entry for what was looked up in vain."""
         found.buffers = found.read
-        entry = self._interpreted(found.alike, values, commits, found.read, found.numbers)
+        entry, structure = self._interpreted(
+            found.alike, values, commits, found.read, found.numbers
+        )
         if entry is not None:
             if found.numbers:
                 self._meet(found)  # so that the first plan knows which numbers vary
@@ -210,7 +212,7 @@ class PlanCache(PlanTable):
         self.entries.pop(found.alike)  # one that interpreted until now
         entry = self._shared(found, values, commits) if found.numbers else None
         if entry is None:
-            entry, numbers = self._compiled(found.key, values, commits, found.read)
+            entry, numbers = self._compiled(found.key, values, commits, found.read, (), structure)
             found.buffers = [*found.read, *numbers]
         found.entry = entry
         return entry
@@ -236,9 +238,9 @@ class PlanCache(PlanTable):
         notes : tuple of int
             Data that the caller stores with the entry.
         """
-        entry = self._interpreted(key, values, commits, read, [])
+        entry, structure = self._interpreted(key, values, commits, read, [])
         if entry is None:
-            return self._compiled(key, values, commits, read, notes)
+            return self._compiled(key, values, commits, read, notes, structure)
         entry.notes = notes
         return entry, []
 
@@ -249,16 +251,18 @@ class PlanCache(PlanTable):
         commits: Sequence[tuple[UOp, UOp]],
         read: Sequence[UOp],
         numbers: list[UOp],
-    ) -> Entry | None:
+    ) -> tuple[Entry | None, _Structure | None]:
         """Make an entry that computes graphs without compiling them, while that is cheaper.
 
         It is given the numbers behind the buffers, and kept by `alike`, unless numbers are sizes.
+        Beside it is the structure, where it was needed.
         """
         if not self.interprets:
-            return None
+            return None, None
         load("kernelrt.tensor.interpret")
         from kernelrt.tensor.interpret import Known
 
+        structure = None
         known, own = self._known.get(alike), alike
         if known is not None and known.fixed:
             own = alike, tuple([numbers[i] for i in known.fixed])
@@ -266,7 +270,7 @@ class PlanCache(PlanTable):
         if known is None:
             structure = self._structure(values, commits)
             if structure.family.is_compiled:
-                return None
+                return None, structure
             if _are_static(structure.sizes):
                 structure.family.note(structure.sizes, structure.numbers)
             known = Known(values, commits, read, numbers, structure.family)
@@ -277,7 +281,7 @@ class PlanCache(PlanTable):
         entry = known.entry
         if entry is not None and own is alike:
             self.entries.put(alike, entry)
-        return entry
+        return entry, structure
 
     def _meet(self, found: Lookup) -> tuple[int, ...] | None:
         """Count a graph; return where its numbers vary, after more than ALIKE graphs."""
@@ -316,9 +320,12 @@ class PlanCache(PlanTable):
         values: Sequence[UOp],
         commits: Sequence[tuple[UOp, UOp]],
         read: Sequence[UOp],
-        notes: tuple[int, ...] = (),
+        notes: tuple[int, ...],
+        structure: _Structure | None,
     ) -> tuple[Entry, list[UOp]]:
-        found = self._sized(key, values, commits, read, notes)
+        if structure is None:
+            structure = self._structure(values, commits)
+        found = self._sized(key, values, commits, read, notes, structure)
         return (self.make(key, values, commits, read, notes), []) if found is None else found
 
     def _structure(
@@ -345,10 +352,11 @@ class PlanCache(PlanTable):
         values: Sequence[UOp],
         commits: Sequence[tuple[UOp, UOp]],
         read: Sequence[UOp],
-        notes: tuple[int, ...] = (),
+        notes: tuple[int, ...],
+        structure: _Structure,
     ) -> tuple[Entry, list[UOp]] | None:
         """Find a plan for any size, and memory that holds the numbers that vary."""
-        alike, family, known, numbers, buffers = self._structure(values, commits)
+        alike, family, known, numbers, buffers = structure
         if not _are_static(known):
             return None
         load("kernelrt.tensor.size_families")
@@ -384,7 +392,10 @@ class PlanCache(PlanTable):
         entry = self.get(key)
         if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
             entry = plan.entry(named, values, commits, buffers, [*read, *memory])
-            _note_origins(entry, [*values, *(new for _, new in commits)])
+            entry.uses.nodes = plan.nodes
+            entry.weigh(plan.nodes)
+            if plan.checks:
+                _note_origins(entry, [*values, *(new for _, new in commits)])
             entry.notes = notes
             self._keep(key, entry)
             # The exact key includes all numbers, so the entry can hold their memory.

@@ -276,6 +276,10 @@ class SizedPlan:
         The memory of the plan.
     equal : tuple of (Dim, Dim)
         What has to be equal beside the sizes that the form gives.
+    nodes : int
+        The number of nodes of its graphs.
+    checks : bool
+        Whether the graphs check numbers that they read, so that errors name lines.
     """
 
     form: Form
@@ -285,6 +289,8 @@ class SizedPlan:
     results: list[Home]
     nbytes: int
     equal: tuple[tuple[Dim, Dim], ...]
+    nodes: int
+    checks: bool
 
     @classmethod
     def make(
@@ -342,8 +348,11 @@ class SizedPlan:
         homes = [Home(node.arg.address, sites_of(plan, indices.get(node))) for node in nodes]
         results = [Home(b.address, result_sites(plan, i))
                    for i, b in enumerate(plan.output_buffers)]  # fmt: skip
-        return cls(found.form, plan, tuple(numbers), homes, results, plan.arena_nbytes,
-                   found.equal)  # fmt: skip
+        order = toposort(roots)
+        return cls(
+            found.form, plan, tuple(numbers), homes, results, plan.arena_nbytes, found.equal,
+            len(order), any(node.op is Op.BOUND for node in order),
+        )  # fmt: skip
 
     def values(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> dict[str, int] | None:
         """Return the values of the Variables for a graph; None if it computes another one."""
