@@ -88,9 +88,15 @@ class PartMethods(_Below):
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
+        if state.local.trace is None and self._put_elements(index, new):
+            return
+        # Reading and writing the whole is one step, or another thread's part would be lost.
+        with state.lock if state.local.trace is None else contextlib.nullcontext():
+            self._put_in_whole(index, new, mask=mask)
+
+    def _put_in_whole(self, index: Any, new: Self, *, mask: bool) -> None:
+        """Assign all elements, of which those that an index names are `new`."""
         if state.local.trace is None:
-            if self._put_elements(index, new):
-                return
             _ = self._live()  # an assignment to what it is computed from lets it be computed
         history = self._link is None and self._needs_history(new)
         if history and self.is_realized:

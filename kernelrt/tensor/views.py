@@ -778,7 +778,7 @@ def copied_into(tensor: TensorBase, value: TensorBase, *places: tuple[Any, ...])
         view, index = places
         array = array[view]
     if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
-        if _is_same(array[index] if index is ... else array, given):
+        if index is ... and _is_same(array, given):
             return True  # as behind x[index] += 1, which has changed x by now
         given = given.copy()  # NumPy copies vectors of other strides from the front
     root = tensor if tensor._link is None else tensor._link.root

@@ -12,6 +12,7 @@ import kernelrt as krt
 torch = pytest.importorskip("torch")
 
 INTEGERS = ["int8", "int16", "int32", "int64", "int64", "uint8", "uint16", "uint32", "uint64"]
+SHOWN = [lambda x: x, lambda x: x[1:4], lambda x: x.detach(), lambda x: x.mT if x.ndim > 1 else x]
 SIZES, CHANCES = [0, 1, 2, 3, 4, 5], [0.06, 0.14, 0.2, 0.2, 0.2, 0.2]
 
 
@@ -154,3 +155,20 @@ def test_assigning_with_gradients(seed: int) -> None:
     np.add.at(gradient, source[source >= 0], weight.ravel()[source >= 0])
     assert v.grad is not None
     np.testing.assert_allclose(v.grad.numpy().ravel(), gradient, atol=1e-5)
+
+
+@pytest.mark.parametrize("shown", SHOWN)
+@pytest.mark.parametrize("shape", [(6,), (4, 4)])
+def test_a_tensor_assigned_to_its_own_elements(shown: Any, shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    for index in (rng.permutation, lambda n: rng.integers(0, n, n)):
+        for axis in range(len(shape)):
+            data = rng.random(shape)
+            x, wanted = krt.tensor(data), data.copy()
+            part = shown(torch.from_numpy(wanted)).numpy()
+            places = (slice(None),) * axis + (index(part.shape[axis]),)
+            part[places] = part.copy()
+            shown(x)[tuple(krt.tensor(p) if isinstance(p, np.ndarray) else p for p in places)] = (
+                shown(x)
+            )
+            np.testing.assert_array_equal(x.numpy(), wanted)
