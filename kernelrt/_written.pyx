@@ -285,12 +285,29 @@ cdef bint is_kept(PyObject *node) noexcept:
     return (<Node> node).op is DETACH and type_of((<Node> node).arg) is KEPT
 
 
-cdef object leaf_of(Node kept):
-    """The memory that a kept value lies in."""
-    cdef Node storage = <Node> kept.arg.storage
-    while PyTuple_GET_SIZE(storage.src):
-        storage = <Node> PyTuple_GET_ITEM(storage.src, 0)
-    return storage.arg if storage.op is BUFFER else None
+# A kept value is read from memory, and a view by index tensors from the memory of these, too.
+
+
+cdef bint lies_in(Node storage, Written written) except -1:
+    """Whether what a kept value is read from meets `written`."""
+    if storage.op is BUFFER:
+        return written.meets(storage.arg)
+    for operand in storage.src:
+        if lies_in(<Node> operand, written):
+            return True
+    return False
+
+
+cdef uint64_t bits_of(Node storage, Written written) except? 0:
+    """Whether what a kept value is read from meets `written` (bit 0), or may change (bit 1)."""
+    cdef uint64_t bits = 0
+    if storage.op is BUFFER:
+        if not history.may_change(storage.arg):
+            return 0
+        return 3 if written.meets(storage.arg) else 2
+    for operand in storage.src:
+        bits |= bits_of(<Node> operand, written)
+    return bits
 
 
 cdef bint reads_now(Node root, Written written) except -1:
@@ -314,7 +331,7 @@ cdef bint reads_now(Node root, Written written) except -1:
         if node.op is BUFFER:
             if written.meets(node.arg):
                 return True
-        elif is_kept(<PyObject *> node) and written.meets(leaf_of(node)):
+        elif is_kept(<PyObject *> node) and lies_in(<Node> node.arg.storage, written):
             return True
         for i in range(PyTuple_GET_SIZE(node.src)):
             operand = PyTuple_GET_ITEM(node.src, i)
@@ -360,14 +377,10 @@ cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -
         for i in range(PyTuple_GET_SIZE(node.src)):
             bits |= (<Node> PyTuple_GET_ITEM(node.src, i)).seen & 3
         if node.op is BUFFER:
-            bits = 2 if history.may_change(node.arg) else 0
-            if bits and written.meets(node.arg):
-                bits = 3
+            bits = bits_of(node, written)
         elif is_kept(step.node):
-            leaf = leaf_of(node)
-            bits &= 2  # its history is not computed
-            if history.may_change(leaf):
-                bits = 3 if written.meets(leaf) else 2
+            # Its history is not computed.
+            bits = (bits & 2) | bits_of(<Node> node.arg.storage, written)
         node.seen = walk | bits
         if not bits & 2:
             node.cached_steady = history.version

@@ -308,3 +308,16 @@ def test_a_strided_view_shares_the_memory(name):
     np.testing.assert_array_equal(view.numpy(), part(memory))
     x.add_(1)
     np.testing.assert_array_equal(view.numpy(), part(memory))
+
+
+@pytest.mark.parametrize("index", [
+    lambda: krt.tensor(np.array(3)), lambda: krt.tensor([3, 1])[0], lambda: krt.tensor(2) + 1,
+])  # fmt: skip
+def test_a_value_made_of_a_view_keeps_its_place_where_the_index_changes(index):
+    a = np.arange(10.0).reshape(5, 2)
+    x, s = krt.from_numpy(a), index()
+    v = x[s]
+    y = v * 2
+    s.zero_()
+    assert v.tolist() == [6, 7]
+    assert y.tolist() == [12, 14]

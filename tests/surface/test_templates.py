@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import warnings
 
 import numpy as np
@@ -99,3 +101,31 @@ def test_an_operand_made_of_another_one_is_told_from_what_the_code_makes_of_it()
             x = krt.tensor([[0.5, -1.0, 2.0]])
             F.binary_cross_entropy_with_logits(x, y(x))
             (x * 2).lerp(x, x.sigmoid())
+
+
+def test_threads_make_templates_of_what_another_one_writes():
+    _templates.verify(False)
+    failures = []
+
+    def add(y, k, begun):
+        begun.wait()
+        try:
+            for _ in range(6):
+                y[krt.tensor(np.array(k))] += 1
+        except krt.KernelrtError as error:
+            failures.append(error)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for size in range(2, 150):
+            y, begun = krt.tensor(np.zeros((size, 2))), threading.Barrier(2)
+            threads = [threading.Thread(target=add, args=(y, k, begun)) for k in (0, 1)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not failures
+            assert y[:2].tolist() == [[6, 6], [6, 6]]
+    finally:
+        sys.setswitchinterval(interval)
