@@ -768,6 +768,8 @@ cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
     part = bound(kind, found)
     node = detached(node)
     with lock:
+        if is_changing(part, found):
+            return False  # another thread has assigned to the memory since it was settled
         if given.data != NULL and copy_now is not None and copy_now(part, given):
             return True
         return put_all([(part, node)], [], [], pending, births, steady, units, {}, writes)

@@ -29,9 +29,10 @@ cdef bint debugging
 cdef bint debugs() noexcept
 
 
-# The counts of writes to memory, and of computed lazy tensors, of this thread.
+# The counts of writes to memory, and of computed lazy tensors, of all threads where not said.
 cdef struct Moment:
-    unsigned long writes
+    unsigned long writes  # of this thread
+    unsigned long all_writes
     unsigned long values
 
 cdef Moment now() noexcept

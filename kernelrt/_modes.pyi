@@ -2,6 +2,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
+from kernelrt._locks import Lock
 from kernelrt.tensor.trace import Trace
 
 _T = TypeVar("_T")
@@ -45,10 +46,12 @@ def begin_stepwise(value: bool, /) -> None:
     """Set whether threads run jitted functions step by step until they say otherwise."""
 
 def began_write() -> None:
-    """Count that this thread begins to change memory that lazy tensors may read."""
+    """Count that a thread begins to change memory that lazy tensors may read."""
 
 def computed() -> None:
-    """Count that lazy tensors are given values on this thread."""
+    """Count that lazy tensors are given values."""
+
+def _name_lock(lock: Lock) -> None: ...
 
 def count_read() -> None:
     """Count a read of tensor values on this thread."""

@@ -19,7 +19,8 @@ STEPWISE = <int> KRT_STEPWISE
 cdef extern from *:
     """
     static _Thread_local PyObject *krt_modes[6]; /* NULL: as a thread begins */
-    static _Thread_local unsigned long krt_writes, krt_computed, krt_reads;
+    static _Thread_local unsigned long krt_writes, krt_reads;
+    static unsigned long krt_all_writes, krt_all_computed; /* of all threads */
     static _Thread_local long krt_nested; /* operations that are running */
 
     /* Calls go to `call`, which stands at `place` in instances; methods are called unbound. */
@@ -38,7 +39,7 @@ cdef extern from *:
     """
     object krt_new(object type, tuple no_args)
     PyObject *krt_modes[4]
-    unsigned long krt_writes, krt_computed, krt_reads
+    unsigned long krt_writes, krt_reads, krt_all_writes, krt_all_computed
     long krt_nested
     void krt_let_call(object type, size_t place)
     object PyObject_Vectorcall(object function, PyObject **args, size_t nargsf, PyObject *names)
@@ -94,14 +95,14 @@ def begin_stepwise(bint value):
 
 cdef Moment now() noexcept:
     cdef Moment found
-    found.writes, found.values = krt_writes, krt_computed
+    found.writes, found.all_writes, found.values = krt_writes, krt_all_writes, krt_all_computed
     return found
 
 
 # A write alone matters only if lazy tensors were computed for it: what reads the memory is computed
 # before, and where nothing was, an operation has taken no more than the memory itself.
 cdef bint disturbed(Moment begun) noexcept:
-    return krt_writes != begun.writes and krt_computed != begun.values
+    return krt_all_writes != begun.all_writes and krt_all_computed != begun.values
 
 
 cdef tuple NO_ARGS = ()
@@ -157,13 +158,14 @@ local = Local()
 
 
 def began_write():
-    global krt_writes
+    global krt_writes, krt_all_writes
     krt_writes += 1
+    krt_all_writes += 1
 
 
 def computed():
-    global krt_computed
-    krt_computed += 1
+    global krt_all_computed
+    krt_all_computed += 1
 
 
 def count_read():
@@ -178,6 +180,7 @@ cdef unsigned long reads() noexcept:
 # So often an operation is begun again: none of the code that comes in between comes that often.
 cdef enum:
     MOST_TIMES = 100
+    OFTEN = 4  # then other threads, which may write all the time, have to wait
 
 
 # What NumPy calls parameters, and PyTorch's names for them, the first of which there is.
@@ -375,35 +378,64 @@ cdef object called_by_value(object function, PyObject **args, size_t n, PyObject
         return None  # the caller raises the first error
 
 
+cdef object lock = None
+
+
+def _name_lock(now_lock):
+    """Set the lock that who computes holds."""
+    global lock
+    lock = now_lock
+
+
 cdef PyObject *repeated(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, object named
 ) except NULL:
-    """What `function` gives when no write came in between; one that matters, or `any_write`."""
-    global krt_nested
-    cdef Moment begun
+    """What `function` gives when no write came in between that matters.
+
+    With `any_write` each write by code that interrupts this thread matters.
+    """
+    cdef bint calm = False
     cdef object found
-    for _ in range(MOST_TIMES):
-        begun = now()
-        krt_nested += 1
-        try:
-            found = PyObject_Vectorcall(function, args, n, names)
-        except Exception:
-            if tracing():
-                offer_numbers(args, n, names)
-            if not (debugging and get(KRT_STEPWISE)):
-                raise
-            found = called_by_value(function, args, n, names)
-            if found is None:
-                raise
-        finally:
-            krt_nested -= 1
-        if krt_writes == begun.writes or not (any_write or disturbed(begun)):
+    cdef int time
+    for time in range(OFTEN):
+        found = once(function, args, n, names, any_write, &calm)
+        if calm:
             Py_INCREF(found)
             return <PyObject *> found
+    with lock:  # other threads wait; handlers and finalizers may still come
+        for time in range(MOST_TIMES):
+            found = once(function, args, n, names, any_write, &calm)
+            if calm:
+                Py_INCREF(found)
+                return <PyObject *> found
     raise errors.PlanBusyError(
         f"{named.__qualname__} was interrupted {MOST_TIMES} times by code that writes to memory; "
         "let the handler of the signal come less often"
     )
+
+
+cdef object once(
+    object function, PyObject **args, size_t n, PyObject *names, bint any_write, bint *calm
+):
+    """What `function` gives, and whether no write came in between."""
+    global krt_nested
+    cdef Moment begun = now()
+    cdef object found
+    krt_nested += 1
+    try:
+        found = PyObject_Vectorcall(function, args, n, names)
+    except Exception:
+        if tracing():
+            offer_numbers(args, n, names)
+        if not (debugging and get(KRT_STEPWISE)):
+            raise
+        found = called_by_value(function, args, n, names)
+        if found is None:
+            raise
+    finally:
+        krt_nested -= 1
+    calm[0] = krt_writes == begun.writes if any_write else not disturbed(begun)
+    return found
 
 
 cdef bint is_nested() noexcept:

@@ -192,6 +192,8 @@ class PartMethods(_Below):
     def _write_shown(self, value: Self, new: Self) -> None:
         assert self._link is not None
         root: Self = self._link.root
+        if state.local.trace is None:
+            _ = root._live()  # carries out what another thread has assigned to it
         history = not views.is_detached(self) and root._needs_history(new)
         if history and root.is_realized:
             root._write_part(

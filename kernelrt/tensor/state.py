@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kernelrt import _locks
 from kernelrt._handle import Roster
-from kernelrt._modes import GRAD, Mode, Setting, local
+from kernelrt._modes import GRAD, Mode, Setting, _name_lock, local
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,7 @@ flips: list[int] = [0]
 differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
 lock: _locks.Lock = _locks.Lock(_locks.STATE)
+_name_lock(lock)
 
 
 def bearer(leaf: Leaf) -> TensorBase | None:
