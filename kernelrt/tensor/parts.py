@@ -205,7 +205,8 @@ class PartMethods(_Below):
         bound = None if part is None and history else root._bound_by(new)
         if part is None:
             here = not history and bound is None and state.local.trace is None
-            if not here or not views.copied_into(self, value):
+            given = new if _is_expanded(value, new) else value  # NumPy expands it
+            if not here or not views.copied_into(self, given):
                 root._become_value(views.placed(self, value, root), new, history)
             return
         if bound is not None or state.local.trace is not None or not copied(part, value):
@@ -436,6 +437,19 @@ class PartMethods(_Below):
         picked = (self._of(build.pad(n, widths))._take([(axis, index)]).uop for n in (node, mask))
         values, among = picked
         return values, among
+
+
+def _is_expanded(value: TensorBase, source: TensorBase) -> bool:
+    """Return whether `value` is `source` with axes of size 1 added and expanded."""
+    return _unexpanded(value.uop) is _unexpanded(source.uop) and broadcasts_to(
+        source.dims, value.dims
+    )
+
+
+def _unexpanded(node: UOp) -> UOp:
+    while node.op is Op.EXPAND or node.op is Op.RESHAPE:
+        node = node.src[0]
+    return node
 
 
 def _squeezed(value: _T, rank: int) -> _T:
