@@ -92,8 +92,8 @@ class Kind(NamedTuple):
     layout : callable
         ``layout(sizes, strides, *arguments)`` is the layout of the view.
     array : callable, optional
-        ``array(a, *arguments)`` is the view of a NumPy array; None where NumPy would copy. None
-        where the view may show an element several times.
+        ``array(a, *arguments)`` is the view of a NumPy array, read-only where it may show an
+        element several times; None where NumPy would copy. None where there is no such view.
     """
 
     get: Callable[..., Any]
@@ -236,7 +236,7 @@ RESHAPE = Kind(
 PERMUTE = Kind(
     lambda x, order: x.permute(order), _put_permuted, _permuted, lambda a, order: a.transpose(order)
 )
-EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded, None)
+EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded, np.broadcast_to)
 NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed, _array_narrowed)
 INDEX = Kind(_get_indexed, _put_indexed, _indexed, _array_indexed)
 DIAGONAL = Kind(
