@@ -403,7 +403,7 @@ cdef PyObject *repeated(
             Py_INCREF(found)
             return <PyObject *> found
     with lock:  # other threads wait; handlers and finalizers may still come
-        for time in range(MOST_TIMES):
+        for time in range(OFTEN, MOST_TIMES):
             found = once(function, args, n, names, any_write, &calm)
             if calm:
                 Py_INCREF(found)
