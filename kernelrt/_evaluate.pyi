@@ -19,8 +19,9 @@ from kernelrt.tensor.interpret import Interpretation
 
 _U = TypeVar("_U", bound=Used)
 
-#: Memory of at least so many bytes is accounted for.
+#: Graphs that differ only in numbers have plans of their own so often.
 ALIKE: Final[int]
+#: Memory of at least so many bytes is accounted for.
 LARGE_BYTES: Final[int]
 
 class Used:

@@ -287,8 +287,8 @@ cdef class PlanTable:
         found.key = found.alike + (tuple(found.numbers),)
         found.buffers = found.read
         found.entry = self.get(found.key)
-        if found.entry is None and found.numbers:
-            family = <object> self.families.get(found.alike)
+        if found.entry is None:
+            family = <object> self.families.get(found.alike) if found.numbers else None
             positions = None if family is None else family.positions
             found.entry = self.get(found.alike)  # one that interprets is given the numbers, too
             if found.entry is not None:

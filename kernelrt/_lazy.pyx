@@ -95,7 +95,7 @@ cdef int settle(ArrayHandle self) except -1:
     return 0
 
 
-cdef bint is_current(Link link) except -1:
+cdef bint shows_current(Link link) except -1:
     """Return whether the node of a view is made of the value of its root, and no write is pending.
 
     False, too, where Python code has to look.
@@ -126,7 +126,7 @@ cdef bint lend(ArrayHandle view) except -1:
     settle(view)
     if view.data != NULL or view._leaf is not None:
         return False
-    if (view._born is not None or tracing() or not is_current(link)
+    if (view._born is not None or tracing() or not shows_current(link)
             or (<ArrayHandle> link.root)._link is not None):
         return False
     root = <ArrayHandle> link.root
@@ -150,7 +150,7 @@ cdef Node live(ArrayHandle self):
     node = <Node> self._uop
     if self._link is not None:
         link = <Link> self._link
-        if self.data != NULL or self._born is not None or not is_current(link):
+        if self.data != NULL or self._born is not None or not shows_current(link):
             return None
         return node if link.plain or records_gradients() else detached(node)
     if (self.data == NULL and self._born is not None) or is_changing(self, node):
@@ -578,7 +578,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
     """Read an integer tensor without axes; False where it is another one, or not computed."""
     cdef Node node
     cdef Exporter buffer
-    cdef const char *place = index.data
+    cdef const char *place
     cdef int64_t wide = 0
     cdef size_t width
     if index._uop is None and index._link is None:
@@ -587,7 +587,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
     node = live(index)
     if node is None or not node.dtype.is_int or node.shape != ():
         return False
-    width = node.dtype.itemsize
+    width, place = node.dtype.itemsize, index.data
     if index._link is not None or place == NULL:
         while node.op is RESHAPE or (node.op is DETACH and node.arg is None):
             node = <Node> PyTuple_GET_ITEM(node.src, 0)
@@ -756,7 +756,7 @@ cdef Node memory_node(Node found):
 
 cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
     """Assign a value to the part of memory that a node shows; False if nothing was done."""
-    cdef unsigned long writes = now().writes  # before the value is taken: code may come in between
+    cdef unsigned long writes
     cdef Node node = node_of(given)
     cdef ArrayHandle part
     if (node is None or node.dtype is not found.dtype
@@ -766,10 +766,14 @@ cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
     if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
         return False  # perhaps a number, which is copied
     part = bound(kind, found)
-    node = detached(node)
     with lock:
         if is_changing(part, found):
             return False  # another thread has assigned to the memory since it was settled
+        writes = now().writes  # before the value is taken: code may come in between
+        node = node_of(given)
+        if node is None:
+            return False
+        node = detached(node)
         if given.data != NULL and copy_now is not None and copy_now(part, given):
             return True
         return put_all([(part, node)], [], [], pending, births, steady, units, {}, writes)

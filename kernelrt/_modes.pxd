@@ -29,7 +29,7 @@ cdef bint debugging
 cdef bint debugs() noexcept
 
 
-# The counts of writes to memory, and of computed lazy tensors, of all threads where not said.
+# Counts of all threads, but for `writes`: writes to memory, and times that tensors were computed.
 cdef struct Moment:
     unsigned long writes  # of this thread
     unsigned long all_writes

@@ -180,7 +180,7 @@ cdef unsigned long reads() noexcept:
 # So often an operation is begun again: none of the code that comes in between comes that often.
 cdef enum:
     MOST_TIMES = 100
-    OFTEN = 4  # then other threads, which may write all the time, have to wait
+    OFTEN = 4  # times without the lock; later ones hold it, so that other threads wait
 
 
 # What NumPy calls parameters, and PyTorch's names for them, the first of which there is.
@@ -382,7 +382,7 @@ cdef object lock = None
 
 
 def _name_lock(now_lock):
-    """Set the lock that who computes holds."""
+    """Set the lock that is held while tensors are given data."""
     global lock
     lock = now_lock
 
@@ -417,7 +417,7 @@ cdef PyObject *repeated(
 cdef object once(
     object function, PyObject **args, size_t n, PyObject *names, bint any_write, bint *calm
 ):
-    """What `function` gives, and whether no write came in between."""
+    """What `function` gives; sets `calm` to whether no write that matters came in between."""
     global krt_nested
     cdef Moment begun = now()
     cdef object found

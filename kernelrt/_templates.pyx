@@ -47,6 +47,7 @@ cdef object BOOL = None
 cdef object layout_of = None
 cdef object INDEX = None
 cdef object unlink = None
+cdef object NO_INDEX = object()  # in the place of an index that the caller did not write
 cdef frozenset LEAVES = frozenset()
 cdef frozenset TRANSPARENT = frozenset()
 cdef frozenset LOGIC = frozenset()
@@ -138,7 +139,7 @@ cdef class Template:
     cdef object result(self, list operands, object code, ArrayHandle source, object index):
         """Make the result of a call; None where Python code has to look.
 
-        The first tensor of the call is `source`, and its second argument `index`.
+        The first tensor of the call is `source`. The index that the caller wrote is `index`.
         """
         cdef list found = [], values
         cdef Node below = <Node> source._uop
@@ -184,7 +185,7 @@ cdef class ViewStep:
     cdef bint joined  # whether it stands for the last step of the operand's path, too
 
     cdef tuple index_arguments(self, list values, object index, object kind, object code):
-        """The arguments of an index, as `__getitem__` gives them."""
+        """The arguments of an INDEX view: the items, the index that was written, the nodes."""
         cdef list items
         if not self.tensors:
             return self.arguments, index, ()
@@ -314,12 +315,17 @@ cdef class Call(Recording):
         cdef list views = [t for t in results_of(found) if isinstance(t, LazyHandle)
                            and (<ArrayHandle> t)._link is not None]
         cdef list roots = [id((<Link> (<ArrayHandle> view)._link).root) for view in views]
-        cdef list given = [id(handle) for handle in self.handles]
+        cdef set known = {id(t) for t in results_of(found)}
         cdef ArrayHandle root
+        for handle in self.handles:
+            known.add(id(handle))
+            if (<ArrayHandle> handle)._link is not None:
+                known.add(id((<Link> (<ArrayHandle> handle)._link).root))
+        given = {id(handle) for handle in self.handles}
         for view in views:
             root = <ArrayHandle> (<Link> (<ArrayHandle> view)._link).root
-            if (not self.is_view(<ArrayHandle> view) and root.data == NULL and root._leaf is None
-                    and roots.count(id(root)) == 1 and id(root) not in given):
+            if (id(view) not in given and root.data == NULL and root._leaf is None
+                    and roots.count(id(root)) == 1 and id(root) not in known):
                 unlink(view)
         return 0
 
@@ -694,7 +700,8 @@ cdef object look_up(Operation operation, PyObject **args, size_t n, PyObject *na
     if isinstance(entry, Template) and not verifies:
         begun = now()
         found = (<Template> entry).result(
-            operands, operation.code, handles[0], <object> args[1] if n > 1 else None)
+            operands, operation.code, handles[0],
+            <object> args[1] if n > 1 and operation.code.co_name == "__getitem__" else NO_INDEX)
         return None if disturbed(begun) else found
     call = Call()
     call.operation, call.key, call.operands, call.handles = operation, whole, operands, handles

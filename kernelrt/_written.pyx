@@ -285,29 +285,46 @@ cdef bint is_kept(PyObject *node) noexcept:
     return (<Node> node).op is DETACH and type_of((<Node> node).arg) is KEPT
 
 
-# A kept value is read from memory, and a view by index tensors from the memory of these, too.
+cdef list memory_below(Node storage):
+    """The memory that the storage of a kept value reads.
+
+    Storage is a graph over memory. For a view by index tensors it reads the indices, too.
+    """
+    cdef list found = [], stack
+    cdef set seen
+    cdef Node node
+    while PyTuple_GET_SIZE(storage.src) == 1 and not is_kept(<PyObject *> storage):
+        storage = <Node> PyTuple_GET_ITEM(storage.src, 0)
+    if storage.op is BUFFER:
+        return [storage.arg]
+    seen, stack = set(), [storage]
+    while stack:
+        node = <Node> stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if node.op is BUFFER:
+            found.append(node.arg)
+        elif is_kept(<PyObject *> node):
+            stack.append(node.arg.storage)
+        else:
+            stack.extend(node.src)
+    return found
 
 
 cdef bint lies_in(Node storage, Written written) except -1:
-    """Whether what a kept value is read from meets `written`."""
-    if storage.op is BUFFER:
-        return written.meets(storage.arg)
-    for operand in storage.src:
-        if lies_in(<Node> operand, written):
+    """Whether the storage of a kept value reads `written`."""
+    for memory in memory_below(storage):
+        if written.meets(memory):
             return True
     return False
 
 
-cdef uint64_t bits_of(Node storage, Written written) except? 0:
-    """Whether what a kept value is read from meets `written` (bit 0), or may change (bit 1)."""
-    cdef uint64_t bits = 0
-    if storage.op is BUFFER:
-        if not history.may_change(storage.arg):
-            return 0
-        return 3 if written.meets(storage.arg) else 2
-    for operand in storage.src:
-        bits |= bits_of(<Node> operand, written)
-    return bits
+cdef uint64_t bits_of(object memory, Written written) except? 0:
+    """Whether memory is `written` (bit 0), or may change (bit 1)."""
+    if not history.may_change(memory):
+        return 0
+    return 3 if written.meets(memory) else 2
 
 
 cdef bint reads_now(Node root, Written written) except -1:
@@ -377,10 +394,11 @@ cdef int follow(Stack stack, Node root, Written written, uint64_t walk) except -
         for i in range(PyTuple_GET_SIZE(node.src)):
             bits |= (<Node> PyTuple_GET_ITEM(node.src, i)).seen & 3
         if node.op is BUFFER:
-            bits = bits_of(node, written)
+            bits = bits_of(node.arg, written)
         elif is_kept(step.node):
-            # Its history is not computed.
-            bits = (bits & 2) | bits_of(<Node> node.arg.storage, written)
+            bits &= 2  # its history is not computed
+            for memory in memory_below(<Node> node.arg.storage):
+                bits |= bits_of(memory, written)
         node.seen = walk | bits
         if not bits & 2:
             node.cached_steady = history.version

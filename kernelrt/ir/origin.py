@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "adjoint", "inherit", "lines", "origins", "resolve", "spread",
            "summary"]  # fmt: skip
 
+#: Nodes of graphs that keep their origin, as all that is made of them does.
+_KNOWN = frozenset({Op.BUFFER, Op.BOUND, Op.CALL})
 #: Layers, and places, that a summary names before it only counts.
 _MOST_NAMED = 3
 
@@ -108,12 +110,13 @@ def resolve(origin: Raw) -> Origin:
 def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
     """The origin of each node of a graph, operands first, as plans made from it have it.
 
-    None for what is made of constants alone: graphs of other lines have the same nodes.
+    None for what is made of constants alone, of which graphs of other lines have the same nodes,
+    unless it can fail.
     """
     spread(order)
     known: set[UOp] = set()
     for node in order:
-        if node.op is Op.BUFFER or not known.isdisjoint(node.src):
+        if node.op in _KNOWN or not known.isdisjoint(node.src):
             known.add(node)
     return tuple([node.origin if node in known else None for node in order])
 

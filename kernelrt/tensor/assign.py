@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 from kernelrt._handle import put_all as settle
@@ -32,11 +33,14 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
         _store(pairs)
     done = False
     while not done:
-        writes = state.local.writes
-        nodes = [source.uop for _, source in pairs]
-        done = put_all(
-            [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)], writes=writes
-        )
+        # One step, or another thread could write what the values are made of.
+        with state.lock if state.local.trace is None else contextlib.nullcontext():
+            writes = state.local.writes
+            nodes = [source.uop for _, source in pairs]
+            done = put_all(
+                [(t, detach(node)) for (t, _), node in zip(pairs, nodes, strict=True)],
+                writes=writes,
+            )
     for view, value in shown:
         view._become_shown(value, value)  # type: ignore[attr-defined]
     sharing.write_now(target for target, _ in given)

@@ -134,9 +134,11 @@ class Known(Used):
             self._entry.weigh(program.length)
             self._entry.uses.nodes = program.length
 
-    @property
-    def entry(self) -> Entry | None:
-        """An entry that interprets these graphs; None where they are to be compiled."""
+    def take_entry(self) -> Entry | None:
+        """Return an entry that interprets these graphs; None where they are to be compiled.
+
+        Then all graphs of the family are to be compiled from now on.
+        """
         if self._run is None or not self._run.is_spent:
             return self._entry
         self._family.spent = math.inf

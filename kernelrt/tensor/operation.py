@@ -20,9 +20,9 @@ _C = TypeVar("_C", bound=type)
 def operation(function: _F) -> _F:
     """Let `function` be done again where memory that its operands read was written meanwhile.
 
-    A handler of a signal or a finalizer may assign to what an operand is computed from, between
-    the line that takes the operand's node and the one that makes the result, which then nobody has
-    computed before. The function must have no effect but its result.
+    Another thread, a signal handler or a finalizer may assign to what an operand is computed from,
+    between the line that takes the operand's node and the one that makes the result, which then
+    nobody has computed before. The function must have no effect but its result.
     """
     return cast("_F", Operation(function))
 

@@ -60,7 +60,8 @@ class SizeFamily(Used):
     failures : int
         How many forms were made in vain.
     spent, limit : float
-        Estimates, in nanoseconds: of what interpreting its graphs has cost, and of a compile.
+        Estimates, in nanoseconds: of what writing and running programs has cost, infinite once the
+        graphs are to be compiled; and of a compile.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
@@ -278,7 +279,7 @@ class PlanCache(PlanTable):
             if known.fixed:
                 own = alike, tuple([numbers[i] for i in known.fixed])
                 self._known.put(own, known)
-        entry = known.entry
+        entry = known.take_entry()
         if entry is not None and own is alike:
             self.entries.put(alike, entry)
         return entry, structure
@@ -395,7 +396,7 @@ class PlanCache(PlanTable):
             entry.uses.nodes = plan.nodes
             entry.weigh(plan.nodes)
             if plan.checks:
-                _note_origins(entry, [*values, *(new for _, new in commits)])
+                entry.origins = origins(toposort([*values, *(new for _, new in commits)]))
             entry.notes = notes
             self._keep(key, entry)
             # The exact key includes all numbers, so the entry can hold their memory.

@@ -117,7 +117,8 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
             if array.ndim:
                 view.append(slice(None))
                 arrays.append((len(elements), array.shape))
-                elements.append(array)
+                # NumPy goes through others in the order of memory, not row by row.
+                elements.append(np.ascontiguousarray(array))
             elif -size <= array < size:  # as a number does, it drops its axis where it stands
                 view.append(int(array))
             else:
@@ -126,7 +127,7 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
             view.append(item)
             left.append(1)
             elements.append(slice(None))
-        elif isinstance(item, slice) and is_static(plain((item.start or 0, item.stop or 0))):
+        elif isinstance(item, slice) and views.has_numbers(item):
             view.append(item)
             left.append(len(range(*item.indices(next(sizes)))))
             elements.append(slice(None))

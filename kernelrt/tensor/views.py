@@ -28,7 +28,6 @@ from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import format_shape, is_static, prod
-from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
@@ -56,6 +55,7 @@ __all__ = [
     "copied_into",
     "enter",
     "has_memory",
+    "has_numbers",
     "is_detached",
     "is_item",
     "is_packed",
@@ -678,23 +678,28 @@ def values_of(tensor: TensorBase) -> Array | None:
 
     if not is_static(tensor.dims):
         return None
-    node = tensor.uop  # carries out assignments that are pending
-    while node.op is Op.RESHAPE:
-        node = node.src[0]
-    if node.op is Op.BUFFER and isinstance(node.arg, Buffer) and node.arg.allocated:
-        return node.arg.content().reshape(cast("tuple[int, ...]", tensor.dims))
-    found = _array_of(tensor)
+    found = _elements_of(tensor)
     if found is None:
         try:
             realize(tensor)
         except VariableError:
             return None
-        found = _array_of(tensor)
+        found = _elements_of(tensor)
     return found
 
 
+def _elements_of(tensor: TensorBase) -> Array | None:
+    """Make an array over the memory of a tensor that was computed; None where there is none."""
+    node = tensor.uop  # carries out assignments that are pending
+    while node.op is Op.RESHAPE:
+        node = node.src[0]
+    if node.op is Op.BUFFER and isinstance(node.arg, Buffer) and node.arg.allocated:
+        return node.arg.content().reshape(cast("tuple[int, ...]", tensor.dims))
+    return _array_of(tensor)
+
+
 def _numbers_of(items: Sequence[Any]) -> list[Any] | None:
-    """Compute the index tensors of one element among `items`; None where a size is open."""
+    """Compute the index tensors without axes among `items`; None where a size is open."""
     found: list[Any] = []
     for item in items:
         if isinstance(item, ArrayHandle):
@@ -702,15 +707,17 @@ def _numbers_of(items: Sequence[Any]) -> list[Any] | None:
             if values is None:
                 return None
             found.append(int(values.item()))
-        elif isinstance(item, UOp) or (isinstance(item, slice) and not _has_static_ends(item)):
+        elif isinstance(item, UOp) or (isinstance(item, slice) and not has_numbers(item)):
             return None
         else:
             found.append(item)
     return found
 
 
-def _has_static_ends(item: slice) -> bool:
-    return not any(isinstance(end, UOp) for end in plain((item.start, item.stop)))
+def has_numbers(item: slice) -> bool:
+    """Return whether NumPy takes a slice: its ends and its step are integers or left out."""
+    parts = (item.start, item.stop, item.step)
+    return item.step != 0 and all(p is None or isinstance(p, int | np.integer) for p in parts)
 
 
 def _array_of(tensor: TensorBase) -> Array | None:

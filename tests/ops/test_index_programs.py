@@ -53,10 +53,14 @@ def _program(seed: int) -> tuple[np.random.Generator, np.ndarray[Any, Any], Any]
     return rng, rng.standard_normal(shape).astype(np.float32), tuple(items)
 
 
-def _of(library: Any, items: tuple[Any, ...], *, lazy: bool = False) -> Any:
+def _of(
+    library: Any, items: tuple[Any, ...], *, lazy: bool = False, turned: bool = False
+) -> Any:
     def made(item: Any) -> Any:
         if not isinstance(item, np.ndarray):
             return item
+        if turned and item.dtype.kind in "iu" and item.ndim > 1:
+            return library.tensor(item.T).permute(*reversed(range(item.ndim)))
         if library is torch and item.dtype.kind in "iu":
             item = item.astype(np.int64)  # PyTorch takes uint8 for masks
         if lazy and item.dtype.kind in "iu":
@@ -126,7 +130,10 @@ def test_assigning_to_memory(seed: int, add: bool) -> None:
     form = rng.integers(4)
     root = krt.tensor([data.T, data, np.stack([data, data]), data][form])
     x = [root.T, root, root[1] if form == 2 else root, root.detach()][form]
-    index, v = _of(krt, items, lazy=bool(rng.random() < 0.3)), krt.tensor(value)
+    lazy, turned = rng.random(2) < 0.3
+    index, v = _of(krt, items, lazy=bool(lazy), turned=bool(turned)), krt.tensor(value)
+    if rng.random() < 0.3:
+        v = krt.tensor(value.T).permute(*reversed(range(value.ndim)))
     v = v * 1 if rng.random() < 0.3 else v
     if add:
         x[index] += v
@@ -172,3 +179,34 @@ def test_a_tensor_assigned_to_its_own_elements(shown: Any, shape: tuple[int, ...
                 shown(x)
             )
             np.testing.assert_array_equal(x.numpy(), wanted)
+
+
+def test_the_last_value_counts_row_by_row_whatever_the_strides() -> None:
+    for turn in (lambda a: a, lambda a: a.T.copy().T, lambda a: a[:, ::-1].copy()[:, ::-1]):
+        index, value = turn(np.array([[1, 0], [0, 2]])), turn(np.array([[4, 5], [6, 7]]))
+        for shown in (lambda t: t, lambda t: t.T, lambda t: t.flip(1)):
+            i, v = shown(krt.tensor(index)), shown(krt.tensor(value))
+            x, wanted = krt.zeros(3, dtype=krt.int64).realize(), [0, 0, 0]
+            for place, number in zip(i.numpy().flatten(), v.numpy().flatten(), strict=True):
+                wanted[place] = number
+            x[i] = v
+            assert x.tolist() == wanted
+
+
+@pytest.mark.parametrize("make", [lambda x: x * 1, lambda x: x.T.contiguous().T])
+def test_parts_that_are_assigned_to_other_places(make: Any) -> None:
+    data = np.arange(12.0).reshape(4, 3)
+    for _ in range(4):
+        x, wanted = make(krt.tensor(data)), data.copy()
+        rows = list(x)
+        x[0] = rows[2]
+        wanted[0] = wanted[2]
+        np.testing.assert_array_equal(x.numpy(), wanted)
+        x, wanted = make(krt.tensor(data)), data.copy()
+        x[1] = x.select(1, 2)[:3]
+        wanted[1] = wanted[:3, 2].copy()
+        np.testing.assert_array_equal(x.numpy(), wanted)
+        x, wanted = make(krt.tensor(data)), data.copy()
+        x[None] = x.unbind()[2]
+        wanted[None] = wanted[2].copy()
+        np.testing.assert_array_equal(x.numpy(), wanted)

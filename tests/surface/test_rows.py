@@ -304,7 +304,7 @@ def graph_of(row, arrays, kind, grad):
     ):  # fmt: skip
         skeleton = plans.look_up(nodes, [])
         program = interpret.Known(nodes, [], skeleton.read, skeleton.numbers, SizeFamily())
-        assert program.entry is not None
+        assert program.take_entry() is not None
     return order
 
 
