@@ -294,7 +294,7 @@ def source(case: Case) -> str:
     tolerance = "1e-3" if case["dtype"] == "float32" else "1e-8"
     lines += [
         "    for have, w in zip(run(*data), want):",
-        "        w = w.detach().numpy()",
+        "        w = w.detach().numpy(force=True)",
         f"        np.testing.assert_allclose(have.numpy(), w, {tolerance}, {tolerance})",
     ]
     return "\n".join(lines)

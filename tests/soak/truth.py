@@ -289,7 +289,7 @@ def torch_values(
         look(result)
     if not np.isfinite(top) or top > LARGEST:
         raise Invalid(f"values up to {top}")
-    return Told([r.detach().numpy() for r in results], top, unit, most)
+    return Told([r.detach().numpy(force=True) for r in results], top, unit, most)
 
 
 def check_axis(line: str, made: Any) -> None:
