@@ -156,7 +156,7 @@ class Interpretation:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the next run would exceed the budget, so that the graphs are to be compiled."""
+        """True if the next run would exceed the budget: then the graphs are compiled."""
         return self._family.spent + self._program.cost > self._family.limit
 
     def run(

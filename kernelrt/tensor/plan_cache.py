@@ -72,7 +72,7 @@ class SizeFamily(Used):
 
     @property
     def is_compiled(self) -> bool:
-        """Whether interpreting has used up the budget of these graphs."""
+        """True once the budget for interpreting these graphs is spent."""
         return self.spent > self.limit
 
     def find(
@@ -157,7 +157,7 @@ class PlanCache(PlanTable):
         self.most_bytes = most_bytes
         self.most_given = most_given
         self.misses = 0
-        #: Whether new graphs are interpreted first.
+        #: If true, new graphs are interpreted first.
         self.interprets = switch("KERNELRT_INTERPRET") != "off"
         self._size_families: Table[SizeFamily] = Table(4 * most_plans)
         self._known: Table[Known] = Table(most_plans)

@@ -279,7 +279,7 @@ class SizedPlan:
     nodes : int
         The number of nodes of its graphs.
     checks : bool
-        Whether the graphs check numbers that they read, so that errors name lines.
+        True if the graphs check indices or other data, and so can fail at run time.
     """
 
     form: Form

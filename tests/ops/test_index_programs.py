@@ -121,7 +121,7 @@ def _assignment(seed: int) -> Any:
 @pytest.mark.parametrize("add", [False, True])
 @pytest.mark.parametrize("seed", range(100))
 def test_assigning_to_memory(seed: int, add: bool) -> None:
-    """Of tensors and of views; the last value counts where an element is named twice."""
+    """The target is a tensor or a view. An element that is named twice gets the last value."""
     program = _assignment(seed + 1000)
     if program is None:
         return
