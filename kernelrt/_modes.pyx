@@ -177,10 +177,11 @@ cdef unsigned long reads() noexcept:
     return krt_reads
 
 
-# So often an operation is begun again: none of the code that comes in between comes that often.
+# How often an operation is begun again. The first times do not take the lock; the later ones do,
+# so that other threads wait, and no handler or finalizer comes as often as that.
 cdef enum:
     MOST_TIMES = 100
-    OFTEN = 4  # times without the lock; later ones hold it, so that other threads wait
+    TIMES_WITHOUT_LOCK = 4
 
 
 # What NumPy calls parameters, and PyTorch's names for them, the first of which there is.
@@ -397,13 +398,13 @@ cdef PyObject *repeated(
     cdef bint calm = False
     cdef object found
     cdef int time
-    for time in range(OFTEN):
+    for time in range(TIMES_WITHOUT_LOCK):
         found = once(function, args, n, names, any_write, &calm)
         if calm:
             Py_INCREF(found)
             return <PyObject *> found
     with lock:  # other threads wait; handlers and finalizers may still come
-        for time in range(OFTEN, MOST_TIMES):
+        for time in range(TIMES_WITHOUT_LOCK, MOST_TIMES):
             found = once(function, args, n, names, any_write, &calm)
             if calm:
                 Py_INCREF(found)

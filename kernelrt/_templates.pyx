@@ -533,8 +533,8 @@ cdef bint is_data(object arg) except -1:
     if type(arg) is slice:
         return is_data((arg.start, arg.stop, arg.step))
     parameters = getattr(type(arg), "__dataclass_params__", None)
-    if parameters is not None:
-        return parameters.frozen and all([
+    if parameters is not None:  # without eq an instance stands for itself, not for its fields
+        return parameters.frozen and parameters.eq and all([
             is_data(getattr(arg, name)) for name in type(arg).__dataclass_fields__])
     return arg is Ellipsis
 
