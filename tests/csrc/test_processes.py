@@ -419,8 +419,13 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # No signal comes here.
 long = PlanCore([burn] * 10_000)
-timer = threading.Timer(0.05, _thread.interrupt_main)
-timer.start()
+def interrupt():
+    while not counter[0]:
+        time.sleep(0.001)
+    _thread.interrupt_main()
+
+counter[0] = 0
+threading.Thread(target=interrupt).start()
 assert stopped(long)
 
 child = os.fork()
