@@ -13,6 +13,17 @@ cdef enum Outcome:
     KRT_EAGER_CHANGED = 2
 
 
+# Where the elements of a Buffer lie, which stay there until `let_go(held)`.
+cdef char *take(object buffer, list held) except NULL
+
+cdef void let_go(list held) noexcept
+
+# Whether the assignments are still those that a run carries out.
+cdef bint unchanged(list resets, dict pending) except -1
+
+# Give results to their handles; nodes that are let go of end up in `dropped`.
+cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -1
+
 # What `TensorBase._settlement` gives where no history, view or gradient is there; or None.
 cpdef tuple settlement(ArrayHandle handle, Node node, Memory data)
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-import numpy as np
-
 from kernelrt._core import Bindings
 from kernelrt._dispatch import PlanCore
 from kernelrt._handle import ArrayHandle
@@ -83,21 +81,6 @@ def write_unless_born(births: list[int], born: int, target: Buffer, source: Buff
 
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
     """Hand over what took no plan, as :meth:`Prepared.run` does; gives DONE or CHANGED."""
-
-def hand_over_arrays(
-    arrays: list[np.ndarray[Any, Any]],
-    results: list[Memory],
-    writes: list[tuple[Buffer, np.ndarray[Any, Any]]],
-    fresh: list[Fresh],
-    resets: list[Reset],
-    pending: dict[int, Any],
-    born: tuple[list[int], int] | None = None,
-) -> int:
-    """Copy arrays to results, then others to buffers, and hand over as :meth:`Prepared.run` does.
-
-    The arrays are C-contiguous. No Python code runs between the comparison with what is pending
-    and the end. Gives DONE, or CHANGED: then nothing has happened.
-    """
 
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
     """Uninitialised memory for a result."""

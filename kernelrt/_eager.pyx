@@ -3,7 +3,6 @@
 
 cimport cython
 from libc.stdint cimport int64_t
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.list cimport PyList_GET_ITEM, PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.string cimport memcpy, memmove
@@ -55,7 +54,6 @@ cdef void *calloc_for(Py_ssize_t count, size_t size) except NULL:
 
 
 cdef char *take(object buffer, list held) except NULL:
-    """Where the elements of a Buffer lie, which stay there until `let_go(held)`."""
     cdef Py_ssize_t offset = buffer.offset
     cdef StoredMemory memory = (<Storage?> buffer.storage).take()
     held.append(memory)
@@ -231,7 +229,6 @@ cdef class Prepared:
 
 
 cdef bint unchanged(list resets, dict pending) except -1:
-    """Whether the assignments are still those that the plan carries out."""
     for handle, expected, _ in resets:
         if (<ArrayHandle?> handle)._uop is not expected or id(handle) not in pending:
             return False
@@ -257,7 +254,6 @@ def write_unless_born(list births not None, born, target not None, source not No
 
 
 cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -1:
-    """Give results to their handles; nodes that are let go of end up in `dropped`."""
     cdef ArrayHandle handle
     for entry, expected, memory, hold, address, code, shape, nbytes, node, stays in fresh:
         handle = <ArrayHandle> entry
@@ -288,54 +284,6 @@ def give(list fresh not None, list resets not None, dict pending not None):
         return KRT_EAGER_CHANGED
     hand_over(fresh, resets, pending, dropped)
     return KRT_EAGER_DONE
-
-
-def hand_over_arrays(list arrays not None, list results not None, list writes not None,
-                     list fresh not None, list resets not None, dict pending not None,
-                     tuple born=None):
-    cdef list held = []
-    cdef list dropped = []
-    cdef list kept = []
-    cdef Memory memory
-    cdef Py_ssize_t i, n = 0
-    cdef Py_ssize_t count = PyList_GET_SIZE(results) + PyList_GET_SIZE(writes)
-    cdef Span *spans = <Span *> calloc_for(count, sizeof(Span))
-    try:
-        for i in range(PyList_GET_SIZE(results)):
-            memory = <Memory?> results[i]
-            n = take_span(spans, n, memory.data, memory.size, arrays[i], kept)
-        for target, array in writes:
-            n = take_span(spans, n, take(target, held), target.nbytes, array, kept)
-        if not unchanged(resets, pending) or (born is not None and born[0][0] != born[1]):
-            return KRT_EAGER_CHANGED
-        for i in range(n):
-            memcpy(spans[i].target, spans[i].source, <size_t> spans[i].nbytes)
-        if writes:
-            wrote()
-        hand_over(fresh, resets, pending, dropped)
-        return KRT_EAGER_DONE
-    finally:
-        let_go(held)
-        PyMem_Free(spans)
-
-
-cdef struct Span:
-    char *target
-    const char *source
-    Py_ssize_t nbytes
-
-
-cdef Py_ssize_t take_span(Span *spans, Py_ssize_t n, char *target, Py_ssize_t room, object array,
-                          list kept) except -1:
-    """Note where an array lies and where it is to be copied; return how many are noted."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(array, &view, PyBUF_SIMPLE)
-    spans[n].target, spans[n].source, spans[n].nbytes = target, <const char *> view.buf, view.len
-    PyBuffer_Release(&view)
-    if spans[n].nbytes != room:
-        raise errors.ShapeError(f"expected {room} bytes of a result, not {spans[n].nbytes}")
-    kept.append(array)  # which keeps its memory
-    return n + 1
 
 
 cdef Py_ssize_t fill(Site **table, tuple sites) except -1:

@@ -7,6 +7,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from kernelrt._eager import Fresh, Prepared, Reset
+from kernelrt._interpret import Interpretation
 from kernelrt._memory import BlockCache, Memory
 from kernelrt._origin import Raw
 from kernelrt._written import Written
@@ -15,7 +16,6 @@ from kernelrt.dtype import DType
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.execute import Constant, Copy
-from kernelrt.tensor.interpret import Interpretation
 
 _U = TypeVar("_U", bound=Used)
 
@@ -127,6 +127,9 @@ class Entry(Used):
     def given(self) -> Mapping[int, int]: ...
     @property
     def sized(self) -> object: ...
+    def is_spent(self) -> bool:
+        """Return whether its graphs were interpreted until compiling them pays."""
+
     def with_numbers(self, numbers: list[UOp]) -> Entry:
         """Return an entry that differs in `numbers` only."""
 

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t
 
 from kernelrt._eager cimport KRT_EAGER_CHANGED, KRT_EAGER_UNFIT, number_memory, settlement
 from kernelrt._handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Roster, is_current
+from kernelrt._interpret cimport Interpretation
 from kernelrt._memory cimport BlockCache, Exporter, Memory, new_memory
 from kernelrt._lazy cimport adopted, lend
 from kernelrt._modes cimport KRT_NONFINITE, KRT_STEPWISE, KRT_TRACE, get, new_instance, now
@@ -17,7 +18,7 @@ from kernelrt._node cimport Node, Stack, Step, hand_on, intern, is_plain, type_o
 from kernelrt._survey cimport lineage_of
 
 from kernelrt import errors
-from kernelrt._eager import Prepared, give, write_unless_born
+from kernelrt._eager import give, write_unless_born
 from kernelrt._handle import exchange
 from kernelrt._lazy import commits_of
 from kernelrt._memory import wrote
@@ -169,7 +170,7 @@ cdef class Entry(Used):
         self.given = {} if given is None else given
         self.sized, self.uses = sized, Uses()
         self.notes, self.origins, self.numbers = (), (), []
-        self.interpreted = prepared is not None and type(prepared) is not Prepared
+        self.interpreted = isinstance(prepared, Interpretation)
         self.large = nbytes >= LARGE_BYTES or len(self.given) > 0
         if all([isinstance(source, int) for source in sources]):
             self.lengths = tuple([size * dtype.itemsize for size, dtype in sizes])
@@ -181,9 +182,8 @@ cdef class Entry(Used):
         other.numbers = numbers
         return other
 
-    cdef bint is_spent(self) except -1:
-        """Return whether its graphs were interpreted until compiling them pays."""
-        return self.interpreted and self.prepared.is_spent
+    cpdef bint is_spent(self):
+        return self.interpreted and (<Interpretation> self.prepared).is_spent()
 
     cpdef list results(self, list buffers):
         if self.lengths is None:

@@ -1,62 +1,69 @@
-"""Graphs computed operation by operation, with NumPy, while compiling them would take longer.
+"""Graphs computed operation by operation, while compiling them would take longer.
 
-A small graph compiles in tens of milliseconds, and NumPy computes it in microseconds. So a graph
-is interpreted until that has cost about as much as compiling it. Both costs are estimated from the
-sizes of the graph, not measured, so a program gives the same bits each time it runs. Elements get
-the bits that compiled code gives them. Reductions of floats differ in their last bits, as NumPy
-combines their terms in another order.
+A small graph compiles in tens of milliseconds, and a loop in C that knows its operation and type
+computes one operation in well under a microsecond. So a graph is interpreted until that has cost
+about as much as compiling it. Both costs are estimated from the sizes of the graph, not measured,
+so a program gives the same bits each time it runs. Elements get the bits that compiled code gives
+them. Reductions of floats differ in their last bits, as their terms are combined in another order.
+
+This module writes programs: it chooses the loop of each operation, and the places and strides of
+its operands. ``csrc/interpret.c`` has the loops and runs them.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import math
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+from kernelrt import _interpret
 from kernelrt import backend as _backend  # registers the devices
 from kernelrt import dtype as dt
-from kernelrt._eager import UNFIT, hand_over_arrays
 from kernelrt._evaluate import Entry, Used
+from kernelrt._interpret import (
+    ARENA,
+    AXES,
+    BLOCK,
+    CONSTANTS,
+    FIRST_BUFFER,
+    LOOPS,
+    Budget,
+    Interpretation,
+)  # fmt: skip
+from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.registry import opened
+from kernelrt.device.registry import allocator, opened
 from kernelrt.ir import Op, UOp, const
 from kernelrt.ir.ops import ALU, FUNCTIONS
-from kernelrt.ir.reducers import of_nothing, start
+from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import is_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from kernelrt._eager import Fresh, Reset
-    from kernelrt._memory import Memory
     from kernelrt.tensor.plan_cache import SizeFamily
 
-__all__ = ["Interpretation", "Known", "Program"]
+__all__ = ["Known"]
 del _backend
+_interpret._name_memory(np.ndarray, allocator("CPU"))
 
 Array = np.ndarray[Any, Any]
-#: The steps of a program: their functions, the slots of their first and second operands, and of
-#: their results. Columns, since an object for each step would keep the garbage collector busy.
-Steps: TypeAlias = "tuple[list[Callable[..., Any]], list[int], list[int], list[int]]"
-#: In the place of a second operand: there is one, or another number of them than two.
-ONE: Final = -1
-OTHERS: Final = -2
+Shape = tuple[int, ...]
 
 # The cost model, in nanoseconds.
 #: A compile, and the part of it that each operation adds.
 COMPILE_NS: Final = 12e6
 COMPILE_STEP_NS: Final = 0.4e6
 #: A run, and each of its steps.
-RUN_NS: Final = 10e3
-STEP_NS: Final = 0.7e3
-#: Making a program, for each of its steps.
+RUN_NS: Final = 4e3
+STEP_NS: Final = 0.1e3
+#: Making a program, for each node of its graph.
 WRITING_NS: Final = 8e3
 #: An element of a result: of plain arithmetic; of an integer division; of a function such as exp,
 #: which computes whole blocks; of a gather or scatter.
@@ -64,37 +71,24 @@ ELEMENT_NS: Final = 0.5
 DIVISION_NS: Final = 5.0
 FUNCTION_NS: Final = 4.0
 PLACE_NS: Final = 8.0
-#: A product that is added up in a product of matrices.
+#: A product that is added up by a loop, and by a product of matrices, which has a cost of its own.
+TERM_NS: Final = 0.6
 PRODUCT_NS: Final = 0.03
+PRODUCTS_NS: Final = 4e3
+#: From so many products on, NumPy multiplies matrices.
+MANY_PRODUCTS: Final = 1 << 13
 #: A graph with a larger result of an operation is compiled: fused, few of its values need memory.
 MOST_BYTES: Final = 16 << 20
-#: Larger values are dropped as soon as no later step reads them.
-DROP_FROM_BYTES: Final = 1 << 16
-#: How kernels are called.
-_CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
-#: Elements that the kernel of one operation computes in a call.
-BLOCK: Final = 1024
-#: Errors of a step that make the compiler take over. Tests narrow this to find mistakes of steps.
-GIVE_UP: tuple[type[Exception], ...] = (Exception,)
+#: Above this, values that no later step reads leave their memory to others.
+REUSED_BYTES: Final = 1 << 16
+#: Larger counts from zero are computed by a step.
+CONSTANT_BYTES: Final = 1 << 16
 
-_UFUNCS: Final[dict[Op, Callable[..., Any]]] = {
-    Op.NEG: np.negative, Op.ABS: np.abs, Op.SQRT: np.sqrt, Op.FLOOR: np.floor, Op.CEIL: np.ceil,
-    Op.TRUNC: np.trunc, Op.ROUND: np.rint, Op.NOT: np.invert, Op.ADD: np.add,
-    Op.SUB: np.subtract, Op.MUL: np.multiply, Op.DIV: np.divide, Op.AND: np.bitwise_and,
-    Op.OR: np.bitwise_or, Op.XOR: np.bitwise_xor, Op.SHL: np.left_shift, Op.SHR: np.right_shift,
-    Op.LT: np.less, Op.LE: np.less_equal, Op.EQ: np.equal, Op.NE: np.not_equal,
-    Op.WHERE: np.where,
-}  # fmt: skip
-_INTEGER_UFUNCS: Final = {
-    Op.IDIV: np.floor_divide, Op.MOD: np.remainder, Op.MAX: np.maximum, Op.MIN: np.minimum,
-}  # fmt: skip
-#: For the maximum and the minimum of floats: compares a number with a better one.
-_WORSE: Final = {Op.MAX: np.less, Op.MIN: np.greater}
-_REDUCERS: Final = {Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum}
 #: Compiled code computes several operations on these in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
-#: Types of the products that NumPy leaves to BLAS.
-_BLAS: Final = frozenset({dt.float32, dt.float64})
+#: Types of the products that a step adds up.
+_SUMMED: Final = frozenset({dt.float32, dt.float64})
+_DIVISIONS: Final = frozenset({Op.IDIV, Op.MOD})
 
 
 class _Unfit(Exception):  # noqa: N818 - a way out, which no user sees
@@ -108,8 +102,12 @@ class Known(Used):
 
     Parameters
     ----------
-    values, commits, read, numbers : sequence
-        As of :class:`Program`.
+    values : sequence of UOp
+        The nodes to compute, with marks or without.
+    commits : sequence of (UOp, UOp)
+        BUFFER nodes, each with the value to write there.
+    read, numbers : sequence of UOp
+        The BUFFER nodes and the CONST nodes of the graphs, in the order of later ones.
     family : SizeFamily
         The family of graphs that differ in their sizes, too. It adds up the cost of interpreting.
     """
@@ -118,146 +116,40 @@ class Known(Used):
         self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], read: Sequence[UOp],
         numbers: Sequence[UOp], family: SizeFamily,
     ) -> None:  # fmt: skip
-        self._family = family
-        self._run: Interpretation | None = None
+        self._budget = family.budget
         self._entry: Entry | None = None
         #: The positions of the numbers that are sizes.
         self.fixed: tuple[int, ...] = ()
         with contextlib.suppress(_Unfit):
-            program = Program(values, commits, read, numbers)
-            self.fixed = program.fixed
-            self.weigh(program.length)
-            family.limit = program.compile_cost
-            family.spent += WRITING_NS * program.length
-            self._run = Interpretation(program, family)
-            self._entry = Entry(self._run, tuple(range(len(program.sizes))), program.sizes, 0)
-            self._entry.weigh(program.length)
-            self._entry.uses.nodes = program.length
+            writer = _Writer(values, commits, read, numbers)
+            self.fixed = tuple(writer.fixed)
+            self.weigh(writer.length)
+            self._budget.limit = COMPILE_NS + COMPILE_STEP_NS * writer.length
+            self._budget.spent += WRITING_NS * writer.length
+            sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
+            program = writer.finished(self._budget)
+            self._entry = Entry(program, tuple(range(len(sizes))), sizes, 0)
+            self._entry.weigh(writer.length)
+            self._entry.uses.nodes = writer.length
 
     def take_entry(self) -> Entry | None:
         """Return an entry that interprets these graphs; None where they are to be compiled.
 
         Then all graphs of the family are to be compiled from now on.
         """
-        if self._run is None or not self._run.is_spent:
+        if self._entry is None or not self._entry.is_spent():
             return self._entry
-        self._family.spent = math.inf
+        self._budget.spent = math.inf
         return None
 
 
-class Interpretation:
-    """Runs a program in the place of a plan; see :class:`kernelrt._eager.Prepared`."""
-
-    #: An interpretation has no plan.
-    plan: Final = None
-
-    def __init__(self, program: Program, family: SizeFamily) -> None:
-        self._program, self._family = program, family
-
-    @property
-    def is_spent(self) -> bool:
-        """True if the next run would exceed the budget: then the graphs are compiled."""
-        return self._family.spent + self._program.cost > self._family.limit
-
-    def run(
-        self,
-        buffers: list[UOp],
-        results: list[Memory],
-        fresh: list[Fresh],
-        resets: list[Reset],
-        pending: dict[int, Any],
-        born: tuple[list[int], int] | None = None,
-    ) -> int:
-        """Compute the graphs of these BUFFER and CONST nodes and hand everything over.
-
-        UNFIT, and nothing done, where they are to be compiled, as for an index out of range. Then
-        graphs of this structure are not interpreted again.
-        """
-        program = self._program
-        self._family.spent += program.cost
-        try:
-            arrays = program.compute(buffers)
-        except GIVE_UP:
-            self._family.spent = math.inf
-            return UNFIT
-        n = len(results)
-        written = [(buffers[i].arg, _owned(a))
-                   for i, a in zip(program.written, arrays[n:], strict=True)]  # fmt: skip
-        computed = [np.asarray(a, order="C") for a in arrays[:n]]
-        return hand_over_arrays(computed, results, written, fresh, resets, pending, born)
-
-
-def _owned(array: Any) -> Array:
-    """An array that shares no memory with another one."""
-    found = np.asarray(array, order="C")
-    return found if found.base is None and found.flags.owndata else found.copy()
-
-
-class Program:
-    """The steps that compute graphs of one structure and size.
-
-    Parameters
-    ----------
-    values : sequence of UOp
-        The nodes to compute, with marks or without.
-    commits : sequence of (UOp, UOp)
-        BUFFER nodes, each with the value to write there.
-    read, numbers : sequence of UOp
-        The BUFFER nodes and the CONST nodes of the graphs, in the order of later ones.
-
-    Raises
-    ------
-    _Unfit
-        The graphs cannot be interpreted.
-    """
-
-    def __init__(
-        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], read: Sequence[UOp],
-        numbers: Sequence[UOp],
-    ) -> None:  # fmt: skip
-        roots = [*values, *(new for _, new in commits)]
-        places = {node: i for i, node in enumerate(read)}
-        self.written = tuple(places[storage] for storage, _ in commits)
-        writer = _Writer(roots, places, numbers)
-        self.sizes = tuple([(math.prod(_shape(v)), v.dtype) for v in values])
-        self._template, self._steps, self._more = writer.template, writer.steps, writer.more
-        self._numbers, self._buffers, self._roots = writer.numbers, writer.buffers, writer.roots
-        #: The positions of numbers that are sizes, with which the program is another one.
-        self.fixed = tuple(writer.sizes)
-        #: How many steps there are.
-        self.length = writer.length
-        #: An estimate of what computing takes, and of what compiling would, in nanoseconds.
-        self.cost, self.compile_cost = writer.cost, COMPILE_NS + COMPILE_STEP_NS * self.length
-
-    def compute(self, given: Sequence[UOp]) -> list[Any]:
-        """Give the values of the roots, for BUFFER nodes and CONST nodes behind these."""
-        values = [*self._template]
-        for slot, i in self._buffers:
-            values[slot] = given[i].arg.content()
-        for slot, i, kind in self._numbers:
-            values[slot] = np.array(given[i].arg, kind)
-        with np.errstate(all="ignore"):
-            self.run(values)
-        return [values[slot] for slot in self._roots]
-
-    def run(self, values: list[Any]) -> None:
-        """Compute all steps. The list of values has constants and buffers already."""
-        for function, a, b, slot in zip(*self._steps, strict=True):
-            if b >= 0:
-                values[slot] = function(values[a], values[b])
-            elif b == ONE:
-                values[slot] = function(values[a])
-            else:
-                values[slot] = function(*[values[i] for i in self._more[slot]])
-
-
-def _shape(node: UOp) -> tuple[int, ...]:
+def _shape(node: UOp) -> Shape:
     """The shape of a node that was found to be static."""
     return node.shape  # type: ignore[return-value]
 
 
-def _need_static(dims: Sequence[Any]) -> None:
-    if not is_static(dims):
+def _need_static(dims: Iterable[Any]) -> None:
+    if not is_static(tuple(dims)):
         raise _Unfit
 
 
@@ -279,329 +171,8 @@ def _ordered(roots: Sequence[UOp]) -> Iterator[UOp]:
             stack.extend([(s, False) for s in _operands(node) if s not in seen])
 
 
-def _append(
-    steps: Steps, function: Callable[..., Any], first: int, second: int, slot: int
-) -> None:
-    functions, firsts, seconds, slots = steps
-    functions.append(function)
-    firsts.append(first)
-    seconds.append(second)
-    slots.append(slot)
-
-
-class _Writer:
-    """Writes the steps of a program.
-
-    A value whose elements are equal along an axis may be kept with one element there, and one whose
-    elements are all equal as a scalar, until an operation reads the others: so most EXPANDs take no
-    step.
-    """
-
-    def __init__(
-        self, roots: Sequence[UOp], places: dict[UOp, int], numbers: Sequence[UOp]
-    ) -> None:
-        self.template: list[Any] = []
-        self.steps: Steps = ([], [], [], [])
-        self.more: dict[int, tuple[int, ...]] = {}  # all operands, by the slot of the result
-        self.buffers: list[tuple[int, int]] = []
-        self.numbers: list[tuple[int, int, Any]] = []
-        self.sizes: list[int] = []
-        self.cost = RUN_NS
-        self._places = places
-        self._positions = {node: i for i, node in enumerate(numbers)}
-        self._slots: dict[UOp, int] = {}
-        self._shapes: dict[UOp, tuple[int, ...]] = {}
-        self._last: dict[int, int] = {}  # the last step that reads a slot
-        order = [*_ordered(roots)]
-        products = _products(order, roots)
-        for node in order:
-            rule = _RULES.get(node.op)
-            if rule is None or node.dtype in _HALVES or not is_static(node.shape):
-                raise _Unfit
-            if node not in products:
-                rule(self, node)
-        self.roots = [self.materialized(root) for root in roots]
-        #: How many steps compute something.
-        self.length = len(self.steps[0])
-        self._drop_values()
-
-    def _drop_values(self) -> None:
-        """Add steps that drop large values after their last use."""
-        kept = {*self.roots}
-        after: dict[int, list[int]] = {}
-        for slot, last in self._last.items():
-            if slot not in kept:
-                after.setdefault(last, []).append(slot)
-        if not after:
-            return
-        steps: Steps = ([], [], [], [])
-        for i, (function, first, second, slot) in enumerate(zip(*self.steps, strict=True)):
-            _append(steps, function, first, second, slot)
-            for dropped in after.get(i, ()):
-                _append(steps, _nothing, dropped, ONE, dropped)
-        self.steps = steps
-
-    # ---- values
-
-    def new(self, node: UOp | None, shape: tuple[int, ...], value: Any = None) -> int:
-        """Make the slot of a value of this shape."""
-        self.template.append(value)
-        slot = len(self.template) - 1
-        if node is not None:
-            self._slots[node], self._shapes[node] = slot, shape
-        return slot
-
-    def same(self, node: UOp, source: UOp) -> None:
-        """Let a node have the value of another one."""
-        self._slots[node], self._shapes[node] = self._slots[source], self._shapes[source]
-
-    def materialized(self, node: UOp) -> int:
-        """The slot of a value with all its elements."""
-        shape = _shape(node)
-        if self._shapes[node] != shape:
-            source = self._slots[node]
-            self._slots[node] = self.add(_expanding(shape), [source], shape, node.dtype)
-            self._shapes[node] = shape
-        return self._slots[node]
-
-    def add(
-        self, function: Callable[..., Any], sources: Sequence[int], shape: tuple[int, ...],
-        dtype: dt.DType, each_ns: float = ELEMENT_NS,
-    ) -> int:  # fmt: skip
-        """Add a step; return the slot of its result."""
-        slot = self.new(None, shape)
-        size = math.prod(shape)
-        if size * dtype.itemsize > MOST_BYTES:
-            raise _Unfit
-        self.cost += STEP_NS + each_ns * size
-        for source in sources:
-            if source in self._last:
-                self._last[source] = len(self.steps[0])
-        if size * dtype.itemsize > DROP_FROM_BYTES:
-            self._last[slot] = len(self.steps[0])
-        if len(sources) == 1:
-            _append(self.steps, function, sources[0], ONE, slot)
-        elif len(sources) == 2:
-            first, second = sources
-            _append(self.steps, function, first, second, slot)
-        else:
-            _append(self.steps, function, 0, OTHERS, slot)
-            self.more[slot] = tuple(sources)
-        return slot
-
-    def put(
-        self, node: UOp, function: Callable[..., Any], sources: Sequence[int],
-        shape: tuple[int, ...] | None = None, each_ns: float = ELEMENT_NS,
-    ) -> None:  # fmt: skip
-        """Add the step of a node."""
-        known = _shape(node) if shape is None else shape
-        self._slots[node] = self.add(function, sources, known, node.dtype, each_ns)
-        self._shapes[node] = known
-
-    # ---- leaves
-
-    def const(self, node: UOp) -> None:
-        kind = dt.to_numpy(node.dtype)
-        slot = self.new(node, (), np.array(node.arg, kind))
-        position = self._positions.get(node)
-        if position is not None:
-            self.numbers.append((slot, len(self._places) + position, kind))
-
-    def buffer(self, node: UOp) -> None:
-        place = self._places.get(node)
-        if place is None or type(node.arg) is not Buffer:  # as a StandIn, which has no value
-            raise _Unfit
-        self.buffers.append((self.new(node, _shape(node)), place))
-
-    # ---- elements
-
-    def element(self, node: UOp) -> None:
-        function, each_ns = _element(node)
-        sources = [self._slots[s] for s in node.src]
-        if each_ns == FUNCTION_NS:
-            self.cost += FUNCTION_NS * BLOCK
-        self.put(node, function, sources, self.common(node.src), each_ns)
-
-    def common(self, nodes: Sequence[UOp]) -> tuple[int, ...]:
-        """The shape that NumPy broadcasts values to."""
-        shapes = [shape for n in nodes if (shape := self._shapes[n])]
-        if not shapes:
-            return ()
-        if all(shape == shapes[0] for shape in shapes):
-            return shapes[0]
-        return tuple([0 if 0 in sizes else max(sizes) for sizes in zip(*shapes, strict=True)])
-
-    def bound(self, node: UOp) -> None:
-        index, size = node.src
-        self.put(node, _bound, [self._slots[index], self._slots[size]], self._shapes[index])
-
-    # ---- movement
-
-    def iota(self, node: UOp) -> None:
-        position = self._positions.get(node.src[0])
-        if position is not None:
-            self.sizes.append(position)
-        (n,) = _shape(node)
-        if n * node.dtype.itemsize > DROP_FROM_BYTES:
-            self.put(node, _counting(n), [])
-        else:
-            self.new(node, (n,), np.arange(n, dtype=np.int64))
-
-    def passed_on(self, node: UOp) -> None:
-        self.same(node, _operands(node)[0])
-
-    def moved(self, node: UOp) -> None:
-        """Add the step of a movement, unless it moves equal elements only."""
-        if self._shapes[node.src[0]] == ():
-            self.same(node, node.src[0])
-        else:
-            _MOVEMENTS[node.op](self, node)
-
-    def reshape(self, node: UOp) -> None:
-        shape = _shape(node)
-        self.put(node, _reshaping(shape), [self.materialized(node.src[0])], each_ns=0)
-
-    def permute(self, node: UOp) -> None:
-        axes, source = node.arg, node.src[0]
-        old = self._shapes[source]
-        shape = tuple([old[axis] for axis in axes])
-        self.put(node, _turning(tuple(axes)), [self._slots[source]], shape, 0)
-
-    def shrink(self, node: UOp) -> None:
-        source = node.src[0]
-        old, bounds = self._shapes[source], []
-        for size, ends in zip(old, node.arg, strict=True):
-            _need_static(ends)
-            low, high = ends
-            bounds.append((low, high) if size != 1 else (0, min(1, high - low)))
-        shape = tuple([high - low for low, high in bounds])
-        cut = _cutting(tuple([(low, high, 1) for low, high in bounds]))
-        self.put(node, cut, [self._slots[source]], shape, 0)
-
-    def pad(self, node: UOp) -> None:
-        source = node.src[0]
-        _need_static([n for pair in node.arg for n in pair])
-        pairs = zip(node.arg, _shape(source), strict=True)
-        inner = tuple([(low, low + n) for (low, _), n in pairs])
-        pad = _padding(_shape(node), inner, dt.to_numpy(node.dtype))
-        self.put(node, pad, [self._slots[source]])
-
-    def flip(self, node: UOp) -> None:
-        source = node.src[0]
-        ends = tuple([(None, None, -1 if axis in node.arg else 1)
-                      for axis in range(len(_shape(node)))])  # fmt: skip
-        self.put(node, _cutting(ends), [self._slots[source]], self._shapes[source], 0)
-
-    def window(self, node: UOp) -> None:
-        _need_static([n for window in node.arg for n in window])
-        shape, windows = _shape(node), node.arg
-        source = self.materialized(node.src[0])
-        self.put(node, _windowing(shape, tuple(windows)), [source], each_ns=0)
-
-    def unwindow(self, node: UOp) -> None:
-        whole, windows = node.arg
-        _need_static([*whole, *[n for window in windows for n in window]])
-        unwindow = _unwindowing(tuple(whole), tuple(windows))
-        self.put(node, unwindow, [self.materialized(node.src[0])])
-
-    def cat(self, node: UOp) -> None:
-        axis = node.arg
-        sources = [self.materialized(s) for s in node.src]
-        self.put(node, _joining(axis), sources)
-
-    # ---- indices
-
-    def gather(self, node: UOp) -> None:
-        source, *indices = node.src
-        if not indices:
-            self.same(node, source)
-            return
-        slots = [self.materialized(source), *[self._slots[i] for i in indices]]
-        shape = self.common(indices)
-        self.put(node, _gathered, slots, shape, PLACE_NS)
-
-    def scatter(self, node: UOp) -> None:
-        base, values, *indices = node.src
-        if not indices:
-            raise _Unfit
-        reducer = None if node.arg is None else _REDUCERS[node.arg]
-        slots = [self.materialized(n) for n in (base, values, *indices)]
-        self.cost += 4 * PLACE_NS * math.prod(_shape(values))
-        self.put(node, _scattering(reducer), slots)
-
-    # ---- reductions
-
-    def reduce(self, node: UOp) -> None:
-        reducer, axes = node.arg
-        source = node.src[0]
-        if source not in self._slots:
-            if self._product(node, source, axes):
-                return
-            self.element(source)
-        slot, shape = self.materialized(source), _shape(source)
-        self.cost += 2 * ELEMENT_NS * math.prod(shape)
-        self.put(node, _reduction(reducer, tuple(axes), node.dtype), [slot])
-
-    def _product(self, node: UOp, factors: UOp, reduced: Sequence[int]) -> bool:
-        """Return whether a sum of products is a product of matrices; if so, add its step."""
-        shape = _shape(factors)
-        one, two = [self._shapes[factor] for factor in factors.src]
-        if not one or not two:
-            return False
-        both: list[int] = []
-        rows: list[int] = []
-        columns: list[int] = []
-        inner: list[int] = []
-        none: list[int] = []
-        for axis, size in enumerate(shape):
-            here, there = one[axis] > 1, two[axis] > 1
-            if here and there:
-                (inner if axis in reduced else both).append(axis)
-            elif axis in reduced and size != 1:
-                return False
-            elif here:
-                rows.append(axis)
-            elif there:
-                columns.append(axis)
-            elif axis not in reduced:
-                none.append(axis)
-        if 0 in shape or not inner or not (rows or columns):
-            return False
-        ones = [axis for axis in range(len(shape)) if one[axis] == two[axis] == 1]
-        # An axis of one operand alone has one element in the other.
-        first = [*both, *rows, *inner, *columns, *ones]
-        second = [*both, *inner, *columns, *rows, *ones]
-        b, m, k, n = (math.prod([shape[a] for a in part]) for part in (both, rows, inner, columns))
-        order = [*both, *rows, *columns, *none]
-        found = [shape[a] if a not in none else 1 for a in order]
-        back = [order.index(axis) for axis in sorted(order)]
-
-        product = _multiplying(
-            tuple(first), tuple(second), (b, m, k), (b, k, n), tuple(found), tuple(back)
-        )
-        kept = tuple([found[i] for i in back])
-        slots = [self._slots[factor] for factor in factors.src]
-        self.cost += b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
-        self.put(node, product, slots, kept)
-        return True
-
-
-_MOVEMENTS: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
-    Op.RESHAPE: _Writer.reshape, Op.PERMUTE: _Writer.permute, Op.SHRINK: _Writer.shrink,
-    Op.FLIP: _Writer.flip,
-}  # fmt: skip
-_RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
-    Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
-    Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.passed_on, Op.PAD: _Writer.pad,
-    Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow, Op.CAT: _Writer.cat,
-    Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
-    Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.passed_on, Op.DETACH: _Writer.passed_on,
-    **dict.fromkeys(_MOVEMENTS, _Writer.moved), **dict.fromkeys(ALU, _Writer.element),
-}  # fmt: skip
-
-
 def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """The products whose only reader is a sum."""
+    """The products whose only reader is a sum, which multiplies along the way."""
     uses: dict[UOp, int] = dict.fromkeys(roots, 2)
     for node in order:
         for source in _operands(node):
@@ -609,243 +180,671 @@ def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
     return {
         node.src[0] for node in order
         if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
-        and uses[node.src[0]] == 1 and node.dtype in _BLAS
+        and uses[node.src[0]] == 1 and node.dtype in _SUMMED
     }  # fmt: skip
 
 
-# ---- what steps call
+# ---- arrays with strides
 
 
-# Those that are given constants are made once for the same ones.
-_once = functools.lru_cache(8192)
+class View(NamedTuple):
+    """Elements in a slot.
+
+    Attributes
+    ----------
+    slot : int
+        The slot.
+    offset : int
+        Bytes from its begin to the first element.
+    shape, strides : tuple of int
+        The size of each axis, and the bytes from one element to the next. A stride is 0 where all
+        elements are equal: they are kept once.
+    """
+
+    slot: int
+    offset: int
+    shape: Shape
+    strides: Shape
 
 
-def _nothing(_: Any) -> None:
-    """Replace a value by None, so that its memory is freed."""
+def _packed(shape: Sequence[int], itemsize: int) -> Shape:
+    """Strides of elements that follow each other in memory."""
+    strides, step = [], itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(strides[::-1])
 
 
-@_once
-def _expanding(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    def expanded(x: Array) -> Array:
-        out = np.empty(shape, x.dtype)
-        out[...] = x
-        return out
-
-    return expanded
-
-
-@_once
-def _counting(n: int) -> Callable[[], Array]:
-    return lambda: np.arange(n, dtype=np.int64)
+def _is_packed(view: View, itemsize: int) -> bool:
+    step = itemsize
+    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
+        if size != 1 and stride != step:
+            return False
+        step *= size
+    return True
 
 
-@_once
-def _reshaping(shape: tuple[int, ...]) -> Callable[[Array], Array]:
-    return lambda x: x.reshape(shape)
+def _reshaped(view: View, shape: Shape) -> View | None:
+    """The view in another shape; None where that takes a copy."""
+    if 0 in shape:
+        return View(view.slot, view.offset, shape, (0,) * len(shape))
+    old = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
+    strides = [0] * len(shape)
+    new = [axis for axis, n in enumerate(shape) if n != 1]
+    i = j = 0
+    while i < len(old):
+        # The fewest axes of both that have as many elements.
+        last, end = i + 1, j + 1
+        here, there = old[i][0], shape[new[j]]
+        while here != there:
+            if here < there:
+                here *= old[last][0]
+                last += 1
+            else:
+                there *= shape[new[end]]
+                end += 1
+        if any(s != n * t for (_, s), (n, t) in pairwise(old[i:last])):
+            return None
+        step = old[last - 1][1]
+        for axis in reversed(new[j:end]):
+            strides[axis] = step
+            step *= shape[axis]
+        i, j = last, end
+    return View(view.slot, view.offset, shape, tuple(strides))
 
 
-@_once
-def _turning(axes: tuple[int, ...]) -> Callable[[Array], Array]:
-    return lambda x: x.transpose(axes)
+def _joined(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[Shape, list[Shape]]:
+    """Leave out axes of one element, and join those that follow each other in memory.
 
-
-@_once
-def _cutting(ends: tuple[tuple[int | None, int | None, int], ...]) -> Callable[[Array], Array]:
-    part = tuple([slice(*each) for each in ends])
-    return lambda x: x[part]
-
-
-@_once
-def _padding(
-    shape: tuple[int, ...], inner: tuple[tuple[int, int], ...], kind: np.dtype[Any]
-) -> Callable[[Array], Array]:
-    part = tuple([slice(*each) for each in inner])
-
-    def padded(x: Array) -> Array:
-        out = np.zeros(shape, kind)
-        out[part] = x
-        return out
-
-    return padded
-
-
-@_once
-def _joining(axis: int) -> Callable[..., Array]:
-    return lambda *parts: np.concatenate(parts, axis)
-
-
-@_once
-def _multiplying(
-    first: tuple[int, ...], second: tuple[int, ...], left: tuple[int, ...],
-    right: tuple[int, ...], shape: tuple[int, ...], back: tuple[int, ...],
-) -> Callable[[Array, Array], Any]:  # fmt: skip
-    """A product of matrices: axes in another order, flattened, and both again for the result."""
-
-    def product(x: Array, y: Array) -> Any:
-        found = np.matmul(x.transpose(first).reshape(left), y.transpose(second).reshape(right))
-        return found.reshape(shape).transpose(back)
-
-    return product
-
-
-def _gathered(x: Array, *at: Array) -> Any:
-    return x[at]
-
-
-def _bound(index: Array, size: Array) -> Array:
-    if ((index < 0) | (index >= size)).any():
-        raise _Unfit
-    return index
-
-
-@_once
-def _windowing(
-    shape: tuple[int, ...], windows: tuple[tuple[int, int, int, int], ...]
-) -> Callable[[Array], Array]:
-    def windowed(x: Array) -> Array:
-        strides = [*x.strides]
-        taps = []
-        for axis, _, stride, dilation in windows:
-            taps.append(strides[axis] * dilation)
-            strides[axis] *= stride
-        return np.lib.stride_tricks.as_strided(x, shape, [*strides, *taps], writeable=False)
-
-    return windowed
-
-
-@_once
-def _unwindowing(
-    whole: tuple[int, ...], windows: tuple[tuple[int, int, int, int], ...]
-) -> Callable[[Array], Array]:
-    def unwindowed(y: Array) -> Array:
-        out = y
-        for t, (axis, _, stride, dilation) in enumerate(windows):
-            shape = list(out.shape)
-            shape[axis] = whole[axis]
-            moved = np.zeros(shape, out.dtype)
-            strides = [*moved.strides]
-            strides[len(whole) + t] += strides[axis] * dilation
-            strides[axis] *= stride
-            np.lib.stride_tricks.as_strided(moved, out.shape, strides)[...] = out
-            out = moved
-        return out
-
-    return unwindowed
-
-
-@_once
-def _scattering(reducer: np.ufunc | None) -> Callable[..., Array]:
-    def scattered(base: Array, values: Array, *at: Array) -> Array:
-        out = base.copy()
-        if reducer is None:
-            out[at] = values
+    Parameters
+    ----------
+    sizes : sequence of int
+        The sizes of the axes.
+    strides : sequence of sequence of int
+        The strides of each operand.
+    """
+    kept: list[int] = []
+    steps: list[list[int]] = [[] for _ in strides]
+    for axis, size in enumerate(sizes):
+        if size == 1:
+            continue
+        if kept and all(mine[-1] == size * all_[axis]
+                        for mine, all_ in zip(steps, strides, strict=True)):  # fmt: skip
+            kept[-1] *= size
+            for mine, all_ in zip(steps, strides, strict=True):
+                mine[-1] = all_[axis]
         else:
-            reducer.at(out, at, values)
+            kept.append(size)
+            for mine, all_ in zip(steps, strides, strict=True):
+                mine.append(all_[axis])
+    return tuple(kept), [tuple(mine) for mine in steps]
+
+
+# ---- programs
+
+
+class _Slot:
+    """Memory of a value: its base, where it begins there, and whether it is left to no other."""
+
+    __slots__ = ("base", "kept", "nbytes", "offset")
+
+    def __init__(self, base: int, offset: int, nbytes: int) -> None:
+        self.base, self.offset, self.nbytes, self.kept = base, offset, nbytes, False
+
+
+class _Step(NamedTuple):
+    """A loop and its operands, the result first.
+
+    Attributes
+    ----------
+    loop, combine, code : int
+        Addresses; see krt_step in csrc/interpret.h.
+    sizes : tuple of int
+        The sizes of the axes; the last `reduced` ones are reduced.
+    reduced : int
+        How many.
+    operands : list of (slot, offset, strides)
+        Where they are.
+    more : tuple of int
+        What the loop asks for beside that.
+    """
+
+    loop: int
+    combine: int
+    code: int
+    sizes: Shape
+    reduced: int
+    operands: list[tuple[int, int, Shape]]
+    more: Shape
+
+
+#: A function that is called with arrays between two steps, and where these are.
+_Call = tuple["Callable[..., None]", list[tuple[View, dt.DType]]]
+
+
+class _Writer:
+    """Writes the program of graphs; see :class:`Known` for the parameters.
+
+    Raises
+    ------
+    _Unfit
+        The graphs cannot be interpreted.
+    """
+
+    def __init__(
+        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], read: Sequence[UOp],
+        numbers: Sequence[UOp],
+    ) -> None:  # fmt: skip
+        #: An estimate of what a run takes, in nanoseconds.
+        self.cost = RUN_NS
+        #: The positions of numbers that are sizes, with which the program is another one.
+        self.fixed: list[int] = []
+        self._constants = bytearray()
+        self._numbers: list[tuple[int, int, int]] = []  # slot, code of the type, position
+        self._slots: list[_Slot] = []
+        self._steps: list[_Step | _Call] = []
+        self._views: dict[UOp, View] = {}
+        self._keeps: list[object] = []  # owners of compiled code
+        self._places = {node: i for i, node in enumerate(read)}
+        self._positions = {node: i for i, node in enumerate(numbers)}
+        self._n_results = len(values)
+        roots = [*values, *(new for _, new in commits)]
+        order = [*_ordered(roots)]
+        #: How many operations there are.
+        self.length = sum(1 for node in order if node.src)
+        merged = _products(order, roots)
+        for node in order:
+            rule = _RULES.get(node.op)
+            if rule is None or node.dtype in _HALVES or not is_static(node.shape):
+                raise _Unfit
+            if node not in merged:
+                rule(self, node)
+        for i, value in enumerate(values):
+            slot = self._slots[self.owned(value)]
+            slot.base, slot.offset = FIRST_BUFFER + len(read) + i, 0
+        self._writes = [(self._places[storage], self.owned(new)) for storage, new in commits]
+
+    def finished(self, budget: Budget) -> Interpretation:
+        """Place all values and make the program."""
+        arena = self._place_slots()
+        steps: list[tuple[Any, ...]] = []
+        calls = []
+        for step in self._steps:
+            if isinstance(step, _Step):
+                layout = [*step.sizes]
+                for slot, offset, strides in step.operands:
+                    layout += [self._slots[slot].base, self._slots[slot].offset + offset, *strides]
+                steps.append((step.loop, step.combine, step.code, len(step.sizes), step.reduced,
+                              len(step.operands), layout, step.more))  # fmt: skip
+            else:
+                function, arrays = step
+                calls.append((len(steps), function, [self._array(*array) for array in arrays]))
+        numbers = [(self._slots[slot].offset, code, len(self._places) + position)
+                   for slot, code, position in self._numbers]  # fmt: skip
+        writes = [(place, self._slots[slot].offset, self._slots[slot].nbytes)
+                  for place, slot in self._writes]  # fmt: skip
+        return Interpretation(
+            steps, calls, bytes(self._constants), arena, numbers, len(self._places),
+            self._n_results, writes, self.cost, budget, self._keeps,
+        )  # fmt: skip
+
+    def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
+        """What an array of elements is made of, once the address of its base is known."""
+        slot = self._slots[view.slot]
+        offset = slot.offset + view.offset
+        ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
+        kind = dt.to_numpy(dtype)
+        return slot.base, offset, view.shape, view.strides, kind, offset + sum(ends) + kind.itemsize
+
+    def _place_slots(self) -> int:
+        """Give slots their offsets in the memory of a run; return how many bytes that has."""
+        total = 0
+        own = [slot for slot in self._slots if slot.base == ARENA]
+        for slot in own:
+            slot.offset = total
+            total += -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
+        if total <= REUSED_BYTES:
+            return total
+        # Loading these takes longer than small graphs do.
+        from kernelrt.schedule.arena import plan_arena
+        from kernelrt.schedule.types import Intermediate
+
+        holders = {slot: Intermediate(slot.nbytes, dt.uint8) for slot in own}
+        last = len(self._steps)  # a step behind all others reads what is kept
+        uses: list[list[Intermediate]] = [[] for _ in range(last + 1)]
+        for i, step in enumerate(self._steps):
+            views = step.operands if isinstance(step, _Step) else [view for view, _ in step[1]]
+            uses[i] = [holders[slot] for view in views if (slot := self._slots[view[0]]) in holders]
+        kept = [slot for slot in own if slot.kept]
+        uses[last] = [holders[slot] for slot in kept]
+        numbers = {holders[self._slots[slot]] for slot, _, _ in self._numbers}
+        uses[0] = [*uses[0], *numbers]  # which are there before
+        offsets, total = plan_arena(uses, [[i - 1] if i else [] for i in range(last + 1)], ())
+        for slot, holder in holders.items():
+            slot.offset = offsets.get(holder, 0)
+        return total
+
+    # ---- values
+
+    def slot(self, base: int, offset: int, nbytes: int) -> int:
+        """Make a slot."""
+        self._slots.append(_Slot(base, offset, nbytes))
+        return len(self._slots) - 1
+
+    def new(self, shape: Shape, itemsize: int) -> View:
+        """Make a slot of elements in the memory of a run."""
+        size = math.prod(shape)
+        if size * itemsize > MOST_BYTES:
+            raise _Unfit
+        return View(self.slot(ARENA, 0, size * itemsize), 0, shape, _packed(shape, itemsize))
+
+    def constant(self, values: Array) -> int:
+        """Make a slot of constants."""
+        data = values.tobytes()
+        self._constants += bytes(-len(self._constants) % 8)
+        self._constants += data
+        return self.slot(CONSTANTS, len(self._constants) - len(data), len(data))
+
+    def same(self, number: float, dtype: dt.DType, shape: Shape) -> View:
+        """Make a value whose elements are all one constant."""
+        slot = self.constant(np.array(number, dt.to_numpy(dtype)))
+        return View(slot, 0, shape, (0,) * len(shape))
+
+    def owned(self, root: UOp) -> int:
+        """The slot of a value that lies there alone, element by element."""
+        view = self._views[root]
+        slot = self._slots[view.slot]
+        nbytes = math.prod(view.shape) * root.dtype.itemsize
+        alone = slot.base == ARENA and slot.nbytes == nbytes and not slot.kept
+        if not (alone and _is_packed(view, root.dtype.itemsize)):
+            view = self.copied(view, root.dtype.itemsize)
+            slot = self._slots[view.slot]
+        slot.kept = True
+        return view.slot
+
+    # ---- steps
+
+    def step(
+        self, loop: int, shape: Shape, views: Sequence[View], *, code: int = 0,
+        more: Sequence[int] = (), each_ns: float = ELEMENT_NS,
+    ) -> None:  # fmt: skip
+        """Add a step over views of one shape, the result first."""
+        self.cost += STEP_NS + each_ns * math.prod(shape)
+        if 0 in shape:
+            return
+        sizes, strides = _joined(shape, [v.strides for v in views])
+        self.append(loop, 0, code, sizes, 0, views, strides, more)
+
+    def append(
+        self, loop: int, combine: int, code: int, sizes: Shape, reduced: int,
+        views: Sequence[View], strides: Sequence[Shape], more: Sequence[int] = (),
+    ) -> None:  # fmt: skip
+        """Add a step."""
+        if len(sizes) > AXES or len(views) > AXES + 2:
+            raise _Unfit
+        operands = [(v.slot, v.offset, s) for v, s in zip(views, strides, strict=True)]
+        self._steps.append(_Step(loop, combine, code, sizes, reduced, operands, tuple(more)))
+
+    def copy(self, target: View, source: View, itemsize: int) -> None:
+        """Add a step that copies elements."""
+        self.step(LOOPS["COPY", itemsize, itemsize], source.shape, [target, source])
+
+    def copied(self, view: View, itemsize: int) -> View:
+        """A copy of a value with all its elements."""
+        out = self.new(view.shape, itemsize)
+        self.copy(out, view, itemsize)
         return out
 
-    return scattered
+    def computed(
+        self, dtype: dt.DType, views: Sequence[View]
+    ) -> tuple[View, View, list[View]]:
+        """Make the result of an elementwise operation.
+
+        Elements that are equal in all operands are computed once. Returns the result with all its
+        elements, and with those that are computed, and the operands cut to these.
+        """
+        shape = views[0].shape
+        once = [all(v.strides[axis] == 0 for v in views) for axis in range(len(shape))]
+        if True not in once:
+            out = self.new(shape, dtype.itemsize)
+            return out, out, [*views]
+        few = tuple([min(n, 1) if one else n for n, one in zip(shape, once, strict=True)])
+        part = self.new(few, dtype.itemsize)
+        steps = tuple([0 if one else s for s, one in zip(part.strides, once, strict=True)])
+        out = part._replace(shape=shape, strides=steps)
+        return out, part, [v._replace(shape=few) for v in views]
+
+    def elementwise(
+        self, loop: int, dtype: dt.DType, views: Sequence[View], each_ns: float = ELEMENT_NS
+    ) -> View:
+        """Add the step of an elementwise operation."""
+        out, part, given = self.computed(dtype, views)
+        self.step(loop, part.shape, [part, *given], each_ns=each_ns)
+        return out
+
+    # ---- leaves
+
+    def const(self, node: UOp) -> None:
+        position = self._positions.get(node)
+        if position is None:
+            self._views[node] = self.same(node.arg, node.dtype, ())
+        else:
+            cell = self.slot(ARENA, 0, 8)
+            self._slots[cell].kept = True
+            self._numbers.append((cell, node.dtype.code, position))
+            self._views[node] = View(cell, 0, (), ())
+
+    def buffer(self, node: UOp) -> None:
+        place = self._places.get(node)
+        if place is None or type(node.arg) is not Buffer:  # as a StandIn, which has no value
+            raise _Unfit
+        shape, itemsize = _shape(node), node.dtype.itemsize
+        slot = self.slot(FIRST_BUFFER + place, 0, math.prod(shape) * itemsize)
+        self._views[node] = View(slot, 0, shape, _packed(shape, itemsize))
+
+    def iota(self, node: UOp) -> None:
+        position = self._positions.get(node.src[0])
+        if position is not None:
+            self.fixed.append(position)
+        (n,) = _shape(node)
+        if node.dtype is not dt.int64:
+            raise _Unfit
+        if n * node.dtype.itemsize <= CONSTANT_BYTES:
+            slot = self.constant(np.arange(n, dtype=np.int64))
+            self._views[node] = View(slot, 0, (n,), (8,))
+        else:
+            self._views[node] = out = self.new((n,), 8)
+            self.step(LOOPS["COUNT", node.dtype.code, node.dtype.code], (n,), [out])
+
+    # ---- elements
+
+    def element(self, node: UOp) -> None:
+        views = [self._views[s] for s in node.src]
+        self._views[node] = self._element(node, views)
+
+    def _element(self, node: UOp, views: list[View]) -> View:
+        op, kind, dtype = node.op, node.src[0].dtype, node.dtype
+        if op is Op.BITCAST:
+            if kind.itemsize != dtype.itemsize:
+                raise _Unfit
+            return views[0]
+        if op is Op.WHERE:
+            return self.elementwise(LOOPS["WHERE", dtype.itemsize, dtype.itemsize], dtype, views)
+        loop = LOOPS.get((op.name, kind.code, dtype.code))
+        if op is Op.POW and build.const_value(node.src[1]) is None:
+            loop = None
+        if loop is not None and op is not Op.POW:
+            each = DIVISION_NS if op in _DIVISIONS else ELEMENT_NS
+            return self.elementwise(loop, dtype, views, each)
+        if op in FUNCTIONS and build.const_value(node.src[0]) is not None:
+            raise _Unfit  # the compiler rounds functions of constants to the nearest number
+        kinds = tuple([s.dtype for s in node.src])
+        kernel = _kernel(op, node.arg, kinds, dtype)
+        self._keeps.append(kernel)
+        out, part, given = self.computed(dtype, views)
+        sizes, _ = _joined(part.shape, [v.strides for v in given])
+        if len(sizes) > 1:  # a call for each row would compute a block for each
+            given = [v if not any(v.strides) or _is_packed(v, k.itemsize)
+                     else self.copied(v, k.itemsize)
+                     for v, k in zip(given, kinds, strict=True)]  # fmt: skip
+        self.cost += FUNCTION_NS * BLOCK
+        self.step(loop or LOOPS["BLOCKS", 0, 0], part.shape, [part, *given], code=kernel.address,
+                  more=[k.itemsize for k in (dtype, *kinds)], each_ns=FUNCTION_NS)  # fmt: skip
+        return out
+
+    def bound(self, node: UOp) -> None:
+        index, size = [self._views[s] for s in node.src]
+        views = [index, size._replace(shape=index.shape, strides=(0,) * len(index.shape))]
+        loop = LOOPS.get(("BOUND", node.src[0].dtype.code, node.dtype.code))
+        if loop is None or node.src[0].dtype is not node.src[1].dtype:
+            raise _Unfit
+        self._views[node] = self.elementwise(loop, node.dtype, views)
+
+    # ---- movement
+
+    def passed_on(self, node: UOp) -> None:
+        self._views[node] = self._views[_operands(node)[0]]
+
+    def expand(self, node: UOp) -> None:
+        view, shape = self._views[node.src[0]], _shape(node)
+        strides = tuple([s if n == m else 0 for s, n, m in
+                         zip(view.strides, view.shape, shape, strict=True)])  # fmt: skip
+        self._views[node] = view._replace(shape=shape, strides=strides)
+
+    def reshape(self, node: UOp) -> None:
+        view, shape = self._views[node.src[0]], _shape(node)
+        found = _reshaped(view, shape)
+        if found is None:
+            copy = self.copied(view, node.dtype.itemsize)
+            found = copy._replace(shape=shape, strides=_packed(shape, node.dtype.itemsize))
+        self._views[node] = found
+
+    def permute(self, node: UOp) -> None:
+        view = self._views[node.src[0]]
+        shape, strides = ([row[axis] for axis in node.arg] for row in (view.shape, view.strides))
+        self._views[node] = view._replace(shape=tuple(shape), strides=tuple(strides))
+
+    def shrink(self, node: UOp) -> None:
+        _need_static([n for ends in node.arg for n in ends])
+        view = self._views[node.src[0]]
+        begin = sum(low * s for (low, _), s in zip(node.arg, view.strides, strict=True))
+        self._views[node] = view._replace(offset=view.offset + begin, shape=_shape(node))
+
+    def flip(self, node: UOp) -> None:
+        view = self._views[node.src[0]]
+        flipped = [axis for axis in node.arg if view.shape[axis]]
+        begin = sum((view.shape[axis] - 1) * view.strides[axis] for axis in flipped)
+        strides = tuple([-s if axis in flipped else s for axis, s in enumerate(view.strides)])
+        self._views[node] = view._replace(offset=view.offset + begin, strides=strides)
+
+    def window(self, node: UOp) -> None:
+        _need_static([n for window in node.arg for n in window])
+        view = self._views[node.src[0]]
+        self._views[node] = view._replace(
+            shape=_shape(node), strides=_windowed(view.strides, node.arg)
+        )
+
+    def unwindow(self, node: UOp) -> None:
+        whole, windows = node.arg
+        _need_static([*whole, *[n for window in windows for n in window]])
+        view, itemsize = self._views[node.src[0]], node.dtype.itemsize
+        out = self.zeros(node)
+        rest = len(whole)
+        inner = [*_windowed(out.strides[:rest], windows)]
+        for t in range(len(windows)):
+            inner[rest + t] += out.strides[rest + t]
+        self.copy(out._replace(shape=view.shape, strides=tuple(inner)), view, itemsize)
+        self._views[node] = out
+
+    def zeros(self, node: UOp) -> View:
+        """Add a step that makes memory of zeros for a node."""
+        out = self.new(_shape(node), node.dtype.itemsize)
+        self.copy(out, self.same(0, node.dtype, out.shape), node.dtype.itemsize)
+        return out
+
+    def pad(self, node: UOp) -> None:
+        _need_static([n for pair in node.arg for n in pair])
+        source, out = self._views[node.src[0]], self.zeros(node)
+        begin = sum(low * s for (low, _), s in zip(node.arg, out.strides, strict=True))
+        inner = out._replace(offset=begin, shape=source.shape)
+        self.copy(inner, source, node.dtype.itemsize)
+        self._views[node] = out
+
+    def cat(self, node: UOp) -> None:
+        out = self.new(_shape(node), node.dtype.itemsize)
+        begin = 0
+        for source in [self._views[s] for s in node.src]:
+            part = out._replace(offset=begin * out.strides[node.arg], shape=source.shape)
+            self.copy(part, source, node.dtype.itemsize)
+            begin += source.shape[node.arg]
+        self._views[node] = out
+
+    # ---- indices
+
+    def _places_of(self, indices: Sequence[UOp], shape: Shape) -> list[View]:
+        """Indices of all axes of a tensor, as int64."""
+        if not indices or len(indices) != len(shape):
+            raise _Unfit
+        return [
+            self._views[i] if i.dtype is dt.int64 else
+            self.elementwise(LOOPS["CAST", i.dtype.code, dt.int64.code], dt.int64, [self._views[i]])
+            for i in indices
+        ]  # fmt: skip
+
+    def gather(self, node: UOp) -> None:
+        source, *indices = node.src
+        view, size = self._views[source], node.dtype.itemsize
+        if not indices:
+            self._views[node] = view
+            return
+        out, part, given = self.computed(node.dtype, self._places_of(indices, view.shape))
+        table = view._replace(shape=part.shape, strides=(0,) * len(part.shape))
+        more = [n for axis in zip(view.shape, view.strides, strict=True) for n in axis]
+        self.step(LOOPS["GATHER", size, size], part.shape, [part, table, *given], more=more,
+                  each_ns=PLACE_NS)  # fmt: skip
+        self._views[node] = out
+
+    def scatter(self, node: UOp) -> None:
+        base, values, *indices = node.src
+        code, size = node.dtype.code, node.dtype.itemsize
+        name = ("SECOND", size, size) if node.arg is None else (node.arg.name, code, code)
+        combine = LOOPS.get(name)
+        if combine is None:
+            raise _Unfit
+        self._views[node] = out = self.copied(self._views[base], size)
+        given = [self._views[values], *self._places_of(indices, out.shape)]
+        shape = given[0].shape
+        self.cost += 5 * PLACE_NS * math.prod(shape)
+        if 0 in shape:
+            return
+        table = out._replace(shape=shape, strides=(0,) * len(shape))
+        views = [table, *given]
+        sizes, strides = _joined(shape, [v.strides for v in views])
+        more = [n for axis in zip(out.shape, out.strides, strict=True) for n in axis]
+        self.append(LOOPS["SCATTER", 0, 0], combine, 0, sizes, 0, views, strides, more)
+
+    # ---- reductions
+
+    def reduce(self, node: UOp) -> None:
+        reducer, axes = node.arg
+        (source,) = node.src
+        if source not in self._views:
+            factors = [self._views[s] for s in source.src]
+            made = self._multiplied(node, factors)
+            if made is None:
+                made = self._reduced(node, "DOT", factors, TERM_NS)
+            self._views[node] = made
+            return
+        view, shape = self._views[source], _shape(node)
+        if 0 in [view.shape[axis] for axis in axes]:
+            self._views[node] = self.same(of_nothing(reducer, node.dtype), node.dtype, shape)
+        else:
+            self._views[node] = self._reduced(node, f"REDUCE_{reducer.name}", [view], ELEMENT_NS)
+
+    def _reduced(self, node: UOp, name: str, views: list[View], each_ns: float) -> View:
+        """Add a step that reduces one value, or the product of two."""
+        loop = LOOPS.get((name, node.dtype.code, node.dtype.code))
+        whole, reduced = views[0].shape, node.arg[1]
+        if loop is None:
+            raise _Unfit
+        kept = [axis for axis in range(len(whole)) if axis not in reduced]
+        outer = [
+            View(v.slot, v.offset, tuple([whole[a] for a in kept]),
+                 tuple([v.strides[a] for a in kept])) for v in views
+        ]  # fmt: skip
+        out, part, given = self.computed(node.dtype, outer)
+        self.cost += STEP_NS + each_ns * math.prod([*part.shape, *[whole[a] for a in reduced]])
+        if 0 not in part.shape:
+            operands = [part, *given]
+            sizes, strides = _joined(part.shape, [v.strides for v in operands])
+            few, steps = _joined([whole[a] for a in reduced],
+                                 [[v.strides[a] for a in reduced] for v in views])  # fmt: skip
+            if not few:  # of one element each
+                few, steps = (1,), [(0,) for _ in views]
+            inner = [(0,) * len(few), *steps]
+            self.append(
+                loop, 0, 0, (*sizes, *few), len(few), operands,
+                [(*a, *b) for a, b in zip(strides, inner, strict=True)],
+            )  # fmt: skip
+        return out
+
+    def _multiplied(self, node: UOp, factors: list[View]) -> View | None:
+        """Let NumPy compute a sum of products, if it is a large product of matrices."""
+        one, two = factors
+        shape, reduced = one.shape, node.arg[1]
+        both: list[int] = []
+        rows: list[int] = []
+        columns: list[int] = []
+        inner: list[int] = []
+        none: list[int] = []
+        for axis, size in enumerate(shape):
+            here, there = (size > 1 and view.strides[axis] != 0 for view in factors)
+            if axis in reduced:
+                if not (here and there) and size != 1:
+                    return None
+                inner.append(axis)
+            elif here:
+                (both if there else rows).append(axis)
+            else:
+                (columns if there else none).append(axis)
+        b, m, k, n = (math.prod([shape[a] for a in part]) for part in (both, rows, inner, columns))
+        if b * m * n * k < MANY_PRODUCTS or not inner or not (rows or columns):
+            return None
+        order = [*both, *rows, *columns]
+        itemsize = node.dtype.itemsize
+        out = self.new(tuple([shape[a] for a in order]), itemsize)
+        flat = out._replace(shape=(b, m, n), strides=_packed((b, m, n), itemsize))
+        left = self._ordered(one, [*both, *rows, *inner], node.dtype)
+        right = self._ordered(two, [*both, *inner, *columns], node.dtype)
+        arrays = [(flat, node.dtype), (left, node.dtype), (right, node.dtype)]
+        self._steps.append((_multiplying((b, m, k), (b, k, n)), arrays))
+        self.cost += PRODUCTS_NS + b * k * (PRODUCT_NS * m * n + 2 * ELEMENT_NS * (m + n))
+        kept = sorted([*order, *none])
+        strides = dict(zip(order, out.strides, strict=True))
+        return out._replace(shape=tuple([shape[a] for a in kept]),
+                            strides=tuple([strides.get(a, 0) for a in kept]))  # fmt: skip
+
+    def _ordered(self, view: View, axes: Sequence[int], dtype: dt.DType) -> View:
+        """The view with these axes; NumPy is given no negative strides."""
+        found = view._replace(shape=tuple([view.shape[a] for a in axes]),
+                              strides=tuple([view.strides[a] for a in axes]))  # fmt: skip
+        return self.copied(found, dtype.itemsize) if min(found.strides, default=0) < 0 else found
 
 
-@_once
-def _reduction(reducer: Op, axes: tuple[int, ...], dtype: dt.DType) -> Callable[[Array], Array]:
-    ufunc, kind = _REDUCERS[reducer], dt.to_numpy(dtype)
-    first, nothing = start(reducer, dtype), of_nothing(reducer, dtype)
-    # NumPy adds along an axis that is not the last one term by term.
-    wide = np.float64 if dtype is dt.float32 and reducer in (Op.ADD, Op.MUL) else kind
-
-    def reduced(x: Array) -> Array:
-        found = ufunc.reduce(x, axis=axes, dtype=wide, initial=first if x.size else nothing)
-        return np.asarray(found).astype(kind, copy=False)
-
-    return reduced
+_RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
+    Op.CONST: _Writer.const, Op.BUFFER: _Writer.buffer, Op.IOTA: _Writer.iota,
+    Op.BOUND: _Writer.bound, Op.EXPAND: _Writer.expand, Op.RESHAPE: _Writer.reshape,
+    Op.PERMUTE: _Writer.permute, Op.SHRINK: _Writer.shrink, Op.FLIP: _Writer.flip,
+    Op.PAD: _Writer.pad, Op.WINDOW: _Writer.window, Op.UNWINDOW: _Writer.unwindow,
+    Op.CAT: _Writer.cat, Op.GATHER: _Writer.gather, Op.SCATTER: _Writer.scatter,
+    Op.REDUCE_AXIS: _Writer.reduce, Op.CONTIGUOUS: _Writer.passed_on, Op.DETACH: _Writer.passed_on,
+    **dict.fromkeys(ALU, _Writer.element),
+}  # fmt: skip
 
 
-@_once
-def _casting(kind: dt.DType, dtype: dt.DType) -> Callable[[Array], Array]:
-    to = dt.to_numpy(dtype)
-    if kind.is_float and dtype.is_int:
-        return partial(_float_to_int, dtype, to)
-    return lambda x: x.astype(to)
+def _windowed(strides: Shape, windows: Sequence[tuple[int, int, int, int]]) -> Shape:
+    """Strides of the windows of a tensor with these; the last axes are positions in a window."""
+    found, taps = [*strides], []
+    for axis, _, stride, dilation in windows:
+        taps.append(found[axis] * dilation)
+        found[axis] *= stride
+    return (*found, *taps)
 
 
-@_once
-def _viewing(dtype: dt.DType) -> Callable[[Array], Array]:
-    to = dt.to_numpy(dtype)
-    return lambda x: np.asarray(x, order="C").view(to)
+@functools.lru_cache(1024)
+def _multiplying(left: Shape, right: Shape) -> Callable[[Array, Array, Array], None]:
+    """A product of stacks of matrices, given with more axes."""
 
+    def multiply(out: Array, x: Array, y: Array) -> None:
+        with np.errstate(all="ignore"):
+            np.matmul(x.reshape(left), y.reshape(right), out=out)
 
-def _element(node: UOp) -> tuple[Callable[..., Any], float]:
-    """Return the function of an elementwise operation, and its cost per element."""
-    op, kind = node.op, node.src[0].dtype
-    if op is Op.CAST:
-        return _casting(kind, node.dtype), 2 * ELEMENT_NS
-    if op is Op.BITCAST:
-        return _viewing(node.dtype), ELEMENT_NS
-    if op is Op.NOT and kind is dt.bool_:
-        return np.logical_not, ELEMENT_NS
-    if op in _UFUNCS:
-        return _UFUNCS[op], ELEMENT_NS
-    if op in _INTEGER_UFUNCS and not kind.is_float:
-        return _INTEGER_UFUNCS[op], DIVISION_NS
-    if op in FUNCTIONS and build.const_value(node.src[0]) is not None:
-        raise _Unfit  # the compiler rounds functions of constants to the nearest number
-    kernel = _kernel(op, node.arg, tuple([s.dtype for s in node.src]), node.dtype)
-    if op in _WORSE:
-        return _choosing(_WORSE[op], kernel), FUNCTION_NS
-    if op is Op.POW and build.const_value(node.src[1]) is not None:
-        return _raising(kernel), FUNCTION_NS
-    return kernel, FUNCTION_NS
-
-
-@_once
-def _choosing(worse: np.ufunc, kernel: _Kernel) -> Callable[[Array, Array], Array]:
-    def extremum(x: Array, y: Array) -> Array:
-        """The first of two floats unless it is worse. NumPy gives either of 0 and -0."""
-        if y.ndim == 0 and y == y:
-            return np.where(worse(x, y), y, x)
-        return kernel(x, y)
-
-    return extremum
-
-
-@_once
-def _raising(kernel: _Kernel) -> Callable[[Array, Array], Any]:
-    return partial(_power, kernel)
-
-
-def _power(kernel: _Kernel, x: Array, exponent: Array) -> Any:
-    """A power with a constant exponent. The compiler, too, makes products of short ones."""
-    if exponent.ndim:
-        x, exponent = np.broadcast_arrays(x, exponent)
-    match float(exponent.flat[0]) if exponent.size else 1.0:
-        case 0.0:
-            return np.ones_like(x)
-        case 1.0:
-            return x
-        case 2.0:
-            return x * x
-        case 3.0:
-            return x * x * x
-        case -1.0:
-            return np.divide(x.dtype.type(1), x)
-    return kernel(x, exponent)
-
-
-def _float_to_int(dtype: dt.DType, kind: np.dtype[Any], x: Array) -> Array:
-    """Cut off floats; those that are out of range become the least or the greatest integer."""
-    low, limit = float(dtype.min), 2.0 ** (dtype.bits - (not dtype.is_unsigned))
-    inside = (x > low - 1) & (x < limit) if dtype.bits < 32 else (x >= low) & (x < limit)
-    if inside.all():
-        return x.astype(kind)
-    out = np.where(inside, x, 0).astype(kind)
-    out[x >= limit] = dtype.max
-    out[x < low] = dtype.min
-    out[np.isnan(x)] = dtype.of_nan
-    return out
+    return multiply
 
 
 class _Kernel:
-    """The compiled code of one operation on elements, which computes blocks of them.
+    """The compiled code of one operation on elements, which computes a block of them.
 
     Parameters
     ----------
@@ -872,45 +871,7 @@ class _Kernel:
         if spec.global_size != (1, 1, 1) or spec.var_names:
             raise _Unfit  # it is no single call
         [self._program] = device.loader.load(device.compiler.compile([spec]))
-        self._code = _CODE(self._program.address)
-        self._kinds = (dtype, *kinds)
-        #: Memory of calls. Code that interrupts a call takes other memory.
-        self._free: list[_Blocks] = []
-
-    def __call__(self, *operands: Any) -> Array:
-        given = operands if len(operands) == 1 else np.broadcast_arrays(*operands)
-        shape = given[0].shape
-        size = math.prod(shape)
-        try:
-            blocks = self._free.pop()
-        except IndexError:
-            blocks = _Blocks(self._kinds)
-        result, *rest = blocks.arrays
-        if size <= BLOCK:
-            for block, x in zip(rest, given, strict=True):
-                block[:size] = x.reshape(-1)
-            self._code(blocks.addresses, None)
-            out = result[:size].copy()
-        else:
-            out = np.empty(size, result.dtype)
-            flat = [x.reshape(-1) for x in given]
-            for start in range(0, size, BLOCK):
-                n = min(BLOCK, size - start)
-                for block, x in zip(rest, flat, strict=True):
-                    block[:n] = x[start : start + n]
-                self._code(blocks.addresses, None)
-                out[start : start + n] = result[:n]
-        self._free.append(blocks)
-        return out.reshape(shape)
-
-
-class _Blocks:
-    """Memory for a call of a kernel: a block of its result, and one of each operand."""
-
-    def __init__(self, kinds: Sequence[dt.DType]) -> None:
-        self._buffers = [Buffer(BLOCK, kind) for kind in kinds]
-        self.arrays = [b.content() for b in self._buffers]
-        self.addresses = (ctypes.c_void_p * len(kinds))(*[b.address for b in self._buffers])
+        self.address: int = self._program.address
 
 
 _kernel = functools.cache(_Kernel)

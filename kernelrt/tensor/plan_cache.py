@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import weakref
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -18,6 +17,7 @@ from kernelrt._evaluate import (
     Used,
     number_buffer,
 )
+from kernelrt._interpret import Budget
 from kernelrt._late import load
 from kernelrt._survey import survey_open
 from kernelrt.ir import Op, UOp, toposort
@@ -59,21 +59,19 @@ class SizeFamily(Used):
         The plans that compute the others, while entries of the plan cache keep them.
     failures : int
         How many forms were made in vain.
-    spent, limit : float
-        Estimates, in nanoseconds: of what writing and running programs has cost, infinite once the
-        graphs are to be compiled; and of a compile.
+    budget : Budget
+        Estimates: of what writing and running programs has cost, and of a compile.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
     plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
     failures: int = 0
-    spent: float = 0.0
-    limit: float = math.inf
+    budget: Budget = field(default_factory=Budget)
 
     @property
     def is_compiled(self) -> bool:
         """True once the budget for interpreting these graphs is spent."""
-        return self.spent > self.limit
+        return self.budget.spent > self.budget.limit
 
     def find(
         self, sizes: tuple[int, ...], numbers: Sequence[UOp]
