@@ -528,7 +528,8 @@ cdef bint is_data(object arg) except -1:
     """Return whether an arg of a node refers to no node, and to nothing that is made at each call."""
     if arg is None or isinstance(arg, PLAIN):
         return True
-    if type(arg) is tuple or type(arg) is frozenset:
+    if type(arg) is tuple or type(arg) is frozenset or (
+            isinstance(arg, tuple) and hasattr(arg, "_fields")):
         return all([is_data(item) for item in arg])
     if type(arg) is slice:
         return is_data((arg.start, arg.stop, arg.step))

@@ -306,8 +306,8 @@ class MovementMethods(_Below):
         shift = move % size if size else 0
         if shift == 0:
             return self._of(self.uop)
-        parts = [self.narrow(axis, size - shift, shift), self.narrow(axis, 0, size - shift)]
-        return self._of(build.cat([p.uop for p in parts], axis))
+        ends = [self._cut(axis, size - shift, size), self._cut(axis, 0, size - shift)]
+        return self._of(build.cat(ends, axis))
 
     def _rolled_open(self, move: int, axis: int, size: Dim) -> Self:
         """Moved along an axis whose size is known at run time."""
@@ -315,9 +315,9 @@ class MovementMethods(_Below):
             return self._of(self.uop)
         if abs(move) <= dim_span(size)[0]:
             first = build.difference(size, move) if move > 0 else -move
-            ends = [self.narrow(axis, first, build.difference(size, first)),
-                    self.narrow(axis, 0, first)]  # fmt: skip
-            return self._of(build.cat([p.uop for p in ends], axis))
+            return self._of(build.cat(
+                [self._cut(axis, first, size), self._cut(axis, 0, first)], axis
+            ))  # fmt: skip
         # More than once around, where the axis is short.
         place = build.sub(build.iota(size), move)
         turned = place.alu(Op.MOD, build.full(size, dt.int64, place.shape))
@@ -336,6 +336,12 @@ class MovementMethods(_Below):
         return size
 
     # ---- parts
+
+    def _cut(self, axis: int, start: Dim, end: Dim) -> UOp:
+        """Return the node of a part along an axis, for another operation to read."""
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in self.uop.shape]
+        bounds[axis] = (start, end)
+        return build.shrink(self.uop, bounds)
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
         """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
