@@ -246,6 +246,12 @@ def copied(
         False, and nothing done, if the value has to be assigned by a plan.
     """
 
+def computed_alone(tensor: TensorBase) -> bool:
+    """Compute a lazy tensor that is no view, where nothing else is to be done.
+
+    False, and nothing done, where that takes :func:`kernelrt.tensor.realize.realize`.
+    """
+
 def entered(tensors: tuple[TensorBase, ...]) -> None:
     """Make sure that each is a tensor that has a node and a static shape.
 

@@ -488,6 +488,18 @@ def entered(tuple tensors not None):
             views.borrow(handle, handle._link)
 
 
+def computed_alone(ArrayHandle handle not None):
+    trace = get(KRT_TRACE)
+    if (handle._link is not None or handle._uop is None or handle.data != NULL or pending
+            or trace is not None or handle._born is not trace or state.changing is not None
+            or not is_plain(<tuple> (<Node> handle._uop).shape)):
+        return False
+    with state.lock:
+        if pending or handle._uop is None or handle.data != NULL or state.changing is not None:
+            return False
+        return attempt([handle], [], None)
+
+
 def lazy_ones(tensors):
     return [t for t in tensors
             if (<ArrayHandle?> t)._uop is not None and not is_realized(<ArrayHandle> t)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._evaluate import computed_alone
 from kernelrt._handle import ArrayHandle
 from kernelrt._late import load
 from kernelrt.device.registry import check_device
@@ -90,6 +91,9 @@ class ConversionMethods(_Below):
 
     def _realized(self) -> None:
         """Make sure that the data are there and current."""
+        if computed_alone(self):
+            hints.tell()
+            return
         from kernelrt.tensor.realize import flush
 
         if self._link is not None:

@@ -306,7 +306,7 @@ class MovementMethods(_Below):
         shift = move % size if size else 0
         if shift == 0:
             return self._of(self.uop)
-        ends = [self._cut(axis, size - shift, size), self._cut(axis, 0, size - shift)]
+        ends = [self._part_node(axis, size - shift, size), self._part_node(axis, 0, size - shift)]
         return self._of(build.cat(ends, axis))
 
     def _rolled_open(self, move: int, axis: int, size: Dim) -> Self:
@@ -316,7 +316,7 @@ class MovementMethods(_Below):
         if abs(move) <= dim_span(size)[0]:
             first = build.difference(size, move) if move > 0 else -move
             return self._of(build.cat(
-                [self._cut(axis, first, size), self._cut(axis, 0, first)], axis
+                [self._part_node(axis, first, size), self._part_node(axis, 0, first)], axis
             ))  # fmt: skip
         # More than once around, where the axis is short.
         place = build.sub(build.iota(size), move)
@@ -337,7 +337,7 @@ class MovementMethods(_Below):
 
     # ---- parts
 
-    def _cut(self, axis: int, start: Dim, end: Dim) -> UOp:
+    def _part_node(self, axis: int, start: Dim, end: Dim) -> UOp:
         """Return the node of a part along an axis, for another operation to read."""
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in self.uop.shape]
         bounds[axis] = (start, end)

@@ -184,7 +184,7 @@ def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) 
     if dim_span(size)[0] == 0 and y._static_size(axis, name) == 0:
         return y
     gaps = build.difference(size, 1)
-    heights = y._of(y._cut(axis, 1, size)) + y._of(y._cut(axis, 0, gaps))
+    heights = y._of(y._part_node(axis, 1, size)) + y._of(y._part_node(axis, 0, gaps))
     if x is None:
         return heights * (0.5 * (1.0 if dx is None else real(dx, "dx")))
     places = y._lift(x, "x")
