@@ -74,6 +74,7 @@ cdef class Exporter:
     cdef public object dtype
     cdef public object id
     cdef public object label
+    cdef public bint constant
     cdef public size_t nbytes
     cdef public size_t offset
     cdef public size_t size

@@ -152,6 +152,8 @@ class Exporter(Buffer):
     dtype: DType
     id: int
     label: str
+    constant: bool
+    """Whether it holds a constant of an operation, which nobody changes."""
     nbytes: int
     offset: int
     size: int

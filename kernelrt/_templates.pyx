@@ -19,6 +19,7 @@ from libc.string cimport memcpy
 
 from kernelrt._handle cimport ArrayHandle, Link
 from kernelrt._lazy cimport LazyHandle, adopted, bare, made, node_of, settle, shown
+from kernelrt._memory cimport Exporter
 from kernelrt._modes cimport (
     KRT_SCOPE, Moment, Operation, Recording, debugging, debugs, disturbed, get, now, reads,
     records_gradients, tracing, use_templates,
@@ -427,7 +428,9 @@ cdef Template template_of(object found, object again, list operands, Call call):
         if node in places:
             n += 1
             continue
-        if (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
+        if isinstance(node.arg, Exporter) and (<Exporter> node.arg).constant:
+            pass
+        elif (PyTuple_GET_SIZE(node.src) == 0 and node.op not in LEAVES
                 or not is_plain(node.shape) or not (is_data(node.arg) or is_rule(node.arg))):
             return None
         places[node] = len(operands) + len(steps)

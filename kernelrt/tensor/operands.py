@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Self, cast
+import functools
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._modes import local
+from kernelrt.device.buffer import Buffer
 from kernelrt.ir import UOp
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
@@ -31,6 +36,15 @@ _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS: Final = 512
 
 
+@functools.lru_cache(256)
+def _literal(data: bytes, shape: tuple[int, ...], kind: str) -> UOp:
+    values = np.frombuffer(data, kind)
+    buffer = Buffer(values.size, dt.from_numpy(values.dtype))
+    buffer.copyin(values)
+    buffer.constant = True
+    return build.reshape(build.memory(buffer), shape)
+
+
 class OperandMethods(_Below):
     """What operations make of their operands."""
 
@@ -49,6 +63,15 @@ class OperandMethods(_Below):
         if number is not None and dt.of_scalar(number, self.dtype) is self.dtype:
             return from_data(type(self), element(number, self.dtype, name), name, self.dtype)
         return from_data(type(self), value, name)
+
+    def _literal(self, values: np.ndarray[Any, Any]) -> Self:
+        """An array that an operation makes of sizes and numbers alone, as a tensor.
+
+        Equal arrays share memory, so equal operations have equal graphs.
+        """
+        if local.trace is not None:
+            return self._lift(values, "values")
+        return self._of(_literal(values.tobytes(), values.shape, values.dtype.str))
 
     def _as_number(self, value: object, name: str) -> UOp | float | None:
         """What counts as a Python number in promotion, or its node; None for a tensor."""

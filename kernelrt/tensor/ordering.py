@@ -349,7 +349,7 @@ class OrderingMethods(_Below):
         if not all(0 <= number <= 1 for number in numbers):
             raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
         several = isinstance(q, list | tuple)
-        return self._lift(np.array(numbers if several else numbers[0]), "q").cast(self.dtype)
+        return self._literal(np.array(numbers if several else numbers[0])).cast(self.dtype)
 
     def _at_shares(self, shares: UOp, axis: int, interpolation: str, *, ignore: bool) -> Self:
         x = self.uop

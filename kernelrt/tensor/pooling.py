@@ -257,7 +257,7 @@ class PoolingMethods(_Below):
         if not w.reaches_out(x.dims, padding=not flag(pad_counts, "count_include_pad")):
             return self._of(build.div(total, every))
         if all(isinstance(d, int) for d in x.dims[-w.axes :]):
-            counts = x._lift(w.counts(x.dims, padding=pad_counts), "counts").cast(x.dtype)
+            counts = x._literal(w.counts(x.dims, padding=pad_counts)).cast(x.dtype)
             return self._of(total) / counts
         ones = x._of(build.full(1, x.dtype, x.dims))
         inside, _ = ones._windows(w, 0)
@@ -270,7 +270,7 @@ class PoolingMethods(_Below):
         total = self._of(build.reduce(seen, Op.ADD, taps))
         if any(w.beyond(self.dims)):  # a window that reaches beyond the end counts as a whole one
             counts = w.counts(self.dims, padding=True) / math.prod(w.kernel)
-            total = total / self._lift(counts, "counts").cast(total.dtype)
+            total = total / self._literal(counts).cast(total.dtype)
         return (total.sign() * total.abs().relu()).pow(1 / p)
 
     def _windows(self, w: Windows, fill: float) -> tuple[UOp, tuple[int, ...]]:

@@ -244,8 +244,8 @@ class ResamplingMethods(_Below):
             ends = -((np.arange(new) + 1) * -old // max(new, 1))
             width = int((ends - starts).max(initial=1))
             places = starts[:, None] + np.arange(width)
-        inside = self._lift(places < ends[:, None], "windows")
-        index = self._lift(np.minimum(places, old - 1).reshape(-1), "windows")
+        inside = self._literal(places < ends[:, None])
+        index = self._literal(np.minimum(places, old - 1).reshape(-1))
         seen = self.index_select(axis, index).unflatten(axis, (new, width))
         return seen, inside.reshape(new, width, *(1,) * (self.ndim - axis - 1))
 
@@ -439,23 +439,23 @@ class ResamplingMethods(_Below):
     def _weighted(
         self, axis: int, place: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
     ) -> Self:
-        part = self.index_select(axis, self._lift(place, "places"))
+        part = self.index_select(axis, self._literal(place))
         if weight is None:
             return part
         line = weight.reshape(-1, *(1,) * (self.ndim - axis - 1)).astype(dt.to_numpy(self.dtype))
-        return part * self._lift(line, "weights")
+        return part * self._literal(line)
 
     def _mixed(
         self, axis: int, old: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
     ) -> Self:
         """Sums over rows of places times their weights; places from `old` on count nothing."""
         behind = (1,) * (self.ndim - axis - 1)
-        index = self._lift(np.minimum(places, old - 1).reshape(-1), "places")
+        index = self._literal(np.minimum(places, old - 1).reshape(-1))
         seen = self.index_select(axis, index).unflatten(axis, places.shape)
         counts = weights.reshape(*weights.shape, *behind).astype(dt.to_numpy(self.dtype))
         inside = (places < old).reshape(*places.shape, *behind)
-        parts = seen * self._lift(counts, "weights")
-        return parts.where(self._lift(inside, "windows"), 0).sum(axis + 1)
+        parts = seen * self._literal(counts)
+        return parts.where(self._literal(inside), 0).sum(axis + 1)
 
     # ---- sampling
 
