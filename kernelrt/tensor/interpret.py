@@ -33,6 +33,8 @@ from kernelrt._interpret import (
     LOOPS,
     Budget,
     Interpretation,
+    joined,
+    reading_order,
 )  # fmt: skip
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer
@@ -42,10 +44,10 @@ from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import build
-from kernelrt.tensor.marks import is_kept
+from kernelrt.tensor.marks import Kept, is_kept
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kernelrt.tensor.plan_cache import SizeFamily
 
@@ -64,7 +66,7 @@ COMPILE_STEP_NS: Final = 0.4e6
 RUN_NS: Final = 4e3
 STEP_NS: Final = 0.1e3
 #: Making a program, for each node of its graph.
-WRITING_NS: Final = 8e3
+WRITING_NS: Final = 5e3
 #: An element of a result: of plain arithmetic; of an integer division; of a function such as exp,
 #: which computes whole blocks; of a gather or scatter.
 ELEMENT_NS: Final = 0.5
@@ -157,33 +159,6 @@ def _operands(node: UOp) -> tuple[UOp, ...]:
     return (node.arg.storage,) if is_kept(node) else node.src
 
 
-def _ordered(roots: Sequence[UOp]) -> Iterator[UOp]:
-    """The nodes of graphs, operands first; values that lie in memory are read there."""
-    seen: set[UOp] = set()
-    stack = [(root, False) for root in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend([(s, False) for s in _operands(node) if s not in seen])
-
-
-def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """The products whose only reader is a sum, which multiplies along the way."""
-    uses: dict[UOp, int] = dict.fromkeys(roots, 2)
-    for node in order:
-        for source in _operands(node):
-            uses[source] = uses.get(source, 0) + 1
-    return {
-        node.src[0] for node in order
-        if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
-        and uses[node.src[0]] == 1 and node.dtype in _SUMMED
-    }  # fmt: skip
-
-
 # ---- arrays with strides
 
 
@@ -252,33 +227,6 @@ def _reshaped(view: View, shape: Shape) -> View | None:
             step *= shape[axis]
         i, j = last, end
     return View(view.slot, view.offset, shape, tuple(strides))
-
-
-def _joined(sizes: Sequence[int], strides: Sequence[Sequence[int]]) -> tuple[Shape, list[Shape]]:
-    """Leave out axes of one element, and join those that follow each other in memory.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        The sizes of the axes.
-    strides : sequence of sequence of int
-        The strides of each operand.
-    """
-    kept: list[int] = []
-    steps: list[list[int]] = [[] for _ in strides]
-    for axis, size in enumerate(sizes):
-        if size == 1:
-            continue
-        if kept and all(mine[-1] == size * all_[axis]
-                        for mine, all_ in zip(steps, strides, strict=True)):  # fmt: skip
-            kept[-1] *= size
-            for mine, all_ in zip(steps, strides, strict=True):
-                mine[-1] = all_[axis]
-        else:
-            kept.append(size)
-            for mine, all_ in zip(steps, strides, strict=True):
-                mine.append(all_[axis])
-    return tuple(kept), [tuple(mine) for mine in steps]
 
 
 # ---- programs
@@ -350,10 +298,15 @@ class _Writer:
         self._positions = {node: i for i, node in enumerate(numbers)}
         self._n_results = len(values)
         roots = [*values, *(new for _, new in commits)]
-        order = [*_ordered(roots)]
+        order, uses = reading_order(roots, Kept)
         #: How many operations there are.
         self.length = sum(1 for node in order if node.src)
-        merged = _products(order, roots)
+        #: Products whose only reader is a sum, which multiplies along the way.
+        merged = {
+            node.src[0] for node in order
+            if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
+            and uses[node.src[0]] == 1 and node.dtype in _SUMMED
+        }.difference(roots)  # fmt: skip
         for node in order:
             rule = _RULES.get(node.op)
             if rule is None or node.dtype in _HALVES or not is_static(node.shape):
@@ -473,7 +426,7 @@ class _Writer:
         self.cost += STEP_NS + each_ns * math.prod(shape)
         if 0 in shape:
             return
-        sizes, strides = _joined(shape, [v.strides for v in views])
+        sizes, strides = joined(shape, [v.strides for v in views])
         self.append(loop, 0, code, sizes, 0, views, strides, more)
 
     def append(
@@ -505,15 +458,15 @@ class _Writer:
         elements, and with those that are computed, and the operands cut to these.
         """
         shape = views[0].shape
-        once = [all(v.strides[axis] == 0 for v in views) for axis in range(len(shape))]
+        once = [not any(steps) for steps in zip(*[v.strides for v in views], strict=True)]
         if True not in once:
             out = self.new(shape, dtype.itemsize)
             return out, out, [*views]
         few = tuple([min(n, 1) if one else n for n, one in zip(shape, once, strict=True)])
         part = self.new(few, dtype.itemsize)
         steps = tuple([0 if one else s for s, one in zip(part.strides, once, strict=True)])
-        out = part._replace(shape=shape, strides=steps)
-        return out, part, [v._replace(shape=few) for v in views]
+        out = View(part.slot, 0, shape, steps)
+        return out, part, [View(v.slot, v.offset, few, v.strides) for v in views]
 
     def elementwise(
         self, loop: int, dtype: dt.DType, views: Sequence[View], each_ns: float = ELEMENT_NS
@@ -583,7 +536,7 @@ class _Writer:
         kernel = _kernel(op, node.arg, kinds, dtype)
         self._keeps.append(kernel)
         out, part, given = self.computed(dtype, views)
-        sizes, _ = _joined(part.shape, [v.strides for v in given])
+        sizes, _ = joined(part.shape, [v.strides for v in given])
         if len(sizes) > 1:  # a call for each row would compute a block for each
             given = [v if not any(v.strides) or _is_packed(v, k.itemsize)
                      else self.copied(v, k.itemsize)
@@ -610,7 +563,7 @@ class _Writer:
         view, shape = self._views[node.src[0]], _shape(node)
         strides = tuple([s if n == m else 0 for s, n, m in
                          zip(view.strides, view.shape, shape, strict=True)])  # fmt: skip
-        self._views[node] = view._replace(shape=shape, strides=strides)
+        self._views[node] = View(view.slot, view.offset, shape, strides)
 
     def reshape(self, node: UOp) -> None:
         view, shape = self._views[node.src[0]], _shape(node)
@@ -623,27 +576,26 @@ class _Writer:
     def permute(self, node: UOp) -> None:
         view = self._views[node.src[0]]
         shape, strides = ([row[axis] for axis in node.arg] for row in (view.shape, view.strides))
-        self._views[node] = view._replace(shape=tuple(shape), strides=tuple(strides))
+        self._views[node] = View(view.slot, view.offset, tuple(shape), tuple(strides))
 
     def shrink(self, node: UOp) -> None:
         _need_static([n for ends in node.arg for n in ends])
         view = self._views[node.src[0]]
         begin = sum(low * s for (low, _), s in zip(node.arg, view.strides, strict=True))
-        self._views[node] = view._replace(offset=view.offset + begin, shape=_shape(node))
+        self._views[node] = View(view.slot, view.offset + begin, _shape(node), view.strides)
 
     def flip(self, node: UOp) -> None:
         view = self._views[node.src[0]]
         flipped = [axis for axis in node.arg if view.shape[axis]]
         begin = sum((view.shape[axis] - 1) * view.strides[axis] for axis in flipped)
         strides = tuple([-s if axis in flipped else s for axis, s in enumerate(view.strides)])
-        self._views[node] = view._replace(offset=view.offset + begin, strides=strides)
+        self._views[node] = View(view.slot, view.offset + begin, view.shape, strides)
 
     def window(self, node: UOp) -> None:
         _need_static([n for window in node.arg for n in window])
         view = self._views[node.src[0]]
-        self._views[node] = view._replace(
-            shape=_shape(node), strides=_windowed(view.strides, node.arg)
-        )
+        strides = _windowed(view.strides, node.arg)
+        self._views[node] = View(view.slot, view.offset, _shape(node), strides)
 
     def unwindow(self, node: UOp) -> None:
         whole, windows = node.arg
@@ -720,7 +672,7 @@ class _Writer:
             return
         table = out._replace(shape=shape, strides=(0,) * len(shape))
         views = [table, *given]
-        sizes, strides = _joined(shape, [v.strides for v in views])
+        sizes, strides = joined(shape, [v.strides for v in views])
         more = [n for axis in zip(out.shape, out.strides, strict=True) for n in axis]
         self.append(LOOPS["SCATTER", 0, 0], combine, 0, sizes, 0, views, strides, more)
 
@@ -757,9 +709,9 @@ class _Writer:
         self.cost += STEP_NS + each_ns * math.prod([*part.shape, *[whole[a] for a in reduced]])
         if 0 not in part.shape:
             operands = [part, *given]
-            sizes, strides = _joined(part.shape, [v.strides for v in operands])
-            few, steps = _joined([whole[a] for a in reduced],
-                                 [[v.strides[a] for a in reduced] for v in views])  # fmt: skip
+            sizes, strides = joined(part.shape, [v.strides for v in operands])
+            along = [tuple([v.strides[a] for a in reduced]) for v in views]
+            few, steps = joined([whole[a] for a in reduced], along)
             if not few:  # of one element each
                 few, steps = (1,), [(0,) for _ in views]
             inner = [(0,) * len(few), *steps]
