@@ -78,6 +78,11 @@ class ConversionMethods(_Below):
             The type is bfloat16, which NumPy does not have.
         """
         forbid("numpy()")
+        if self._link is not None and self._address is None:
+            shown = views.elements_in_memory(self)
+            if shown is not None:
+                hints.tell()
+                return shown.copy()
         if self._uop is not None:  # otherwise it is the result of a replay, and nothing is pending
             self._realized()
         array = self._copy_out()

@@ -688,6 +688,14 @@ def values_of(tensor: TensorBase) -> Array | None:
     return found
 
 
+def elements_in_memory(view: TensorBase) -> Array | None:
+    """Make an array over the memory of a view's root; None where there is none, or for bfloat16."""
+    root = cast("Link", view._link).root
+    if not root.is_realized or root.dtype is dt.bfloat16 or not is_static(view.dims):
+        return None
+    return _elements_of(view)
+
+
 def _elements_of(tensor: TensorBase) -> Array | None:
     """Make an array over the memory of a tensor that was computed; None where there is none."""
     node = tensor.uop  # carries out assignments that are pending
