@@ -6,6 +6,7 @@ from cpython.object cimport PyObject
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from posix.signal cimport sigaction, sigaction_t
 
+import _signal
 import signal
 import threading
 
@@ -618,7 +619,7 @@ cdef class TraceMode:
         if threading.get_ident() != threading.main_thread().ident:
             return 0
         for number in SIGNALS:
-            handler = signal.getsignal(number)
+            handler = _signal.getsignal(number)  # signal's own makes an enum of each number
             # default_int_handler only raises.
             if callable(handler) and handler is not signal.default_int_handler \
                     and not isinstance(handler, Apart):
