@@ -5,11 +5,12 @@ cimport cython
 from cpython.dict cimport PyDict_GetItem, PyDict_Size
 from cpython.list cimport PyList_GET_SIZE
 from cpython.object cimport PyObject
+from cpython.ref cimport Py_REFCNT
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from libc.stdint cimport int64_t
 
 from kernelrt._eager cimport KRT_EAGER_CHANGED, KRT_EAGER_UNFIT, number_memory, settlement
-from kernelrt._handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Roster, is_current
+from kernelrt._handle cimport FLOAT32, FLOAT64, INT64, ArrayHandle, Link, Roster, is_current
 from kernelrt._interpret cimport Interpretation
 from kernelrt._memory cimport BlockCache, Exporter, Memory, new_memory
 from kernelrt._lazy cimport adopted, lend
@@ -488,8 +489,18 @@ def entered(tuple tensors not None):
             views.borrow(handle, handle._link)
 
 
+cdef bint shows_temporary(ArrayHandle view) except -1:
+    """Return whether nothing else refers to the lazy tensor that a view shows."""
+    cdef ArrayHandle root = (<Link> view._link).root
+    # One reference is the view's, the other one `root`.
+    return (Py_REFCNT(root) == 2 and root.data == NULL and root._link is None
+            and root._leaf is None and root._grad is None)
+
+
 def computed_alone(ArrayHandle handle not None):
     trace = get(KRT_TRACE)
+    if handle._link is not None and trace is None and shows_temporary(handle):
+        views.unlink(handle)
     if (handle._link is not None or handle._uop is None or handle.data != NULL or pending
             or trace is not None or handle._born is not trace or state.changing is not None
             or not is_plain(<tuple> (<Node> handle._uop).shape)):
