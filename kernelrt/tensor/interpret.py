@@ -371,8 +371,8 @@ class _Writer:
             uses[i] = [holders[slot] for view in views if (slot := self._slots[view[0]]) in holders]
         kept = [slot for slot in own if slot.kept]
         uses[last] = [holders[slot] for slot in kept]
-        numbers = {holders[self._slots[slot]] for slot, _, _ in self._numbers}
-        uses[0] = [*uses[0], *numbers]  # which are there before
+        # Numbers are there before the first step.
+        uses[0] += [holders[self._slots[slot]] for slot, _, _ in self._numbers]
         offsets, total = plan_arena(uses, [[i - 1] if i else [] for i in range(last + 1)], ())
         for slot, holder in holders.items():
             slot.offset = offsets.get(holder, 0)
@@ -681,18 +681,18 @@ class _Writer:
     def reduce(self, node: UOp) -> None:
         reducer, axes = node.arg
         (source,) = node.src
-        if source not in self._views:
+        if 0 in [_shape(source)[axis] for axis in axes]:
+            nothing = of_nothing(reducer, node.dtype)
+            self._views[node] = self.same(nothing, node.dtype, _shape(node))
+        elif source in self._views:
+            name = f"REDUCE_{reducer.name}"
+            self._views[node] = self._reduced(node, name, [self._views[source]], ELEMENT_NS)
+        else:
             factors = [self._views[s] for s in source.src]
             made = self._multiplied(node, factors)
             if made is None:
                 made = self._reduced(node, "DOT", factors, TERM_NS)
             self._views[node] = made
-            return
-        view, shape = self._views[source], _shape(node)
-        if 0 in [view.shape[axis] for axis in axes]:
-            self._views[node] = self.same(of_nothing(reducer, node.dtype), node.dtype, shape)
-        else:
-            self._views[node] = self._reduced(node, f"REDUCE_{reducer.name}", [view], ELEMENT_NS)
 
     def _reduced(self, node: UOp, name: str, views: list[View], each_ns: float) -> View:
         """Add a step that reduces one value, or the product of two."""

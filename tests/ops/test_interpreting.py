@@ -205,6 +205,17 @@ def test_graphs_that_only_compiled_code_computes(compiled):
     assert plans.misses > before
 
 
+@pytest.mark.parametrize(("shape", "axes"), [
+    ((2, 0, 5), (1, 2)), ((2, 5, 0), (1, 2)), ((2, 0, 5), (1,)), ((0, 3), (0,)), ((3, 0), (1,)),
+    ((0, 3), (1,)), ((5, 0, 4, 0), (0, 1, 2)),
+])  # fmt: skip
+def test_sums_of_no_products_are_zero(shape, axes):
+    x, y = krt.ones(shape).realize(), krt.ones(shape).realize()
+    found = (x * y).sum(axes).numpy()
+    np.testing.assert_array_equal(found, np.zeros(shape).sum(axes), strict=False)
+    assert not np.signbit(found).any()
+
+
 def test_sums_of_many_float32_lose_no_digits():
     data = np.full((1 << 17, 3), 0.1, np.float32)
     found = krt.tensor(data).sum(0).numpy()
