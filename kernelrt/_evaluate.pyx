@@ -490,11 +490,12 @@ def entered(tuple tensors not None):
 
 
 cdef bint shows_temporary(ArrayHandle view) except -1:
-    """Return whether nothing else refers to the lazy tensor that a view shows."""
+    """Return whether nothing else refers to the lazy tensor that a view shows, nor gradients."""
     cdef ArrayHandle root = (<Link> view._link).root
     # One reference is the view's, the other one `root`.
     return (Py_REFCNT(root) == 2 and root.data == NULL and root._link is None
-            and root._leaf is None and root._grad is None)
+            and root._leaf is None and root._grad is None and view._uop is not None
+            and lineage_of(<Node> view._uop) is False)
 
 
 def computed_alone(ArrayHandle handle not None):

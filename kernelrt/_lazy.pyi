@@ -44,6 +44,12 @@ def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp | None:
 def adopted(handle: TensorBase) -> bool:
     """Do what `TensorBase._adopt` does for a result of a plan; False where it is none."""
 
+def shows_memory(view: TensorBase) -> bool:
+    """Return whether the root of a view has data that are current; no trace is active.
+
+    The view is bound to them where its elements are one run there.
+    """
+
 def commits_of(
     handles: Iterable[TensorBase],
 ) -> tuple[list[tuple[UOp, UOp]], list[Reset]]:

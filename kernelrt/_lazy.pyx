@@ -140,6 +140,14 @@ cdef bint lend(ArrayHandle view) except -1:
     return node.op is not DETACH
 
 
+def shows_memory(ArrayHandle view not None):
+    cdef Link link = <Link?> view._link
+    lend(view)
+    if view._born is not None or tracing() or not shows_current(link):
+        return False
+    return (<ArrayHandle> link.root)._link is None and (<ArrayHandle> link.root).data != NULL
+
+
 cdef Node live(ArrayHandle self):
     """Return the node that `TensorBase._live` finds; None where Python code has to look."""
     cdef Link link

@@ -79,10 +79,10 @@ class ConversionMethods(_Below):
         """
         forbid("numpy()")
         if self._link is not None and self._address is None:
-            shown = views.elements_in_memory(self)
-            if shown is not None:
+            found = views.copied_from_memory(self)
+            if found is not None:
                 hints.tell()
-                return shown.copy()
+                return found
         if self._uop is not None:  # otherwise it is the result of a replay, and nothing is pending
             self._realized()
         array = self._copy_out()

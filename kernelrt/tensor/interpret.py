@@ -307,7 +307,11 @@ class _Writer:
             if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
             and uses[node.src[0]] == 1 and node.dtype in _SUMMED
         }.difference(roots)  # fmt: skip
+        #: Nodes computed from CONSTs alone.
+        self._constant: set[UOp] = set()
         for node in order:
+            if node.op is Op.CONST or (node.src and self._constant.issuperset(node.src)):
+                self._constant.add(node)
             rule = _RULES.get(node.op)
             if rule is None or node.dtype in _HALVES or not is_static(node.shape):
                 raise _Unfit
@@ -530,7 +534,7 @@ class _Writer:
         if loop is not None and op is not Op.POW:
             each = DIVISION_NS if op in _DIVISIONS else ELEMENT_NS
             return self.elementwise(loop, dtype, views, each)
-        if op in FUNCTIONS and build.const_value(node.src[0]) is not None:
+        if op in FUNCTIONS and node.src[0] in self._constant:
             raise _Unfit  # the compiler rounds functions of constants to the nearest number
         kinds = tuple([s.dtype for s in node.src])
         kernel = _kernel(op, node.arg, kinds, dtype)

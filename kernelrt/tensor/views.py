@@ -19,7 +19,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._evaluate import copied
 from kernelrt._handle import ArrayHandle, Link
-from kernelrt._lazy import _name_views
+from kernelrt._lazy import _name_views, shows_memory
 from kernelrt._memory import count_writes
 from kernelrt._modes import undisturbed
 from kernelrt._templates import _name_views as _name_template_views
@@ -688,12 +688,18 @@ def values_of(tensor: TensorBase) -> Array | None:
     return found
 
 
-def elements_in_memory(view: TensorBase) -> Array | None:
-    """Make an array over the memory of a view's root; None where there is none, or for bfloat16."""
-    root = cast("Link", view._link).root
-    if not root.is_realized or root.dtype is dt.bfloat16 or not is_static(view.dims):
+def copied_from_memory(view: TensorBase) -> Array | None:
+    """Copy the elements of a view that has no data of its own from the memory of its root.
+
+    None where there is no such memory, where it may change, or for bfloat16.
+    """
+    if not shows_memory(view):
         return None
-    return _elements_of(view)
+    found = view._copy_out()
+    if found is None and view.dtype is not dt.bfloat16:
+        shown = _array_of(view)
+        found = None if shown is None else shown.copy()
+    return found
 
 
 def _elements_of(tensor: TensorBase) -> Array | None:

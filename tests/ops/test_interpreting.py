@@ -125,7 +125,8 @@ def test_lengths_of_arange(compute):
 def test_functions_of_constants_have_the_bits_of_compiled_code():
     def values():
         x = krt.ones(3)
-        return [t.tolist() for t in (x.atan(), krt.xlogy(krt.tensor(drawn(4)), 1.5))]
+        sums = (krt.full((1,), 1, dtype="int32").float().tan(), (x + 0.7 * x).tanh())
+        return [t.tolist() for t in (x.atan(), krt.xlogy(krt.tensor(drawn(4)), 1.5), *sums)]
 
     found = values()
     plans.interprets = False
