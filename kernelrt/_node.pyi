@@ -90,6 +90,11 @@ def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) 
     the node itself is. All of it happens before the first node is given.
     """
 
+def history_order(
+    roots: Iterable[UOp], stop: Callable[[UOp], object], custom: type
+) -> list[UOp]:
+    """As :func:`toposort`, and a mark of the class `custom` reads its `inputs` and `parts`, too."""
+
 def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
     """`roots` with the nodes that `mapping` names exchanged, wherever they occur."""
 

@@ -489,6 +489,40 @@ def toposort(roots, stop=None):
     return order
 
 
+def history_order(roots, stop, type custom not None):
+    cdef list order = []
+    cdef list held = list(roots)
+    cdef set seen = set()
+    cdef Stack stack = Stack()
+    cdef Step step
+    cdef Node node
+    cdef tuple reads
+    cdef Py_ssize_t i
+    for root in held:
+        stack.push(<PyObject *> <Node?> root, False)
+    while stack.n_steps:
+        stack.n_steps -= 1
+        step = stack.steps[stack.n_steps]
+        node = <Node> step.node
+        if step.expanded:
+            order.append(node)
+            continue
+        if node in seen:
+            continue
+        seen.add(node)
+        stack.push(step.node, True)
+        if stop(node):
+            continue
+        reads = node.src
+        if isinstance(node.arg, custom):
+            reads = reads + node.arg.inputs + node.arg.parts
+            held.append(reads)
+        for i in range(PyTuple_GET_SIZE(reads)):
+            if <object> PyTuple_GET_ITEM(reads, i) not in seen:
+                stack.push(PyTuple_GET_ITEM(reads, i), False)
+    return order
+
+
 def substitute(roots, mapping):
     cdef dict done = dict(mapping)
     cdef list held = list(roots)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt._handle import _name_mark
 from kernelrt._hooks import Entry
-from kernelrt._node import _name_kept
+from kernelrt._node import _name_kept, history_order
 from kernelrt._survey import _name_marks, gradient_operands, lineage
 from kernelrt._written import _name_nodes
 from kernelrt.errors import GradientError
@@ -353,22 +353,12 @@ def reads_of(node: UOp) -> tuple[UOp, ...]:
     return (*node.src, *mark.inputs, *mark.parts)
 
 
-def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> Iterator[UOp]:
+def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
     """The nodes of graphs and of their histories, each once, operands first.
 
     Nothing is visited below a node for which `stop` is true; the node itself is.
     """
-    seen: set[UOp] = set()
-    stack = [(root, False) for root in roots]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            if not stop(node):
-                stack.extend((s, False) for s in reads_of(node) if s not in seen)
+    return history_order(roots, stop, Custom)
 
 
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
