@@ -1,6 +1,6 @@
 """Types of the programs that compute graphs step by step."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -35,17 +35,6 @@ class Budget:
 
     spent: float
     limit: float
-
-def reading_order(roots: Iterable[UOp], kept: type) -> tuple[list[UOp], dict[UOp, int]]:
-    """Return the nodes of graphs, operands first, and how many operands each node is.
-
-    Parameters
-    ----------
-    roots : iterable of UOp
-        The graphs.
-    kept : type
-        The class of marks of values that lie in memory: those are read there.
-    """
 
 def joined(
     sizes: Sequence[int], strides: list[tuple[int, ...]]

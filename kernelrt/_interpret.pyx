@@ -5,8 +5,6 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
 from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
-from cpython.object cimport PyObject
-from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_WRITE
 from libc.math cimport INFINITY
@@ -18,7 +16,7 @@ from kernelrt._eager cimport (
 )
 from kernelrt._handle cimport FLOAT32, FLOAT64
 from kernelrt._memory cimport BlockCache, Memory, new_memory
-from kernelrt._node cimport Node, Stack, Step, type_of
+from kernelrt._node cimport Node
 
 from kernelrt import errors
 from kernelrt._memory import wrote
@@ -61,38 +59,6 @@ cdef class Budget:
 
 
 # ---- what programs are written with
-
-
-def reading_order(roots, type kept not None):
-    cdef list order = [], held = list(roots)
-    cdef dict uses = {}
-    cdef set seen = set()
-    cdef Stack stack = Stack()
-    cdef Step step
-    cdef Node node
-    cdef PyObject *below
-    cdef Py_ssize_t i
-    for root in reversed(held):
-        stack.push(<PyObject *> <Node?> root, False)
-    while stack.n_steps:
-        stack.n_steps -= 1
-        step = stack.steps[stack.n_steps]
-        node = <Node> step.node
-        if step.expanded:
-            order.append(node)
-            continue
-        if node in seen:
-            continue
-        seen.add(node)
-        stack.push(step.node, True)
-        if type_of(node.arg) is kept:
-            stack.push(<PyObject *> <Node?> node.arg.storage, False)
-            continue
-        for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
-            below = PyTuple_GET_ITEM(node.src, i)
-            uses[<object> below] = uses.get(<object> below, 0) + 1
-            stack.push(below, False)
-    return order, uses
 
 
 def joined(sizes, list strides not None):

@@ -83,8 +83,14 @@ def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
 def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
     """What ``build.reduce`` gives for sizes that are numbers; None where they need a look."""
 
-def toposort(roots: Iterable[UOp], stop: Callable[[UOp], object] | None = None) -> list[UOp]:
+def toposort(
+    roots: Iterable[UOp],
+    stop: Callable[[UOp], object] | None = None,
+    kept: type | None = None,
+) -> list[UOp]:
     """Nodes reachable from `roots`, each once, operands first.
+
+    A node with a mark of the class `kept` reads the `storage` of its mark alone.
 
     Graphs of any depth can be walked. Below a node for which `stop` is true nothing is visited;
     the node itself is. All of it happens before the first node is given.

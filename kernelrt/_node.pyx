@@ -459,7 +459,7 @@ cdef class Stack:
         return 0
 
 
-def toposort(roots, stop=None):
+def toposort(roots, stop=None, kept=None):
     cdef list order = []
     cdef list held = list(roots)
     cdef set seen = set()
@@ -483,6 +483,9 @@ def toposort(roots, stop=None):
                 order.append(node)
                 continue
             stack.push(step.node, True)
+            if kept is not None and type_of(node.arg) is kept:
+                stack.push(<PyObject *> <Node?> node.arg.storage, False)
+                continue
             for i in range(PyTuple_GET_SIZE(node.src) - 1, -1, -1):
                 if <object> PyTuple_GET_ITEM(node.src, i) not in seen:
                     stack.push(PyTuple_GET_ITEM(node.src, i), False)

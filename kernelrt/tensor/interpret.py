@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -34,12 +35,11 @@ from kernelrt._interpret import (
     Budget,
     Interpretation,
     joined,
-    reading_order,
 )  # fmt: skip
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import allocator, opened
-from kernelrt.ir import Op, UOp, const
+from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import of_nothing
 from kernelrt.ir.shape import is_static
@@ -157,6 +157,19 @@ def _need_static(dims: Iterable[Any]) -> None:
 
 def _operands(node: UOp) -> tuple[UOp, ...]:
     return (node.arg.storage,) if is_kept(node) else node.src
+
+
+def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
+    """The products whose only reader is a sum, which multiplies along the way."""
+    found = {
+        node.src[0] for node in order
+        if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
+        and node.dtype in _SUMMED
+    }.difference(roots)  # fmt: skip
+    if found:
+        uses = Counter([source for node in order for source in node.src if source in found])
+        found = {node for node in found if uses[node] == 1}
+    return found
 
 
 # ---- arrays with strides
@@ -298,15 +311,10 @@ class _Writer:
         self._positions = {node: i for i, node in enumerate(numbers)}
         self._n_results = len(values)
         roots = [*values, *(new for _, new in commits)]
-        order, uses = reading_order(roots, Kept)
+        order = toposort(roots, kept=Kept)
         #: How many operations there are.
         self.length = sum(1 for node in order if node.src)
-        #: Products whose only reader is a sum, which multiplies along the way.
-        merged = {
-            node.src[0] for node in order
-            if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
-            and uses[node.src[0]] == 1 and node.dtype in _SUMMED
-        }.difference(roots)  # fmt: skip
+        merged = _products(order, roots)
         #: Nodes computed from CONSTs alone.
         self._constant: set[UOp] = set()
         for node in order:
