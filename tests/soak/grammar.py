@@ -44,6 +44,7 @@ def lines() -> tuple[Row, ...]:
         and "f" in (row.kinds or "f") and any(spec.floats for spec in row.specs)
         and row.tol <= 8 and row.tol64 == 1 and table not in ("linalg", "dropping")
         and row.values != "apart"  # what is chosen of equal elements torch leaves open
+        and row.name != "ldexp_below_0"  # torch's gradient is that of 2 ** y as integers
         and not _OTHERS.search(row.op)
     )  # fmt: skip
 
