@@ -42,6 +42,7 @@ __all__ = [
     "add",
     "align",
     "alu",
+    "beside",
     "bound",
     "broadcast_to",
     "call",
@@ -238,6 +239,13 @@ def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
     """
     end = as_uop(size)
     return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
+
+
+def beside(base: UOp, nothing: UOp) -> UOp:
+    """`base`, of which `nothing`, without elements, is a part: its gradient is zero, not none."""
+    part = reshape(nothing, (0,))
+    flat = reshape(base, (prod(base.shape),))
+    return reshape(cat([flat, part], 0), base.shape)
 
 
 def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:

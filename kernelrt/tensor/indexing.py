@@ -287,7 +287,7 @@ class IndexingMethods(_Below):
         """
         axis = axis_of(dim, self.ndim)
         if build.has_zero(self._lift(index, "index").dims):
-            return self._of(self.uop)
+            return self._with_none_of(src)
         places = self._along(axis, index, "scatter_add")
         part = self._source(src, places[0].shape)
         base = self.uop
@@ -295,6 +295,12 @@ class IndexingMethods(_Below):
             operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
             return self._of(build.reshape(build.scatter_add(*operands), ()))
         return self._of(build.scatter_add(base, part, *places))
+
+    def _with_none_of(self, src: object) -> Self:
+        """This tensor, where no element of `src` has a place; gradients of `src` are zeros."""
+        values = self._lift(src, "src", like=True).uop
+        none = build.shrink(build.reshape(values, (prod(values.shape),)), [(0, 0)])
+        return self._of(build.beside(self.uop, none.cast(self.dtype)))
 
     def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
         """What of `src` an index of `shape` has positions for."""

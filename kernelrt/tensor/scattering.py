@@ -31,17 +31,10 @@ _REDUCERS: Final = {
 }  # fmt: skip
 
 
-def _beside(base: UOp, nothing: UOp) -> UOp:
-    """`base`, of which `nothing`, without elements, is a part: its gradient is zero, not none."""
-    part = build.reshape(nothing, (0,))
-    flat = build.reshape(base, (prod(base.shape),))
-    return build.reshape(build.cat([flat, part], 0), base.shape)
-
-
 def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
     """`base` with `values` at `places`; the last in row-major order counts of equal places."""
     if build.has_zero(values.shape):
-        return _beside(base, values)
+        return build.beside(base, values)
     count = prod(values.shape)
     order = build.reshape(build.iota(count), values.shape)
     nobody = build.full(-1, dt.int64, base.shape)
@@ -60,7 +53,7 @@ def taken_in(
     Without `include_self` what stood at these places does not count.
     """
     if build.has_zero(values.shape):
-        return _beside(base, values)
+        return build.beside(base, values)
     reducer, dtype = _REDUCERS[reduce], base.dtype
     wide = dtype.accumulator if reducer in (Op.ADD, Op.MUL) else dtype
     base, values = base.cast(wide), values.cast(wide)
@@ -162,7 +155,7 @@ class ScatteringMethods(_Below):
     ) -> Self:  # fmt: skip
         axis = axis_of(dim, self.ndim)
         if build.has_zero(self._lift(index, "index").dims):
-            return self._of(self.uop)
+            return self._with_none_of(src)
         places = self._along(axis, index, name)
         shape = places[0].shape
         number = as_scalar(src)

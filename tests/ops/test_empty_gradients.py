@@ -33,7 +33,18 @@ CALLS = {
     "cumprod": lambda k, x: x.cumprod(-1),
     "prod": lambda k, x: x.prod(),
     "std": lambda k, x: x.std(),
+    "scatter_add": lambda k, x: _into_ones(k, x).scatter_add(0, _places(k, x), x),
+    "scatter": lambda k, x: _into_ones(k, x).scatter(0, _places(k, x), x),
+    "scatter_prod": lambda k, x: _into_ones(k, x).scatter_reduce(0, _places(k, x), x, "prod"),
 }
+
+
+def _into_ones(k, x):
+    return k.ones([max(n, 1) for n in x.shape], dtype=k.float64)
+
+
+def _places(k, x):
+    return k.zeros(tuple(x.shape), dtype=k.int64)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
