@@ -416,8 +416,8 @@ def extension(name: str, *sources: str, options: Sequence[str] = ()) -> Extensio
 def extensions() -> list[Extension]:
     # Row loops: vectorized, with contraction, as kernels are.
     fast = ["-O3", "-ffp-contract=fast", "-fno-math-errno"]
-    # Loops whose elements have the bits of kernels.
-    loops = ["-ftree-vectorize", "-fvect-cost-model=dynamic", "-fno-math-errno"]
+    # Loops whose elements have the bits of kernels: vectorized, without contraction.
+    loops = ["-O3", "-fno-math-errno"]
     return [
         extension("kernelrt._interpret", "csrc/interpret.c", options=loops),
         extension("kernelrt._routines", *ROUTINES, options=fast),  # first: linalg.c takes longest
