@@ -11,6 +11,7 @@ A view of a view has the same root, and a longer path. A path ends where PyTorch
 
 from __future__ import annotations
 
+import contextlib
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -698,7 +699,8 @@ def copied_from_memory(view: TensorBase) -> Array | None:
     found = view._copy_out()
     if found is None and view.dtype is not dt.bfloat16:
         shown = _array_of(view)
-        found = None if shown is None else shown.copy()
+        with contextlib.suppress(MemoryError):  # computing the view has an error of its own
+            found = None if shown is None else shown.copy()
     return found
 
 
