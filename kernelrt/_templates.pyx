@@ -31,7 +31,7 @@ from kernelrt._survey cimport lineage_of
 from types import FunctionType
 
 from kernelrt import errors
-from kernelrt._node import substitute, toposort
+from kernelrt._node import substitute
 
 cdef enum:
     MOST_TEMPLATES = 1024  # of an operation
@@ -551,17 +551,43 @@ cdef bint is_rule(object arg) except -1:
 cdef bint are_independent(list operands) except -1:
     """Return whether no operand is computed from another one, and each is computed from data."""
     cdef set others = set(operands)
-    cdef Node node
+    cdef int least = min([(<Node> item).depth for item in operands])
     for item in operands:
-        node = <Node> item
-        known = node.op is BUFFER
-        for below in toposort(list(node.src)):
-            if below in others:
-                return False
-            known = known or (<Node> below).op is BUFFER
-        if not known:
+        if not reads_data(<Node> item):
+            return False
+        if len(others) > 1 and reads_any(<Node> item, others, least):
             return False
     return True
+
+
+cdef bint reads_data(Node root) except -1:
+    """Return whether memory is read somewhere in a graph."""
+    cdef set seen = set()
+    cdef list stack = [root]
+    cdef Node node
+    while stack:
+        node = <Node> stack.pop()
+        if node.op is BUFFER:
+            return True
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.src)
+    return False
+
+
+cdef bint reads_any(Node root, set others, int least) except -1:
+    """Return whether a node is computed from one of `others`, none of which has less depth."""
+    cdef set seen = set()
+    cdef list stack = list(root.src)
+    cdef Node node
+    while stack:
+        node = <Node> stack.pop()
+        if node in others:
+            return True
+        if node.depth > least and node not in seen:
+            seen.add(node)
+            stack.extend(node.src)
+    return False
 
 
 cdef list results_of(object found):
