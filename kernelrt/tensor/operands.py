@@ -34,6 +34,8 @@ __all__ = ["OperandMethods"]
 #: Numbers as nodes, by type and shape of the tensor beside them.
 _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS: Final = 512
+#: Larger arrays that operations make are not kept.
+_LITERAL_BYTES: Final = 1 << 16
 
 
 @functools.lru_cache(256)
@@ -67,9 +69,10 @@ class OperandMethods(_Below):
     def _literal(self, values: np.ndarray[Any, Any]) -> Self:
         """An array that an operation makes of sizes and numbers alone, as a tensor.
 
-        Equal arrays share memory, so equal operations have equal graphs.
+        Equal ones share memory, so equal operations have equal graphs. Large ones do not, as graphs
+        are kept.
         """
-        if local.trace is not None:
+        if local.trace is not None or values.nbytes > _LITERAL_BYTES:
             return self._lift(values, "values")
         return self._of(_literal(values.tobytes(), values.shape, values.dtype.str))
 
