@@ -15,10 +15,11 @@ from kernelrt.ir.terms import factors, render
 from kernelrt.ir.uop import Dim, UOp, const
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 __all__ = [
     "MOST_ELEMENTS",
+    "are_packed",
     "as_dim",
     "as_uop",
     "broadcast",
@@ -31,7 +32,9 @@ __all__ = [
     "infer",
     "is_static",
     "missing_size",
+    "packed_strides",
     "prod",
+    "reshaped_strides",
     "same",
     "strides_of",
     "total",
@@ -141,12 +144,68 @@ def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
 
 def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Row-major strides, in elements."""
+    if is_static(shape):
+        return packed_strides(shape)
     out: list[Dim] = []
     step: Dim = 1
     for dim in reversed(shape):
         out.append(step)
         step = prod((step, dim))
     return tuple(reversed(out))
+
+
+def packed_strides(shape: Sequence[int], itemsize: int = 1) -> tuple[int, ...]:
+    """Return the strides of elements that follow each other in row-major order."""
+    strides, stride = [], itemsize
+    for size in reversed(shape):
+        strides.append(stride)
+        stride *= size
+    return tuple(reversed(strides))
+
+
+def are_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int = 1) -> bool:
+    """Return whether elements with these strides follow each other in row-major order."""
+    stride = itemsize
+    for size, found in zip(reversed(shape), reversed(strides), strict=True):
+        if size != 1 and found != stride:
+            return False
+        stride *= size
+    return True
+
+
+def reshaped_strides(
+    sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]
+) -> tuple[int, ...] | None:
+    """Return the strides of the same elements in another shape; None where that takes a copy.
+
+    Two axes can be joined where one step along the outer is as far as all along the inner.
+    """
+    blocks: list[list[int]] = []  # (number of elements, stride of the innermost)
+    for size, stride in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if blocks and blocks[-1][1] == size * stride:
+            blocks[-1] = [blocks[-1][0] * size, stride]
+        else:
+            blocks.append([size, stride])
+    if 0 in shape:
+        return packed_strides(shape)
+    found: list[int] = []
+    left, stride = 1, 1
+    for size in reversed(shape):
+        if size == 1:
+            found.append(stride)
+            continue
+        if left == 1:
+            if not blocks:
+                return None
+            left, stride = blocks.pop()
+        if left % size:
+            return None
+        found.append(stride)
+        left //= size
+        stride *= size
+    return tuple(reversed(found))
 
 
 def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:

@@ -16,7 +16,6 @@ import contextlib
 import functools
 import math
 from collections import Counter
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ from kernelrt.device.registry import allocator, opened
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import ALU, FUNCTIONS
 from kernelrt.ir.reducers import of_nothing
-from kernelrt.ir.shape import is_static
+from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
 from kernelrt.tensor import build
 from kernelrt.tensor.marks import Kept, is_kept
 
@@ -155,10 +154,6 @@ def _need_static(dims: Iterable[Any]) -> None:
         raise _Unfit
 
 
-def _operands(node: UOp) -> tuple[UOp, ...]:
-    return (node.arg.storage,) if is_kept(node) else node.src
-
-
 def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
     """The products whose only reader is a sum, which multiplies along the way."""
     found = {
@@ -183,7 +178,7 @@ class View(NamedTuple):
     slot : int
         The slot.
     offset : int
-        Bytes from its begin to the first element.
+        Bytes from its start to the first element.
     shape, strides : tuple of int
         The size of each axis, and the bytes from one element to the next. A stride is 0 where all
         elements are equal: they are kept once.
@@ -193,53 +188,6 @@ class View(NamedTuple):
     offset: int
     shape: Shape
     strides: Shape
-
-
-def _packed(shape: Sequence[int], itemsize: int) -> Shape:
-    """Strides of elements that follow each other in memory."""
-    strides, step = [], itemsize
-    for size in reversed(shape):
-        strides.append(step)
-        step *= size
-    return tuple(strides[::-1])
-
-
-def _is_packed(view: View, itemsize: int) -> bool:
-    step = itemsize
-    for size, stride in zip(reversed(view.shape), reversed(view.strides), strict=True):
-        if size != 1 and stride != step:
-            return False
-        step *= size
-    return True
-
-
-def _reshaped(view: View, shape: Shape) -> View | None:
-    """The view in another shape; None where that takes a copy."""
-    if 0 in shape:
-        return View(view.slot, view.offset, shape, (0,) * len(shape))
-    old = [(n, s) for n, s in zip(view.shape, view.strides, strict=True) if n != 1]
-    strides = [0] * len(shape)
-    new = [axis for axis, n in enumerate(shape) if n != 1]
-    i = j = 0
-    while i < len(old):
-        # The fewest axes of both that have as many elements.
-        last, end = i + 1, j + 1
-        here, there = old[i][0], shape[new[j]]
-        while here != there:
-            if here < there:
-                here *= old[last][0]
-                last += 1
-            else:
-                there *= shape[new[end]]
-                end += 1
-        if any(s != n * t for (_, s), (n, t) in pairwise(old[i:last])):
-            return None
-        step = old[last - 1][1]
-        for axis in reversed(new[j:end]):
-            strides[axis] = step
-            step *= shape[axis]
-        i, j = last, end
-    return View(view.slot, view.offset, shape, tuple(strides))
 
 
 # ---- programs
@@ -255,7 +203,7 @@ class _Slot:
 
 
 class _Step(NamedTuple):
-    """A loop and its operands, the result first.
+    """A loop over operands.
 
     Attributes
     ----------
@@ -266,9 +214,9 @@ class _Step(NamedTuple):
     reduced : int
         How many.
     operands : list of (slot, offset, strides)
-        Where they are.
+        The operands, the result first.
     more : tuple of int
-        What the loop asks for beside that.
+        Further numbers of the loop; see krt_step.
     """
 
     loop: int
@@ -355,7 +303,7 @@ class _Writer:
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
-        """What an array of elements is made of, once the address of its base is known."""
+        """Describe an array; see `calls` of :class:`kernelrt._interpret.Interpretation`."""
         slot = self._slots[view.slot]
         offset = slot.offset + view.offset
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
@@ -402,7 +350,7 @@ class _Writer:
         size = math.prod(shape)
         if size * itemsize > MOST_BYTES:
             raise _Unfit
-        return View(self.slot(ARENA, 0, size * itemsize), 0, shape, _packed(shape, itemsize))
+        return View(self.slot(ARENA, 0, size * itemsize), 0, shape, packed_strides(shape, itemsize))
 
     def constant(self, values: Array) -> int:
         """Make a slot of constants."""
@@ -422,7 +370,7 @@ class _Writer:
         slot = self._slots[view.slot]
         nbytes = math.prod(view.shape) * root.dtype.itemsize
         alone = slot.base == ARENA and slot.nbytes == nbytes and not slot.kept
-        if not (alone and _is_packed(view, root.dtype.itemsize)):
+        if not (alone and are_packed(view.shape, view.strides, root.dtype.itemsize)):
             view = self.copied(view, root.dtype.itemsize)
             slot = self._slots[view.slot]
         slot.kept = True
@@ -506,7 +454,7 @@ class _Writer:
             raise _Unfit
         shape, itemsize = _shape(node), node.dtype.itemsize
         slot = self.slot(FIRST_BUFFER + place, 0, math.prod(shape) * itemsize)
-        self._views[node] = View(slot, 0, shape, _packed(shape, itemsize))
+        self._views[node] = View(slot, 0, shape, packed_strides(shape, itemsize))
 
     def iota(self, node: UOp) -> None:
         position = self._positions.get(node.src[0])
@@ -550,7 +498,7 @@ class _Writer:
         out, part, given = self.computed(dtype, views)
         sizes, _ = joined(part.shape, [v.strides for v in given])
         if len(sizes) > 1:  # a call for each row would compute a block for each
-            given = [v if not any(v.strides) or _is_packed(v, k.itemsize)
+            given = [v if not any(v.strides) or are_packed(v.shape, v.strides, k.itemsize)
                      else self.copied(v, k.itemsize)
                      for v, k in zip(given, kinds, strict=True)]  # fmt: skip
         self.cost += FUNCTION_NS * BLOCK
@@ -569,7 +517,7 @@ class _Writer:
     # ---- movement
 
     def passed_on(self, node: UOp) -> None:
-        self._views[node] = self._views[_operands(node)[0]]
+        self._views[node] = self._views[node.arg.storage if is_kept(node) else node.src[0]]
 
     def expand(self, node: UOp) -> None:
         view, shape = self._views[node.src[0]], _shape(node)
@@ -579,11 +527,11 @@ class _Writer:
 
     def reshape(self, node: UOp) -> None:
         view, shape = self._views[node.src[0]], _shape(node)
-        found = _reshaped(view, shape)
-        if found is None:
-            copy = self.copied(view, node.dtype.itemsize)
-            found = copy._replace(shape=shape, strides=_packed(shape, node.dtype.itemsize))
-        self._views[node] = found
+        strides = reshaped_strides(view.shape, view.strides, shape)
+        if strides is None:
+            view = self.copied(view, node.dtype.itemsize)
+            strides = packed_strides(shape, node.dtype.itemsize)
+        self._views[node] = View(view.slot, view.offset, shape, strides)
 
     def permute(self, node: UOp) -> None:
         view = self._views[node.src[0]]
@@ -758,7 +706,7 @@ class _Writer:
         order = [*both, *rows, *columns]
         itemsize = node.dtype.itemsize
         out = self.new(tuple([shape[a] for a in order]), itemsize)
-        flat = out._replace(shape=(b, m, n), strides=_packed((b, m, n), itemsize))
+        flat = out._replace(shape=(b, m, n), strides=packed_strides((b, m, n), itemsize))
         left = self._ordered(one, [*both, *rows, *inner], node.dtype)
         right = self._ordered(two, [*both, *inner, *columns], node.dtype)
         arrays = [(flat, node.dtype), (left, node.dtype), (right, node.dtype)]

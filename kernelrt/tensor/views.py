@@ -28,7 +28,14 @@ from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.shape import format_shape, is_static, prod
+from kernelrt.ir.shape import (
+    are_packed,
+    format_shape,
+    is_static,
+    packed_strides,
+    prod,
+    reshaped_strides,
+)  # fmt: skip
 from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
@@ -116,7 +123,7 @@ def _put_permuted(x: Any, value: Any, order: Sequence[int]) -> Any:
 
 
 def _reshaped(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ...]) -> Layout:
-    found = _split(sizes, strides, shape)
+    found = reshaped_strides(sizes, strides, shape)
     assert found is not None
     return shape, found
 
@@ -265,15 +272,6 @@ def _steps(path: Path | None) -> Iterator[tuple[Kind, tuple[Any, ...]]]:
     return iter(reversed(steps))
 
 
-def _packed(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of elements that follow each other in row-major order."""
-    strides, stride = [], 1
-    for size in reversed(shape):
-        strides.append(stride)
-        stride *= size
-    return tuple(reversed(strides))
-
-
 def _layout(tensor: TensorBase) -> Layout | None:
     """Return the layout of a view in its root; None where a size is known at run time only."""
     link = tensor._link
@@ -283,48 +281,11 @@ def _layout(tensor: TensorBase) -> Layout | None:
     dims = link.root.dims
     if not is_static(dims) or not is_static(tensor.dims):
         return None
-    sizes, strides = tuple(dims), _packed(dims)
+    sizes, strides = tuple(dims), packed_strides(dims)
     for kind, arguments in _steps(link.path):
         sizes, strides = kind.layout(sizes, strides, *arguments)
     link.layout = sizes, strides
     return sizes, strides
-
-
-
-
-def _split(
-    sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]
-) -> tuple[int, ...] | None:
-    """The strides of a layout in another shape; None where elements have to be copied.
-
-    Axes can be joined where one step along the outer is as far as all along the inner.
-    """
-    blocks: list[list[int]] = []  # (number of elements, stride of the innermost)
-    for size, stride in zip(sizes, strides, strict=True):
-        if size == 1:
-            continue
-        if blocks and blocks[-1][1] == size * stride:
-            blocks[-1] = [blocks[-1][0] * size, stride]
-        else:
-            blocks.append([size, stride])
-    if 0 in shape:
-        return _packed(shape)
-    found: list[int] = []
-    left, stride = 1, 1
-    for size in reversed(shape):
-        if size == 1:
-            found.append(stride)
-            continue
-        if left == 1:
-            if not blocks:
-                return None
-            left, stride = blocks.pop()
-        if left % size:
-            return None
-        found.append(stride)
-        left //= size
-        stride *= size
-    return tuple(reversed(found))
 
 
 def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
@@ -332,7 +293,7 @@ def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
     if tensor._link is None:
         return True
     layout = _layout(tensor)
-    return layout is None or not is_static(shape) or _split(*layout, shape) is not None
+    return layout is None or not is_static(shape) or reshaped_strides(*layout, shape) is not None
 
 
 def is_packed(tensor: TensorBase) -> bool:
@@ -342,10 +303,7 @@ def is_packed(tensor: TensorBase) -> bool:
     layout = _layout(tensor)
     if layout is None:
         return True
-    sizes, strides = layout
-    return all(
-        n == 1 or a == b for n, a, b in zip(sizes, strides, _packed(sizes), strict=True)
-    )
+    return are_packed(*layout)
 
 
 # ---- reading
