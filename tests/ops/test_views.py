@@ -464,3 +464,33 @@ def test_parts_that_cross_are_read_before_they_are_written(parts):
         x[there] = x[source]
         data[there] = data[source].copy()
         np.testing.assert_array_equal(x.numpy(), data)
+
+
+@pytest.mark.parametrize("dtype", [krt.float32, krt.float64, krt.int8, krt.bool_])
+@pytest.mark.parametrize("change", [
+    lambda x: x.assign((1 - x.cast(krt.int64)).cast(x.dtype)),
+    lambda x: x.__setitem__((1, slice(None)), 0),
+    lambda x: x[:, 1:].copy_(x[:, :-1].clone()), lambda x: x.numpy(), lambda x: None,
+])  # fmt: skip
+@pytest.mark.parametrize("view", [
+    lambda x: x.permute(1, 0), lambda x: x[:, 1], lambda x: x[::2, 1:], lambda x: x.diagonal(),
+    lambda x: x.expand(2, 3, 4), lambda x: x.unfold(1, 2, 1), lambda x: x[2], lambda x: x[1, 3],
+    lambda x: x[3:].permute(1, 0), lambda x: x.T[1:3].reshape(2, 3), lambda x: x[krt.tensor(1)],
+])  # fmt: skip
+def test_a_view_is_read_from_memory_as_it_is_now(view, change, dtype):
+    x = krt.tensor(np.arange(12).reshape(3, 4) % 2 == 1).cast(dtype).realize()
+    shown = view(x)
+    shown.numpy()
+    change(x)
+    expected = view(x.clone()).clone().numpy()
+    np.testing.assert_array_equal(shown.numpy(), expected, strict=True)
+
+
+def test_a_view_of_a_temporary_tensor_is_read_twice():
+    x = krt.tensor(np.arange(6.0))
+    shown = (x * 2).reshape(2, 3)
+    first = shown.numpy()
+    x += 1
+    np.testing.assert_array_equal(first, shown.numpy())
+    shown[0] = 9.0
+    np.testing.assert_array_equal(shown.numpy(), [[9, 9, 9], [6, 8, 10]])
