@@ -3,7 +3,6 @@
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from cpython.list cimport PyList_GET_SIZE
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from cpython.buffer cimport PyBUF_WRITE
@@ -105,7 +104,7 @@ cdef class Interpretation:
                  Py_ssize_t arena, list numbers not None, Py_ssize_t n_buffers,
                  Py_ssize_t n_results, list writes not None, double cost, Budget budget not None,
                  keeps=None):
-        cdef Py_ssize_t i, k, used = 0
+        cdef Py_ssize_t used = 0
         cdef krt_step *step
         if self.steps != NULL:
             raise errors.PlanBuildError("an interpretation is initialised once")
@@ -146,9 +145,8 @@ cdef class Interpretation:
         cdef list dropped = []
         cdef Memory memory
         cdef char **bases
-        cdef char *place
         cdef Py_ssize_t i, offset, nbytes
-        cdef int outcome = KRT_EAGER_DONE
+        cdef bint done
         if len(buffers) < self.n_buffers or len(results) != self.n_results:
             raise errors.PlanBuildError(
                 f"expected {self.n_buffers} buffers and {self.n_results} results, not "
@@ -157,16 +155,20 @@ cdef class Interpretation:
         self.budget.spent += self.cost
         bases = <char **> zeroed(FIRST_BUFFER + self.n_buffers + self.n_results, sizeof(char *))
         try:
-            memory = new_memory(allocator, self.arena)
-            bases[CONSTANTS] = PyBytes_AS_STRING(self.constants)
-            bases[ARENA] = memory.data
             for i in range(self.n_buffers):
                 bases[FIRST_BUFFER + i] = take((<Node?> buffers[i]).arg, held)
             for i in range(self.n_results):
                 bases[FIRST_BUFFER + self.n_buffers + i] = (<Memory?> results[i]).data
-            for offset, code, i in self.numbers:
-                put_number(memory.data + offset, code, (<Node?> buffers[i]).arg)
-            if not self.compute(bases):
+            try:
+                memory = new_memory(allocator, self.arena)
+                bases[CONSTANTS] = PyBytes_AS_STRING(self.constants)
+                bases[ARENA] = memory.data
+                for offset, code, i in self.numbers:
+                    put_number(memory.data + offset, code, (<Node?> buffers[i]).arg)
+                done = self.compute(bases)
+            except MemoryError:  # compiled code fuses operations, and needs less
+                done = False
+            if not done:
                 self.budget.spent = INFINITY
                 return KRT_EAGER_UNFIT
             # From here on no Python code runs until all is handed over.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 
 import numpy as np
@@ -10,7 +11,8 @@ import pytest
 from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
-from kernelrt import nn
+from kernelrt import _interpret, nn
+from kernelrt._eager import UNFIT
 from kernelrt._survey import survey
 from kernelrt.runtime import kernels
 from kernelrt.tensor import interpret, state
@@ -215,6 +217,13 @@ def test_sums_of_no_products_are_zero(shape, axes):
     found = (x * y).sum(axes).numpy()
     np.testing.assert_array_equal(found, np.zeros(shape).sum(axes), strict=False)
     assert not np.signbit(found).any()
+
+
+def test_without_memory_for_its_values_a_graph_is_compiled():
+    budget = _interpret.Budget()
+    program = _interpret.Interpretation([], [], b"", 1 << 62, [], 0, 0, [], 1.0, budget)
+    assert program.run([], [], [], [], {}) == UNFIT
+    assert budget.spent == math.inf
 
 
 def test_sums_of_many_float32_lose_no_digits():
