@@ -13,15 +13,15 @@ cdef enum Outcome:
     KRT_EAGER_CHANGED = 2
 
 
-# Where the elements of a Buffer lie, which stay there until `let_go(held)`.
+# The address of the elements of a Buffer. They are not moved or freed before `let_go(held)`.
 cdef char *take(object buffer, list held) except NULL
 
 cdef void let_go(list held) noexcept
 
-# Whether the assignments are still those that a run carries out.
+# True if all assignments in `resets` are still pending, with the same values.
 cdef bint unchanged(list resets, dict pending) except -1
 
-# Give results to their handles; nodes that are let go of end up in `dropped`.
+# Give results to their handles. `dropped` gets the nodes that the handles had.
 cdef int hand_over(list fresh, list resets, dict pending, list dropped) except -1
 
 # What `TensorBase._settlement` gives where no history, view or gradient is there; or None.

@@ -48,8 +48,8 @@ cdef class Interpretation:
     cdef list numbers, calls, writes
     cdef object keeps
 
-    # Whether the next run would exceed the budget: then the graphs are compiled.
+    # True if the next run would exceed the budget. Then the graphs are compiled.
     cdef bint is_spent(self) noexcept
 
-    # Run all steps, and functions between them; False: an index is out of range.
+    # Run all steps, and call the functions between them. False if an index is out of range.
     cdef bint compute(self, char **bases) except -1

@@ -13,7 +13,7 @@ from kernelrt.ir import UOp
 AXES: Final[int]
 #: Elements that the code of one function computes in a call.
 BLOCK: Final[int]
-#: What operands are relative to: constants, memory of the run, then buffers, then results.
+#: Bases of operands. Buffers begin at FIRST_BUFFER, and results follow them.
 CONSTANTS: Final[int]
 ARENA: Final[int]
 FIRST_BUFFER: Final[int]
@@ -22,15 +22,14 @@ LOOPS: Final[dict[tuple[str, int, int], int]]
 result; for those that move elements of any type by the bytes of an element."""
 
 class Budget:
-    """What interpreting may cost.
+    """The budget for interpreting a family of graphs.
 
     Attributes
     ----------
     spent : float
-        What it has cost, in nanoseconds, by an estimate; infinite once the graphs are to be
-        compiled.
+        The estimated cost of all runs so far, in nanoseconds. Infinity: compile the graphs now.
     limit : float
-        An estimate of what compiling costs.
+        The estimated cost of compiling, in nanoseconds.
     """
 
     spent: float
@@ -55,29 +54,29 @@ class Interpretation:
     Parameters
     ----------
     steps : list of tuple
-        Of each step: the addresses of its loop, of what a scatter combines with, and of compiled
-        code; the number of its axes, of those that are reduced, and of its operands; its layout,
-        and more numbers. See krt_step in csrc/interpret.h.
+        The fields of each krt_step, in order; see csrc/interpret.h. Functions are addresses.
     calls : sequence of tuple
-        Functions that are called with arrays: how many steps come before, the function, and of
-        each array its base, offset, shape, strides, type, and bytes from the base to its end.
+        Python functions that run between steps: the number of steps before the call, the function,
+        and its arrays. An array is a tuple of its base, offset, shape, strides, NumPy type, and the
+        number of bytes from the base to its end.
     constants : bytes
         The elements of constants.
     arena : int
         The bytes of memory that a run needs for its values.
     numbers : list of (offset, code, position)
-        Numbers of a run: where in that memory they are put, the code of their type, and their
-        position in what the run is given.
+        CONST nodes whose numbers vary: the offset of the number in that memory, the code of its
+        type, and the position of the node in the `buffers` of a run.
     n_buffers, n_results : int
-        How many buffers a run is given ahead of the numbers, and how many results it has.
+        The number of BUFFER nodes, which come before the CONST nodes, and of results.
     writes : list of (position, offset, nbytes)
-        What is copied to buffers in the end, from where in the memory of the run.
+        Copies to buffers at the end of a run: the position of the buffer, the offset of the value
+        in the memory of the run, and its size.
     cost : float
-        What a run costs, in nanoseconds, by an estimate.
+        The estimated cost of a run, in nanoseconds.
     budget : Budget
-        What all runs may cost.
+        The budget that each run adds its cost to.
     keeps : object, optional
-        Kept alive, as the owners of code.
+        Objects to keep alive, such as the owners of compiled code.
     """
 
     #: An interpretation has no plan.
@@ -112,8 +111,9 @@ class Interpretation:
     ) -> int:
         """Compute graphs, given their BUFFER and CONST nodes, and hand everything over.
 
-        Like :meth:`kernelrt._eager.Prepared.run`. UNFIT, and nothing done, where an index is out of
-        range: then graphs of this structure are not interpreted again.
+        Returns what :meth:`kernelrt._eager.Prepared.run` does. UNFIT means that an index is out of
+        range or memory is short. Nothing has happened then, and graphs of this structure are
+        compiled from now on.
         """
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:

@@ -153,7 +153,7 @@ class Exporter(Buffer):
     id: int
     label: str
     constant: bool
-    """Whether it holds a constant of an operation, which nobody changes."""
+    """True for a constant array of an operation. Nobody writes to it."""
     nbytes: int
     offset: int
     size: int
