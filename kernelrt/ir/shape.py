@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kernelrt import dtype as dt
 from kernelrt._handle import MAX_DIMS
@@ -145,7 +145,7 @@ def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
 def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     """Row-major strides, in elements."""
     if is_static(shape):
-        return packed_strides(shape)
+        return packed_strides(cast("tuple[int, ...]", shape))
     out: list[Dim] = []
     step: Dim = 1
     for dim in reversed(shape):
