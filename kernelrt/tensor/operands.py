@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from typing import TYPE_CHECKING, Any, Final, Self, cast
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -38,12 +39,19 @@ _MOST_NUMBERS: Final = 512
 _LITERAL_BYTES: Final = 1 << 16
 
 
+#: The memory of arrays that operations make, while a graph or a template has it.
+_literals: WeakValueDictionary[tuple[bytes, str], Buffer] = WeakValueDictionary()
+
+
 @functools.lru_cache(256)
 def _literal(data: bytes, shape: tuple[int, ...], kind: str) -> UOp:
-    values = np.frombuffer(data, kind)
-    buffer = Buffer(values.size, dt.from_numpy(values.dtype))
-    buffer.copyin(values)
-    buffer.constant = True
+    buffer = _literals.get((data, kind))
+    if buffer is None:
+        values = np.frombuffer(data, kind)
+        buffer = Buffer(values.size, dt.from_numpy(values.dtype))
+        buffer.copyin(values)
+        buffer.constant = True
+        _literals[data, kind] = buffer
     return build.reshape(build.memory(buffer), shape)
 
 

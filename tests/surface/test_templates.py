@@ -103,6 +103,18 @@ def test_an_operand_made_of_another_one_is_told_from_what_the_code_makes_of_it()
             (x * 2).lerp(x, x.sigmoid())
 
 
+def test_templates_hold_arrays_that_newer_ones_displace():
+    """Equal arrays of operations stay one while a template has them."""
+    x = krt.tensor([[3.0, 1.0, 2.0]])
+    for _ in range(CALLS):
+        x.quantile(0.5)
+    for n in range(300):
+        x.quantile(n / 1000)
+    before = _templates.count_uses()
+    x.quantile(0.5)
+    assert _templates.count_uses() > before
+
+
 def test_threads_make_templates_of_what_another_one_writes():
     _templates.verify(False)
     failures = []
