@@ -18,8 +18,8 @@ from kernelrt._handle cimport ArrayHandle, Link, Roster
 from kernelrt._memory cimport Exporter, Memory
 from kernelrt._survey cimport lineage_of
 from kernelrt._modes cimport (
-    KRT_SCOPE, KRT_TRACE, Moment, Operation, debugging, debugs, disturbed, get, is_nested,
-    new_instance, now, records_gradients, tracing,
+    KRT_SCOPE, KRT_TRACE, Moment, Operation, TraceMode, debugging, debugs, disturbed, get,
+    is_nested, new_instance, now, records_gradients, tracing,
 )
 from kernelrt._node cimport Node, intern, is_plain, mix, moved
 from kernelrt._origin cimport epoch, here_of
@@ -153,9 +153,16 @@ cdef Node live(ArrayHandle self):
     cdef Link link
     cdef Node node
     self._used = True
-    if self._uop is None or tracing():
+    if self._uop is None:
         return None
     node = <Node> self._uop
+    if tracing():
+        trace = get(KRT_TRACE)
+        if (self.data != NULL or self._link is not None or self._born is not trace
+                or PyDict_Contains((<TraceMode> trace)._states, <size_t> <PyObject *> self)
+                or is_changing(self, node) or hasattr(self, "_whose")):
+            return None
+        return node if self._plain or records_gradients() else detached(node)
     if self._link is not None:
         link = <Link> self._link
         if self.data != NULL or self._born is not None or not shows_current(link):
@@ -203,8 +210,11 @@ cdef ArrayHandle bare(object kind, Node node, object code):
 
 
 cdef ArrayHandle made(object kind, Node node, object code):
-    """A tensor of a node, outside of traces; see `TensorBase._of`."""
+    """A tensor that is yet to be computed from a node; in a trace, one that has no value."""
     cdef ArrayHandle tensor = bare(kind, node, code)
+    if tracing():
+        tensor._born = get(KRT_TRACE)
+        return tensor
     births[0] += 1
     watched.join(tensor)
     if debugging and debugs() and note_made is not None:
@@ -327,11 +337,7 @@ cdef class LazyHandle(ArrayHandle):
     @classmethod
     def _of(cls, Node node not None):
         """A tensor that is yet to be computed from `node`."""
-        if not tracing():
-            return made(cls, node, None)
-        tensor = bare(cls, node, None)
-        tensor._born = get(KRT_TRACE)
-        return tensor
+        return made(cls, node, None)
 
 
 # ---- memory
@@ -592,7 +598,7 @@ cdef bint read_integer(ArrayHandle index, Py_ssize_t *found) except -1:
     if index._uop is None and index._link is None:
         adopted(index)
     settle(index)
-    node = live(index)
+    node = None if tracing() else live(index)
     if node is None or not node.dtype.is_int or node.shape != ():
         return False
     width, place = node.dtype.itemsize, index.data

@@ -70,6 +70,15 @@ cdef class Operation:
     cdef object __weakref__
 
 
+cdef class TraceMode:
+    cdef list handlers  # those of signals that are kept out of this trace
+    cdef public object around  # the trace that this one is a part of
+    cdef public object draws  # who looks at generators from outside, None where nobody does
+    cdef public dict _states  # the tensors that were assigned to, with their values, by identity
+    cdef int keep_out(self) except -1
+    cdef int leave(self) except -1
+
+
 # A call whose result may become a template.
 cdef class Recording:
     cdef int record(self, object found) except -1

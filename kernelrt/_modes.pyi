@@ -3,6 +3,8 @@ from types import TracebackType
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from kernelrt._locks import Lock
+from kernelrt.ir import UOp
+from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.trace import Trace
 
 _T = TypeVar("_T")
@@ -165,6 +167,7 @@ class TraceMode:
 
     around: Trace | None
     draws: object
+    _states: dict[int, tuple[TensorBase, UOp]]
     def _begin(self) -> None:
         """Make ready; the trace is not active yet."""
     def __enter__(self) -> Self: ...

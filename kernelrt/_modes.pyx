@@ -580,12 +580,9 @@ cdef class Limit:
 
 
 cdef class TraceMode:
-    cdef list handlers  # those of signals that are kept out of this trace
-    cdef public object around  # the trace that this one is a part of
-    cdef public object draws  # who looks at generators from outside, None where nobody does
-
     def __cinit__(self, *_, **__):
         self.handlers = []
+        self._states = {}
 
     def _begin(self):
         """Make ready; the trace is not active yet."""

@@ -117,7 +117,6 @@ class Trace(TraceMode):
     """
 
     def __init__(self) -> None:
-        self._states: dict[int, tuple[TensorBase, UOp]] = {}
         self._written: RegionMap[TensorBase] = RegionMap()
         self._grads: dict[int, grads.Use] = {}
         #: The first use of each gradient that was found, by the tensor it is.
