@@ -83,6 +83,9 @@ def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
 def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
     """What ``build.reduce`` gives for sizes that are numbers; None where they need a look."""
 
+def count_asked() -> int:
+    """How often any node was asked for until now: those asked for from now on exceed it."""
+
 def toposort(
     roots: Iterable[UOp],
     stop: Callable[[UOp], object] | None = None,

@@ -459,6 +459,10 @@ cdef class Stack:
         return 0
 
 
+def count_asked():
+    return n_asked
+
+
 def toposort(roots, stop=None, kept=None):
     cdef list order = []
     cdef list held = list(roots)

@@ -65,6 +65,8 @@ def plain_tree(tree: object, name: str) -> Any:
     DTypeError
         A leaf is none of these.
     """
+    if isinstance(tree, Tensor):
+        return tree
     return rebuilt(tree, [_tensor(leaf, path) for path, leaf in named_leaves(tree, name)])
 
 
@@ -335,6 +337,8 @@ class Carry:
 
     def note_roots(self, trace: Trace, made: Traced) -> None:
         """Tell an outer trace what gradients were taken of, as of the first turn."""
+        if not made.roots:
+            return
         pairs = [*zip(self.slots, self.first, strict=True)]
         pairs += [(s, node_of(t)) for t, s in self.state]
         put = {s.place: build.reshape(node, s.place.shape) for s, node in pairs}

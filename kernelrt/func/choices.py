@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._node import count_asked
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.func.bodies import (
     Body,
@@ -150,7 +151,7 @@ def _called(name: str, function: Callable[..., Any], operands: Sequence[Any]) ->
 def _choose(
     name: str, which: UOp, branches: Sequence[Callable[..., Any]], operands: Sequence[Any]
 ) -> Any:
-    since = regions.newest()
+    since = count_asked()
     trees: list[Any] = []
     bodies = [Body(name, function) for function in branches]
     carry = Carry(name, bodies[0], tuple(operands))

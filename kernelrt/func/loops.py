@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._node import count_asked
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.func.bodies import (
     Body,
@@ -123,7 +124,7 @@ def scan(
     alone = same(turns, 1) and (state.local.trace is not None or not state.local.grad)
     if alone or (stepwise() and not same(turns, 0)) or not all(map(is_static, slices)):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
-    since = regions.newest()
+    since = count_asked()
     carry = Carry("scan", made, carried)
     wholes = [node_of(t) for t in leaves_of(arrays)]
     slots = [slot(t.dims[1:], t.dtype) for t in leaves_of(arrays)]
@@ -289,7 +290,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     first, last = _bound(lower, "lower"), _bound(upper, "upper")
     if stepwise():
         return _counted(body, first, last, init)
-    since = regions.newest()
+    since = count_asked()
     carry = Carry("fori_loop", made, init)
     number = slot((), dt.int64)
     with state.no_grad():
@@ -393,7 +394,7 @@ def while_loop(
         turns = found
     if stepwise():
         return _repeated(cond, body, turns, init)
-    since = regions.newest()
+    since = count_asked()
     carry = Carry("while_loop", made, init)
     count = slot((), dt.int64)
     flag = slot((), dt.bool_)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernelrt._handle import ArrayHandle
 from kernelrt._specs import value_key
 from kernelrt.errors import ShapeError
 from kernelrt.ir.records import fields_of, fixed_of, is_record, record
@@ -21,7 +22,9 @@ __all__ = ["alike", "flatten", "is_nested", "leaves_of", "mapped", "named_leaves
 
 def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
     """The leaves of nested data, each with how it is reached."""
-    if isinstance(tree, dict):
+    if isinstance(tree, ArrayHandle):
+        yield path, tree
+    elif isinstance(tree, dict):
         for key, child in tree.items():
             yield from named_leaves(child, f"{path}[{key!r}]")
     elif isinstance(tree, tuple) and hasattr(tree, "_fields"):
@@ -39,11 +42,15 @@ def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def leaves_of(tree: object) -> list[Any]:
     """The leaves of nested data, in order."""
+    if isinstance(tree, ArrayHandle):
+        return [tree]
     return [leaf for _, leaf in named_leaves(tree)]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
     """The same nesting with what `function` makes of each leaf."""
+    if isinstance(tree, ArrayHandle):
+        return function(tree)
     if isinstance(tree, dict):
         return {key: mapped(function, child) for key, child in tree.items()}
     if isinstance(tree, list):
@@ -59,6 +66,8 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
     """The nesting of `tree` with other leaves."""
+    if isinstance(tree, ArrayHandle):
+        return leaves[0]
     rest = iter(leaves)
     return mapped(lambda _: next(rest), tree)
 

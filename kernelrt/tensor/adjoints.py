@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt._node import count_asked
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.foreign import Foreign
@@ -142,7 +143,7 @@ def _chosen(
 ) -> list[tuple[UOp, UOp]]:
     """The branch that ran is computed again, and its derivative with it."""
     which, operands = src[0], src[1:]
-    since = regions.newest()
+    since = count_asked()
     ports = [program.ports[k - 1] for k in wanted]
     slopes = [slot(g.shape, g.dtype) for _, g in given]
     branches = []
@@ -219,7 +220,7 @@ class _Back:
     def shares(self) -> list[tuple[UOp, UOp]]:
         """What each operand that leads to a leaf gets."""
         loop, src = self._loop, self._src
-        since = regions.newest()
+        since = count_asked()
         coming = {k: slot(loop.carries[k].shape, loop.carries[k].dtype) for k in self._carries}
         rows = [(n, g) for n, g in self._given if n.arg.carry < 0]
         row_slots = [slot(n.arg.each.shape, n.dtype) for n, _ in rows]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt._node import count_asked
 from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop
@@ -105,7 +106,7 @@ def _flat(node: UOp, count: int) -> UOp:
 def _chosen(
     program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
 ) -> dict[UOp, Along]:
-    since = regions.newest()
+    since = count_asked()
     slots: list[tuple[Slot, UOp]] = []
     put: dict[UOp, UOp] = {}
     given = {}
@@ -153,7 +154,7 @@ def _all_chosen(
         here = _takes(each, k, program.branches)
         given = {p: _safe(found, here) for p, found in mapped.items()}
         any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
-        since = regions.newest()
+        since = count_asked()
         graphs = [n.arg.values[k] for n in nodes]
         new = [v.lifted(count) for v in _along(graphs, program.ports, given, put, count)]
         if regions.may_fail(new, since):
@@ -214,7 +215,7 @@ class _Mapped:
     def values(self) -> dict[UOp, Along]:
         """What the run gives."""
         loop, count = self._loop, self._count
-        since = regions.newest()
+        since = count_asked()
         given: dict[UOp, UOp] = {}
         put: dict[UOp, UOp] = {}
         carried = [self._slot(p) for p in loop.ports[: self._carried]]

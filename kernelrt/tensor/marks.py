@@ -363,6 +363,8 @@ def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
 
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
     """`roots` with the values of `put` in the place of its keys, which have the same shapes."""
+    if not put:
+        return list(roots)
     done: dict[UOp, UOp] = dict(put)
     for node in below(roots, put.__contains__):
         if node not in done:
@@ -373,7 +375,10 @@ def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
 def renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
     """`node` of other nodes than those that it reads, as `done` says of each."""
     reads = reads_of(node)
-    if all(done[s] is s for s in reads):
+    for read in reads:
+        if done[read] is not read:
+            break
+    else:
         return node
     src = tuple(done[s] for s in node.src)
     if len(reads) == len(node.src):

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
 
-__all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "may_fail",
-           "newest", "slot", "unknown_size"]  # fmt: skip
+__all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "may_fail", "slot",
+           "unknown_size"]  # fmt: skip
 
 #: Ops that only say which element is meant: what they are made of is given in their place.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
@@ -85,11 +85,6 @@ def may_fail(roots: Sequence[UOp], since: int) -> bool:
     return any(n.op in FAILING and n.asked > since for n in new)
 
 
-def newest() -> int:
-    """A number that those of nodes asked for from now on exceed, also where these are not new."""
-    return slot((), dt.bool_).place.asked
-
-
 def frontier(
     roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool],
     turns: int = 0,
@@ -110,9 +105,9 @@ def frontier(
         if node in inside:
             continue
         reads = () if is_kept(node) else reads_of(node)
-        reached = any(r in outside for r in reads)
-        varied = any(r in varies for r in reads)
-        tied = any(r in bound for r in reads)
+        reached = not outside.isdisjoint(reads)
+        varied = not varies.isdisjoint(reads)
+        tied = not bound.isdisjoint(reads)
         own = (varied or (reached and stays(node))) and not _is_mark(node) and node.asked > since
         if tied or own:
             varies.add(node)
@@ -209,7 +204,7 @@ def loop(
     turns : Dim
         How many turns there are at most.
     since : int
-        What :func:`newest` gave before the graph of a turn was made.
+        What :func:`count_asked` gave before the graph of a turn was made.
     number : Slot, optional
         What stands for the number of the turn.
     count : UOp, optional
@@ -274,8 +269,8 @@ def choice(
     branches : sequence of sequence of UOp
         The values of each, of equal shapes and types.
     since : int
-        What :func:`newest` gave before the first of these graphs was made: what nobody asked for
-        since is computed in any case, the rest where its branch is chosen.
+        What :func:`count_asked` gave before the first of these graphs was made: what nobody asked
+        for since is computed in any case, the rest where its branch is chosen.
     instead : mapping of UOp to UOp, optional
         What is read in the place of nodes from around, of the same size.
     """
