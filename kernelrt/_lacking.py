@@ -40,6 +40,7 @@ _NEAR: Final = "near: "
 TENSOR: Final = _pairs("""
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
+apply_ map_ map2_ = near: operations of tensors, or kernelrt.call for a function of NumPy arrays
 storage untyped_storage storage_type = near: x.data_ptr() or x.numpy()
 solve = kernelrt.linalg.solve
 lstsq = kernelrt.linalg.lstsq

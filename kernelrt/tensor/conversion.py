@@ -363,8 +363,16 @@ class ConversionMethods(_Below):
         """This tensor; all tensors are on the CPU."""
         return self
 
-    def type(self, dtype: object) -> Self:
-        """The same as :meth:`cast`."""
+    def type(self, dtype: object = None) -> Self:
+        """The same as :meth:`cast`.
+
+        Raises
+        ------
+        DTypeError
+            There is no `dtype`: the type of a tensor is its attribute of that name.
+        """
+        if dtype is None:
+            raise DTypeError("dtype: expected a scalar type; the one that a tensor has is x.dtype")
         return self.cast(dtype)
 
     def type_as(self, other: Self) -> Self:

@@ -18,6 +18,7 @@ WRONG = [
     (lambda: X * [1, 2, 3], DTypeError, "other: .*list.*kernelrt.tensor"),
     (lambda: X + "a", DTypeError, "other: .*str"),
     (lambda: X + None, DTypeError, "NoneType"),
+    (X.type, DTypeError, r"dtype: .*x\.dtype"),
     (lambda: X.reshape(4, 2), ShapeError, r"\(2, 3\) has 6 elements and cannot become \(4, 2\)"),
     (lambda: X.reshape(-1, -1), ShapeError, "more than one size"),
     (lambda: X.reshape(-1, 4), ShapeError, "cannot become"),
