@@ -12,7 +12,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
-from kernelrt.ir.shape import dim_span, format_shape
+from kernelrt.ir.shape import dim_span, format_shape, is_static
 from kernelrt.tensor import build
 from kernelrt.tensor.arguments import axis_of, flag, integer, real
 from kernelrt.tensor.functions import settled
@@ -192,8 +192,10 @@ class OrderingMethods(_Below):
         """
         axis = axis_of(dim, self.ndim)
         flag(sorted, "sorted")
-        count = self._rank_of(k, axis, least=0)
-        values, indices = self.sort(axis, descending=flag(largest, "largest"))
+        count, greatest = self._rank_of(k, axis, least=0), flag(largest, "largest")
+        if count == 1 and greatest and self.ndim and is_static(self.dims):
+            return Ranked(*self.max(axis, keepdim=True))  # NaN is the greatest there, too
+        values, indices = self.sort(axis, descending=greatest)
         if self.ndim == 0:
             return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
         ends = [(0, count if a == axis else d) for a, d in enumerate(self.dims)]
