@@ -275,6 +275,8 @@ def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
     written when the body has run, so it is copied where gradients may come, as to anything in the
     graphs that are `known`: they come to all that a run reads.
     """
+    if not tensors:
+        return []
     copied = state.local.trace is None and any(map(has_history, below(known, has_history)))
     return [node_of(t.detach().clone().realize()) if copied else node_of(t) for t in tensors]
 

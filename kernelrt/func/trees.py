@@ -104,6 +104,8 @@ def _in_order(tree: Any, like: Any) -> Iterator[Any]:
 
 def alike(one: object, other: object) -> bool:
     """Whether data is nested in the same way."""
+    if isinstance(one, ArrayHandle) and isinstance(other, ArrayHandle):
+        return True
     if isinstance(one, dict) and isinstance(other, dict):
         return one.keys() == other.keys() and all(alike(one[k], other[k]) for k in other)
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
