@@ -11,7 +11,7 @@ from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build, sharing, views
+from kernelrt.tensor import build, positions, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -63,6 +63,9 @@ class IndexingMethods(_Below):
             list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is. Of
             other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` need no number of elements.
         """
+        held = None if isinstance(index, tuple) else self._held_elements(index)
+        if held is not None:
+            return held
         items = spelled_out(index, self.ndim)
         _, below = views.read(self)
         out, axis = self, 0
@@ -108,6 +111,26 @@ class IndexingMethods(_Below):
             fixed = tuple((i, i._uop) for i in items if isinstance(i, IndexingMethods))
             shown._link.fixed = (*(shown._link.fixed or ()), *fixed)
         return shown
+
+    def _held_elements(self, mask: Any) -> Self | None:
+        """Copy what a mask selects from memory.
+
+        None where a graph has to say it: where gradients may come, nothing is stored, a function is
+        traced, or the mask does not fit.
+        """
+        if (
+            not mask_rank(mask) or state.local.trace is not None
+            or (state.local.grad and self._lineage is not False) or not views.has_memory(self)
+        ):  # fmt: skip
+            return None
+        with state.lock:
+            found = positions.places(self, mask)
+            values = None if found is None else views.values_of(self)
+            if found is None or values is None:
+                return None
+            from kernelrt.tensor.creation import from_data
+
+            return from_data(type(self), values[found.elements])
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""

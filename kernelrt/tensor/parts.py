@@ -15,7 +15,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, hooking, state, views
-from kernelrt.tensor.base import storage_node
+from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark, rewritten
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.ir import Dim
-    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.base import Operand
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
@@ -83,15 +83,23 @@ class PartMethods(_Below):
             return
         if views.is_item(value, self, index):
             return  # as behind x[index] += 1, which has changed x by now
+        eager = state.local.trace is None
+        chosen = mask or (
+            any(is_array(i) for i in spelled_out(index, self.ndim))
+            if isinstance(index, tuple) else is_array(index)
+        )  # fmt: skip
+        number = as_scalar(value) if eager and chosen else None
+        if number is not None and self._put_elements(index, element(number, self.dtype, "value")):
+            return
         new = self._new_elements(value)
-        if not mask and not any(is_array(i) for i in spelled_out(index, self.ndim)):
+        if not chosen:
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
-        if state.local.trace is None and self._put_elements(index, new):
+        if eager and number is None and self._put_elements(index, new):
             return
         # Reading and writing the whole is one step, or another thread's part would be lost.
-        with state.lock if state.local.trace is None else contextlib.nullcontext():
+        with state.lock if eager else contextlib.nullcontext():
             self._put_in_whole(index, new, mask=mask)
 
     def _put_in_whole(self, index: Any, new: Self, *, mask: bool) -> None:
@@ -119,7 +127,7 @@ class PartMethods(_Below):
         self._become_value(whole, new, self._link is None and self._needs_history(new))
         return True
 
-    def _put_elements(self, index: Any, new: Self) -> bool:
+    def _put_elements(self, index: Any, value: Self | float) -> bool:
         """Write to the elements that index tensors name in memory; False if a plan has to."""
         root: Self = self if self._link is None else self._link.root
         with state.lock:
@@ -128,11 +136,14 @@ class PartMethods(_Below):
             found = places(self, index)
             if found is None:
                 return False
-            new = _squeezed(new, len(found.shape))
+            new = None
+            if isinstance(value, TensorBase):
+                value = new = _squeezed(value, len(found.shape))
+                if not broadcasts_to(new.dims, found.shape):
+                    return False
             return (
-                broadcasts_to(new.dims, found.shape)
-                and not root._needs_history(new) and root._bound_by(new) is None
-                and views.copied_into(self, new, found.view, found.elements)
+                not root._needs_history(new) and root._bound_by(new) is None
+                and views.copied_into(self, value, found.view, found.elements)
             )  # fmt: skip
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
@@ -151,16 +162,16 @@ class PartMethods(_Below):
             rule = replaced(flat, new, [line])
         return self._of(build.reshape(rule, self.dims))
 
-    def _needs_history(self, new: Self) -> bool:
-        """Whether gradients have to find the way through an assignment of `new`."""
+    def _needs_history(self, new: Self | None) -> bool:
+        """Whether gradients have to find the way through an assignment of `new`, or of a number."""
         own = self.requires_grad and self._leaf is None
         if not state.local.grad:
             return False
         trace = state.local.trace
         bare = self._is_parameter or self._born is not trace or hasattr(self, "_whose")
-        if not own and not new.requires_grad:
+        if not own and not (new is not None and new.requires_grad):
             stored = bare or self.is_realized
-            return not stored and bool(self._lineage or new._lineage)
+            return not stored and bool(self._lineage or (new is not None and new._lineage))
         if bare or (trace is not None and self.is_realized):
             raise GradientError(
                 f"{'self' if own else 'value'}: gradients flow into it, but the tensor keeps no "
@@ -288,8 +299,8 @@ class PartMethods(_Below):
         self._follow(value)
         hooking.follow(self, before)
 
-    def _bound_by(self, new: Self) -> Severed | Stale | None:
-        """What gradients meet in this tensor once `new` is written to a part of it.
+    def _bound_by(self, new: Self | None) -> Severed | Stale | None:
+        """What gradients meet in this tensor once `new`, or a number, is written to a part of it.
 
         The rest stays what it was, so what was computed with a history, or by a jitted function
         from tensors that have one, is not forgotten.
@@ -297,7 +308,8 @@ class PartMethods(_Below):
         apart = self._leaf is not None or self._born is not state.local.trace
         if apart or hasattr(self, "_whose"):
             return None
-        own, theirs = self._lineage, new._lineage if state.local.grad else False
+        own = self._lineage
+        theirs = new._lineage if new is not None and state.local.grad else False
         if own is True:
             return Stale(self._entered())
         if not isinstance(theirs, Severed):

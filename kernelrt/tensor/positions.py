@@ -74,7 +74,7 @@ class Places(NamedTuple):
     view : tuple
         An index of integers, slices and None, which makes a view.
     elements : tuple
-        An index of that view, of slices and arrays of positions.
+        An index of that view, of slices, masks and arrays of positions.
     shape : tuple of int
         The shape of the elements.
     """
@@ -91,6 +91,8 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     """
     if not is_static(tensor.dims):
         return None
+    if not isinstance(index, tuple) and is_array(index):
+        return _places_of_one(tensor, index)
     try:
         items = spelled_out(index, tensor.ndim)
     except ShapeError:
@@ -107,9 +109,8 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
             if not rank or mask is None or mask.shape != tuple(islice(sizes, rank)):
                 return None
             view += [slice(None)] * rank
-            for found in mask.nonzero():
-                arrays.append((len(elements), found.shape))
-                elements.append(found)
+            arrays.append((len(elements), (int(np.count_nonzero(mask)),)))
+            elements.append(mask)
         elif is_array(item):
             array, size = _values(tensor, item), next(sizes)
             if array is None or array.dtype.kind not in "iu" or array.dtype == np.uint64:
@@ -143,6 +144,21 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     adjacent = [axis for axis, _ in arrays] == list(range(first, first + len(arrays)))
     front = first if adjacent else 0  # of the axes that are left
     return Places((*view, ...), (*elements, ...), (*left[:front], *shape, *left[front:]))
+
+
+def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
+    """As :func:`places`, for one array or one mask over the first axes."""
+    values = _values(tensor, index)
+    sizes = cast("tuple[int, ...]", tensor.dims)
+    if values is None or not values.ndim or not sizes:
+        return None
+    if values.dtype == np.bool_:
+        if values.shape != sizes[: values.ndim]:
+            return None
+        return Places((...,), (values,), (int(np.count_nonzero(values)), *sizes[values.ndim :]))
+    if values.dtype == np.uint64:
+        return None
+    return Places((...,), (np.ascontiguousarray(values),), (*values.shape, *sizes[1:]))
 
 
 def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:

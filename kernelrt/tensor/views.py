@@ -723,7 +723,9 @@ def has_memory(tensor: TensorBase) -> bool:
     )  # fmt: skip
 
 
-def copied_into(tensor: TensorBase, value: TensorBase, *places: tuple[Any, ...]) -> bool:
+def copied_into(
+    tensor: TensorBase, value: TensorBase | float, *places: tuple[Any, ...]
+) -> bool:
     """Copy `value` to elements of a tensor or of a view, if there is memory.
 
     The caller holds the lock, and no function is traced. A value that is yet to be computed is
@@ -733,8 +735,9 @@ def copied_into(tensor: TensorBase, value: TensorBase, *places: tuple[Any, ...])
     ----------
     tensor : Tensor
         The tensor.
-    value : Tensor
-        The elements, which broadcast to those that are written.
+    value : Tensor or number
+        The elements, which broadcast to those that are written, or all of them; one that the type
+        of the tensor has.
     places : tuple
         Two NumPy indices, which one after the other name the elements that are written; nothing
         for all of them. The first one makes a view.
@@ -746,10 +749,14 @@ def copied_into(tensor: TensorBase, value: TensorBase, *places: tuple[Any, ...])
     """
     if not has_memory(tensor):
         return False
-    number = build.const_value(value.uop)
-    if number is not None and value.dtype is dt.float16:
+    number = build.const_value(value.uop) if isinstance(value, ArrayHandle) else value
+    given: Any = number
+    if number is None:
+        given = values_of(cast("TensorBase", value))
+    elif tensor.dtype is dt.float16:
         return False  # NumPy rounds it once, a plan by way of float32
-    given = number if number is not None else values_of(value)
+    elif tensor.dtype.is_float:
+        given = dt.nearest(number, tensor.dtype)
     _ = tensor._live()  # carries out assignments that are pending
     array = _array_of(tensor)
     if array is None or given is None or not array.flags.writeable:
