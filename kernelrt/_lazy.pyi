@@ -64,6 +64,9 @@ def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
     """Assign a tensor to what a view shows, as :func:`put_rows` does."""
 
+def put_whole(tensor: TensorBase, value: TensorBase) -> bool:
+    """Assign a tensor to all elements of one that has memory, as :func:`put_rows` does to some."""
+
 def quicken(
     operation: Callable[..., Any], op: Op, swapped: bool = False, whole: bool = True
 ) -> None:

@@ -768,18 +768,23 @@ cdef Node memory_node(Node found):
     return <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
 
 
-cdef bint put_value(object kind, Node found, ArrayHandle given) except -1:
-    """Assign a value to the part of memory that a node shows; False if nothing was done."""
+cdef bint put_value(
+    object kind, Node found, ArrayHandle given, ArrayHandle part=None
+) except -1:
+    """Assign a value to the part of memory that a node shows; False if nothing was done.
+
+    That part is a tensor of its own unless it is given.
+    """
     cdef unsigned long writes
     cdef Node node = node_of(given)
-    cdef ArrayHandle part
     if (node is None or node.dtype is not found.dtype
             or (<Exporter> memory_node(found).arg)._storage.readonly
             or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
         return False
     if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
         return False  # perhaps a number, which is copied
-    part = bound(kind, found)
+    if part is None:
+        part = bound(kind, found)
     with lock:
         if is_changing(part, found):
             return False  # another thread has assigned to the memory since it was settled
@@ -834,6 +839,15 @@ def put_rows(ArrayHandle self not None, object index, object value):
     memory = run_node(memory, run, shape)
     return put_number(type(self), memory, value) if is_number else put_value(
         type(self), memory, given)
+
+
+def put_whole(ArrayHandle self not None, ArrayHandle value not None):
+    cdef Node memory
+    if (self.data == NULL or self._link is not None or value._link is not None
+            or type(value) is not type(self) or not takes_values(self)):
+        return False
+    memory = memory_below(self)
+    return memory is not None and put_value(type(self), <Node> self._uop, value, self)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

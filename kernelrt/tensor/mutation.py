@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from typing import TYPE_CHECKING, Any, Self, cast
 
+from kernelrt._lazy import put_whole
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
@@ -28,7 +29,10 @@ def _assigning(name: str) -> Callable[..., Any]:
     """The method that assigns the result of the method `name`."""
 
     def method(self: InPlaceMethods, *args: Any, **options: Any) -> Any:
-        return self._replace(getattr(self, name)(*args, **options), f"{name}_")
+        new = getattr(self, name)(*args, **options)
+        if state.changing is None and put_whole(self, new):
+            return self
+        return self._replace(new, f"{name}_")
 
     method.__name__ = f"{name}_"
     method.__code__ = method.__code__.replace(co_name=f"{name}_")  # errors name it
@@ -122,6 +126,8 @@ class InPlaceMethods(_Below):
         if (traced or state.local.stepwise) and is_number(self.uop):
             return NotImplemented
         new = rule(self, other)
+        if state.changing is None and put_whole(self, new):
+            return self
         apart = self._link is None and not hasattr(self, "_whose")
         stored = apart and self.is_realized and not self._is_parameter
         if not traced and stored and state.local.grad and (
