@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
@@ -365,7 +366,7 @@ def zeros(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
     """Zeros of a shape, float32 unless told otherwise."""
-    return full(shape_of(size), 0, dtype or dt.float32, device, requires_grad)
+    return _repeated(0, size, dtype, device, requires_grad)
 
 
 @sized
@@ -373,7 +374,24 @@ def ones(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones of a shape, float32 unless told otherwise."""
-    return full(shape_of(size), 1, dtype or dt.float32, device, requires_grad)
+    return _repeated(1, size, dtype, device, requires_grad)
+
+
+def _repeated(
+    value: int, size: tuple[Any, ...], dtype: object, device: object, requires_grad: bool
+) -> Tensor:
+    """As :func:`full`; what programs ask for again and again is looked up."""
+    shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], tuple | list) else size
+    wanted = dt.float32 if dtype is None else dtype
+    if device is None and isinstance(wanted, dt.DType) and all(type(d) is int for d in shape):
+        return _asked(_class()._of(_constant(value, wanted, shape)), requires_grad)
+    return full(shape_of(size), value, wanted, device, requires_grad)
+
+
+@functools.lru_cache(1024)
+def _constant(value: int, dtype: DType, shape: tuple[int, ...]) -> UOp:
+    """A number everywhere, as a node; the sizes are checked."""
+    return build.full(element(value, dtype, "fill_value"), dtype, check_shape((shape,)))
 
 
 def _asked(out: Tensor, requires_grad: bool) -> Tensor:
@@ -411,14 +429,14 @@ def zeros_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
     """Zeros in the shape and type of `input`."""
-    return full_like(input, 0, dtype, device, requires_grad)
+    return _repeated(0, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def ones_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
     """Ones in the shape and type of `input`."""
-    return full_like(input, 1, dtype, device, requires_grad)
+    return _repeated(1, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def empty_like(
