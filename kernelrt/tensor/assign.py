@@ -50,11 +50,13 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
     """Give storage to lazy targets whose old value takes part in a new one.
 
     Else a loop that updates one would heap up assignments, and what reads it would compute all of
-    them again in each turn, by another plan. What is merely replaced is never computed.
+    them again in each turn, by another plan. What is merely replaced is never computed. Elements
+    that an index tensor names are not stored: ``x[i] += y`` assigns to them once, and drops them.
     """
     lazy = [
         (t, node) for t, _ in pairs
         if t._address is None and t._born is None and (node := t._uop) is not None
+        and node.op is not Op.GATHER
     ]  # fmt: skip
     if not lazy:
         return
