@@ -11,7 +11,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
-from kernelrt.tensor import build
+from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
@@ -103,8 +103,11 @@ class SelectionMethods(_Below):
         JitError
             A function is traced, and there is no `size`.
         """
+        several = flag(as_tuple, "as_tuple")
+        if size is None and self.ndim and not several:
+            return self._made(np.argwhere(elements(self._true(), "nonzero", "pass size=")))
         columns = self._columns(size, fill_value, "nonzero")
-        if flag(as_tuple, "as_tuple"):
+        if several:
             return tuple(columns) if self.ndim else self.reshape(1).nonzero(
                 as_tuple=True, size=size, fill_value=fill_value)  # fmt: skip
         if not self.ndim:
@@ -151,6 +154,8 @@ class SelectionMethods(_Below):
         """
         where = self._lift(mask, "mask")
         check_bools(where.dtype, "mask")
+        if size is None and state.local.trace is None and build.same_shape(self.dims, where.dims):
+            return self[where] if self.ndim else self.reshape(1)[where.reshape(1)]
         x, chosen = build.align(self.uop, where.uop)
         flat = build.reshape(x, (prod(x.shape),))
         flags = self._of(build.reshape(chosen, (prod(x.shape),)))
