@@ -45,6 +45,8 @@ _SHUFFLE, _SPLAT = 116, 160
 _BRANCH = 420
 #: Calls that share the text of such a function, about.
 _CALLS = 2
+#: Bytes of a check that an index lies in range, and of the note if it does not.
+_CHECK = 560
 #: Bytes of a conversion from or to a float of 16 bits.
 _NARROW = 300
 
@@ -141,6 +143,11 @@ class Length:
             by = _By.ELEMENT if lone else _By.VECTOR
             places = self._repeats(frozenset(opened), opened, spread, vector, by)
             total += _bytes(store) * places
+            if lone:  # and where each element goes is computed for itself
+                below = toposort([store.src[1]], stop=lambda u: u.op in CLOSING)
+                for u in (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND)):
+                    often = self._repeats(self.info.deps[u], opened, spread, vector, by)
+                    total += (_CHECK if u.op is Op.BOUND else _bytes(u)) * often
         return total
 
     def _written_nest(

@@ -89,6 +89,19 @@ def test_reductions_of_dear_functions_over_any_size(asts, value, found):
     check(asts)
 
 
+@pytest.mark.parametrize("place", [lambda x: -((x * 2) * 2 // 2), lambda x: (x + 384) % 64 // 9])
+def test_values_added_at_computed_places(asts, place):
+    """Each lane computes and checks its place by itself."""
+    n = krt.Variable("n", 1, 64)
+    total = krt.zeros(12)
+    f = krt.jit(
+        lambda x, v: total.assign(total + (total * 0).scatter_add(0, place(x), v)),
+        dynamic={"x": {0: n}, "v": {0: n}},
+    )
+    f.plan(np.zeros(7, np.int64), np.ones(7, np.float32))
+    check(asts)
+
+
 @pytest.mark.cases(1)
 @pytest.mark.parametrize("shape", [(2, 3, 9, 9), (1, 5, 6, 7)])
 def test_convolutions_and_norms(asts, shape):
