@@ -174,6 +174,11 @@ def looked_at(case: Case, x: Array) -> Array:
     return x[1:] if part else x
 
 
+def may_be_looked_at(case: Case, x: Array) -> Array:
+    """The elements of x whose indices may be refused: PyTorch refuses what is picked, then cut."""
+    return x if case["form"] == "pick_part" else looked_at(case, x)
+
+
 def outside(case: Case, x: Array) -> Array:
     """Which elements of x lead out of range."""
     index, limit = host_index(case, x), extent(case)
@@ -260,7 +265,7 @@ class Trial:
             got = self.call(xs, v).numpy()
             self.shared.realize()
         except IndexBoundsError:
-            if not wrong:
+            if not outside(self.case, may_be_looked_at(self.case, x)).any():
                 why = f"refused: IndexBoundsError in range, {shown}"
             elif not np.array_equal(self.state, before):
                 why = f"state: changed by a call that failed, {shown}"
