@@ -64,8 +64,16 @@ def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
     """Assign a tensor to what a view shows, as :func:`put_rows` does."""
 
-def put_whole(tensor: TensorBase, value: TensorBase) -> bool:
-    """Assign a tensor to all elements of one that has memory, as :func:`put_rows` does to some."""
+def count_computed() -> int:
+    """How many lazy tensors were computed because memory that they read was about to change."""
+
+def put_whole(tensor: TensorBase, value: TensorBase, computed: int) -> bool | None:
+    """Assign a tensor to all elements of one that has memory, as :func:`put_rows` does to some.
+
+    The caller holds the lock. None, and nothing done, where :func:`count_computed` does not give
+    `computed` any more, or another thread has assigned to the tensor: the value may be that of
+    before.
+    """
 
 def quicken(
     operation: Callable[..., Any], op: Op, swapped: bool = False, whole: bool = True

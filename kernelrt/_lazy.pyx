@@ -841,13 +841,22 @@ def put_rows(ArrayHandle self not None, object index, object value):
         type(self), memory, given)
 
 
-def put_whole(ArrayHandle self not None, ArrayHandle value not None):
+def count_computed():
+    return now().values
+
+
+def put_whole(ArrayHandle self not None, ArrayHandle value not None, unsigned long computed):
     cdef Node memory
     if (self.data == NULL or self._link is not None or value._link is not None
             or type(value) is not type(self) or not takes_values(self)):
         return False
     memory = memory_below(self)
-    return memory is not None and put_value(type(self), <Node> self._uop, value, self)
+    if memory is None:  # perhaps another thread has assigned to it meanwhile
+        return None if self._uop is not None and is_changing(self, <Node> self._uop) else False
+    if (now().values != computed or self._uop is None
+            or memory_node(<Node> self._uop) is not memory or is_changing(self, memory)):
+        return None
+    return put_value(type(self), <Node> self._uop, value, self)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

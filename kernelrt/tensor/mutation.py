@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from kernelrt._lazy import put_whole
+from kernelrt._lazy import count_computed, put_whole
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
@@ -24,15 +25,18 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["InPlaceMethods"]
 
+#: An assignment is tried so many times, and from then on other threads wait.
+_MOST_TIMES: Final = 16
+_TIMES_WITHOUT_LOCK: Final = 4
+
 
 def _assigning(name: str) -> Callable[..., Any]:
     """The method that assigns the result of the method `name`."""
 
     def method(self: InPlaceMethods, *args: Any, **options: Any) -> Any:
-        new = getattr(self, name)(*args, **options)
-        if state.changing is None and put_whole(self, new):
-            return self
-        return self._replace(new, f"{name}_")
+        compute = getattr(self, name)
+        new = self._computed_again(lambda: compute(*args, **options))
+        return self if new is None else self._replace(new, f"{name}_")
 
     method.__name__ = f"{name}_"
     method.__code__ = method.__code__.replace(co_name=f"{name}_")  # errors name it
@@ -65,6 +69,21 @@ class InPlaceMethods(_Below):
     """
 
     __slots__ = ()
+
+    def _computed_again(self, compute: Callable[[], Self]) -> Self | None:
+        """Assign what `compute` makes of this tensor, or give it back where it cannot be so.
+
+        It is computed again where code that came in between has written to memory that it reads.
+        """
+        for time in range(_MOST_TIMES):
+            with state.lock if time >= _TIMES_WITHOUT_LOCK else contextlib.nullcontext():
+                computed = count_computed()
+                new = compute()
+                with state.lock:  # nobody else writes meanwhile
+                    done = state.changing is None and put_whole(self, new, computed)
+            if done is not None:
+                return None if done else new
+        return new
 
     def _replace(self, new: Self, name: str) -> Self:
         """Give this tensor the value of `new`, and its history."""
@@ -125,8 +144,8 @@ class InPlaceMethods(_Below):
         traced = state.local.trace is not None
         if (traced or state.local.stepwise) and is_number(self.uop):
             return NotImplemented
-        new = rule(self, other)
-        if state.changing is None and put_whole(self, new):
+        new = self._computed_again(lambda: rule(self, other))
+        if new is None:
             return self
         apart = self._link is None and not hasattr(self, "_whose")
         stored = apart and self.is_realized and not self._is_parameter

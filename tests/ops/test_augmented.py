@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from support.between import Between
 
 import kernelrt as krt
 from kernelrt import nn
 
+PACKAGE = str(Path(krt.__file__).parent)
 SIGNS = {
     "+=": operator.iadd, "-=": operator.isub, "*=": operator.imul, "/=": operator.itruediv,
     "//=": operator.ifloordiv, "%=": operator.imod, "**=": operator.ipow,
@@ -45,6 +50,40 @@ def test_parameters_change_in_place_without_gradients(sign: str, other: Any, jit
     (w * 2).sum().backward()
     assert w.grad is not None
     assert w.grad.tolist() == [2, 2, 2]
+
+
+CHANGES = {"+=": lambda t: operator.iadd(t, 1), "add_": lambda t: t.add_(1)}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_threads_that_add_to_one_tensor(change: Any) -> None:
+    interval, t = sys.getswitchinterval(), krt.zeros(4).realize()
+
+    def add() -> None:
+        for _ in range(500):
+            change(t)
+
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=add) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert t.tolist() == [1500] * 4
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_handler_that_adds_between_two_lines_of_an_addition(change: Any) -> None:
+    t, want, at, lines = krt.zeros(4).realize(), 0, 0, 1
+    while at <= lines:
+        with Between(lambda: change(t), at, PACKAGE) as between:
+            change(t)
+        want += 1 + between.done
+        assert t.tolist() == [want] * 4, at
+        at, lines = at + 1, between.lines
 
 
 @every_sign
