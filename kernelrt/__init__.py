@@ -347,6 +347,7 @@ if TYPE_CHECKING:
     from kernelrt import errors as errors
     from kernelrt import runtime as runtime
     from kernelrt import threads as threads
+    from kernelrt import tune as tune
     from kernelrt._dtypes import *  # noqa: F403 - types by names that Python has for others
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
@@ -359,7 +360,8 @@ else:  # else any name would pass for one that is there
         "kernelrt", Tensor, None,
         _submodules(
             "kernelrt",
-            ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime"),
+            ("array_api", "data", "distributions", "func", "linalg", "optim", "runtime",
+             "tune"),
             _of_module("kernelrt", _TOP, __all__, Tensor),
             {
                 "autotune": "kernelrt.tune",
