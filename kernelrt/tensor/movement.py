@@ -32,7 +32,6 @@ from kernelrt.tensor.arguments import (
     whole,
 )
 from kernelrt.tensor.operation import operations
-from kernelrt.tensor.positions import window
 from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
@@ -346,9 +345,8 @@ class MovementMethods(_Below):
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
         """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
         axis = own_axis(dim, self.ndim)
-        node, below = views.read(self)
         start, length = shape_of((start, length), "start, length")
-        size = node.shape[axis]
+        size = self.dims[axis]
         if isinstance(start, int) and start < 0:
             start = build.total((size, start))
         end = build.total((start, length))
@@ -356,11 +354,10 @@ class MovementMethods(_Below):
         if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
                 f"start, length: {format_shape((start, length))} leaves axis {axis} of "
-                f"{format_shape(node.shape)}; the part from the start on has to lie inside"
+                f"{format_shape(self.dims)}; the part from the start on has to lie inside"
             )
-        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
-        bounds[axis] = (start, end)
-        return views.view(self, window(node, bounds), below, views.NARROW, axis, start, length)
+        index = (*[slice(None)] * axis, slice(start, end))
+        return cast("Self", cast("Any", self)[index])
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
         """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given.

@@ -51,7 +51,6 @@ __all__ = [
     "DIAGONAL",
     "EXPAND",
     "INDEX",
-    "NARROW",
     "PERMUTE",
     "RESHAPE",
     "UNFOLD",
@@ -135,18 +134,6 @@ def _expanded(sizes: Sequence[int], strides: Sequence[int], shape: tuple[int, ..
     )
 
 
-def _narrowed(
-    sizes: Sequence[int], strides: Sequence[int], axis: int, start: int, length: int
-) -> Layout:
-    del start
-    return (*sizes[:axis], length, *sizes[axis + 1 :]), tuple(strides)
-
-
-def _put_narrowed(x: Any, value: Any, axis: int, start: Any, length: Any) -> Any:
-    end = build.total((start, length))
-    return x._with_part((*(slice(None),) * axis, slice(start, end)), value)
-
-
 def _get_indexed(x: Any, items: tuple[Any, ...], *_: object) -> Any:
     return x[items]
 
@@ -214,13 +201,6 @@ def _array_reshaped(array: Array, shape: tuple[int, ...]) -> Array | None:
     return found if np.may_share_memory(found, array) else None
 
 
-def _array_narrowed(array: Array, axis: int, start: Any, length: Any) -> Array | None:
-    if not is_static((start, length)):
-        return None
-    found: Array = array[(slice(None),) * axis + (slice(start, start + length),)]
-    return found
-
-
 def _array_indexed(array: Array, items: tuple[Any, ...], *_: object) -> Array | None:
     places = _numbers_of(items)
     if places is None:
@@ -245,7 +225,6 @@ PERMUTE = Kind(
     lambda x, order: x.permute(order), _put_permuted, _permuted, lambda a, order: a.transpose(order)
 )
 EXPAND = Kind(lambda x, shape: x.expand(shape), None, _expanded, np.broadcast_to)
-NARROW = Kind(lambda x, *place: x.narrow(*place), _put_narrowed, _narrowed, _array_narrowed)
 INDEX = Kind(_get_indexed, _put_indexed, _indexed, _array_indexed)
 DIAGONAL = Kind(
     lambda x, *place: x.diagonal(*place),
