@@ -502,9 +502,10 @@ def computed_alone(ArrayHandle handle not None):
     trace = get(KRT_TRACE)
     if handle._link is not None and trace is None and shows_temporary(handle):
         views.unlink(handle)
-    if (handle._link is not None or handle._uop is None or handle.data != NULL or pending
+    node = handle._uop  # held: another thread may compute it while its shape is inferred
+    if (handle._link is not None or node is None or handle.data != NULL or pending
             or trace is not None or handle._born is not trace or state.changing is not None
-            or not is_plain(<tuple> (<Node> handle._uop).shape)):
+            or not is_plain(<tuple> (<Node> node).shape)):
         return False
     with state.lock:
         if pending or handle._uop is None or handle.data != NULL or state.changing is not None:

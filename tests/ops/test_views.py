@@ -6,7 +6,9 @@ import contextlib
 import gc
 import operator
 import pickle
+import subprocess
 import sys
+import textwrap
 import threading
 import weakref
 
@@ -449,6 +451,34 @@ def test_threads_that_write_different_rows_of_one_tensor():
             assert (table.numpy() == -40).all()
     finally:
         sys.setswitchinterval(interval)
+
+
+def test_a_thread_reads_what_another_one_computes_before_it_writes():
+    """The writer frees a gather while the reader infers its shape; in a child, as it crashed."""
+    text = """
+        import sys, threading, time
+        import numpy as np
+        import kernelrt as krt
+
+        sys.setswitchinterval(1e-6)
+        x, index, end = krt.zeros(512).realize(), np.arange(1, 512, 2), time.monotonic() + 1.5
+
+        def write():
+            while time.monotonic() < end:
+                x[5] = 2.0
+
+        def read():
+            while time.monotonic() < end:
+                x[index].numpy()
+
+        threads = [threading.Thread(target=f) for f in (write, read)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    """
+    program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text)]
+    assert subprocess.run(program, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("parts", [
