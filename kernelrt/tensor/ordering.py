@@ -194,7 +194,8 @@ class OrderingMethods(_Below):
         flag(sorted, "sorted")
         count, greatest = self._rank_of(k, axis, least=0), flag(largest, "largest")
         if count == 1 and greatest and self.ndim and is_static(self.dims):
-            return Ranked(*self.max(axis, keepdim=True))  # NaN is the greatest there, too
+            place = self._position(Op.MAX, axis, keepdim=True)  # NaN is the greatest there, too
+            return Ranked(self._of(picked(self.uop, place.uop, axis)), place)
         values, indices = self.sort(axis, descending=greatest)
         if self.ndim == 0:
             return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])

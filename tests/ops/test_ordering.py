@@ -56,6 +56,15 @@ def test_signs_of_zeros_and_bits_of_nans_come_along() -> None:
     assert np.isnan(out[-1])
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("data", [[-1.0, 0.0, -0.0], [-0.0, 0.0], [0.0, -0.0, -0.0, 0.0]])
+def test_the_greatest_of_zeros_is_the_first(dtype: str, data: list[float]) -> None:
+    x = krt.tensor(data, dtype=dtype)
+    values, places = x.topk(1)
+    assert np.signbit(values.item()) == np.signbit(x[places.item()].item())
+    assert places.item() == data.index(0.0)
+
+
 def test_bfloat16() -> None:
     a = np.array([3.0, -1.5, 2.0, -0.0, 0.0], np.float32)
     x = krt.tensor(a, dtype="bfloat16")
