@@ -122,7 +122,7 @@ cdef bint lend(ArrayHandle view) except -1:
     cdef Link link = <Link> view._link
     cdef ArrayHandle root
     cdef Exporter buffer
-    cdef Node node
+    cdef Node node, shown
     settle(view)
     if view.data != NULL or view._leaf is not None:
         return False
@@ -130,12 +130,12 @@ cdef bint lend(ArrayHandle view) except -1:
             or (<ArrayHandle> link.root)._link is not None):
         return False
     root = <ArrayHandle> link.root
-    node = <Node> link.node
+    node = shown = <Node> link.node
     while node.op is RESHAPE:
         node = <Node> PyTuple_GET_ITEM(node.src, 0)
     if node.op is BUFFER and root.data != NULL:
         buffer = <Exporter?> node.arg
-        view._bind(buffer, buffer.keep(), buffer.dtype.code, (<Node> link.node).shape, link.node)
+        view._bind(buffer, buffer.keep(), buffer.dtype.code, shown.shape, shown)
         link.lent = root.memory
     return node.op is not DETACH
 
@@ -846,17 +846,17 @@ def count_computed():
 
 
 def put_whole(ArrayHandle self not None, ArrayHandle value not None, unsigned long computed):
-    cdef Node memory
+    cdef Node memory, node
     if (self.data == NULL or self._link is not None or value._link is not None
             or type(value) is not type(self) or not takes_values(self)):
         return False
     memory = memory_below(self)
     if memory is None:  # perhaps another thread has assigned to it meanwhile
         return None if self._uop is not None and is_changing(self, <Node> self._uop) else False
-    if (now().values != computed or self._uop is None
-            or memory_node(<Node> self._uop) is not memory or is_changing(self, memory)):
+    node = <Node?> self._uop
+    if now().values != computed or memory_node(node) is not memory or is_changing(self, memory):
         return None
-    return put_value(type(self), <Node> self._uop, value, self)
+    return put_value(type(self), node, value, self)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import operator
+import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt._lazy import count_computed, put_whole
@@ -13,6 +15,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.marks import is_kept, rewritten
 from kernelrt.tensor.promotion import element, is_number
 
 if TYPE_CHECKING:
@@ -47,14 +50,32 @@ def _assigning(name: str) -> Callable[..., Any]:
     return method
 
 
+@functools.cache
+def _references() -> int:
+    """How many references there are to a tensor in `_in_place` that one name alone has."""
+
+    class Probe(InPlaceMethods):
+        def _in_place(self, *_: object) -> Any:
+            def found_there() -> Any:
+                return self  # so it lies in a cell, as there
+
+            found.append(sys.getrefcount(self))
+            return found_there()
+
+    found: list[int] = []
+    probe = Probe.__new__(Probe)
+    probe += 0
+    return found[0]
+
+
 class InPlaceMethods(_Below):
     """Operations that assign their result to the tensor.
 
     ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. A change of a
     view, such as ``x[0].add_(1)``, changes the tensor that it shows, and all other views of that.
-    Results computed before keep their values. Storage keeps no history: where gradients flow into
-    a value that is stored already, ``x += y`` gives the name x to another tensor, and methods
-    raise GradientError.
+    Results computed before keep their values. Where gradients flow into a value that is stored
+    already, methods raise GradientError, and ``x += y`` gives the name x to another tensor, unless
+    the old one has views or other names: then it is written, as they see it.
 
     Raises
     ------
@@ -138,8 +159,9 @@ class InPlaceMethods(_Below):
     ) -> Any:
         """What `sign` makes of this tensor.
 
-        Numbers that a traced function was given are no tensors, and what is stored cannot take a
-        history: these names go to another tensor.
+        Numbers that a traced function was given are no tensors: these names go to another tensor.
+        So does the only name of a stored tensor that would take a history, as writing to storage
+        costs a copy, and the gradients of what was computed from it before.
         """
         traced = state.local.trace is not None
         if (traced or state.local.stepwise) and is_number(self.uop):
@@ -152,8 +174,23 @@ class InPlaceMethods(_Below):
         if not traced and stored and state.local.grad and (
             self.requires_grad or new.requires_grad
         ):  # fmt: skip
-            return new
+            if sys.getrefcount(self) <= _references():
+                return new
+            self._write_whole(self._fitting(new, sign))
+            return self
         return self._replace(new, sign)
+
+    def _write_whole(self, new: Self) -> None:
+        """Write a value that gradients flow into to the storage, which views and other names have.
+
+        The derivative may need the old elements, so they are copied where nothing else has them.
+        """
+        if not is_kept(self._entered()):
+            old: Any = cast("Any", self.detach().clone()).realize()
+            memory, copy = build.memory(cast("Any", self)._buffer), build.memory(old._buffer)
+            new = self._of(rewritten([new._recorded()], {memory: copy})[0])
+            new._plain = False
+        self._write_part(lambda x, value: x._become_value(value, value, x is not self), new)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))
