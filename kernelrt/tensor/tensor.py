@@ -341,7 +341,9 @@ class Tensor(
             Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
             parameter, or is stored already.
         """
-        if isinstance(src, Tensor) and src.requires_grad and state.is_grad_enabled():
+        if isinstance(src, Tensor) and state.is_grad_enabled() and (
+            src.requires_grad or src._lineage  # or a jitted function made it, which has to be said
+        ):  # fmt: skip
             return self._replace(cast("Self", src._fitted(self)), "copy_")
         return self.assign(src)
 

@@ -60,6 +60,20 @@ def test_what_was_computed_from_a_result_is_severed_too():
     assert again.retraces == 0
 
 
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_result_that_is_copied_is_not_forgotten(stored):
+    _, head, encode = model_and_head()
+    y = krt.zeros(2, 4) * 1
+    if stored:
+        y.realize()
+    y.copy_(encode(X))
+    assert refuses(head(y).sum(), "encode")
+    with krt.no_grad():
+        y.copy_(encode(X))
+    head(y).sum().backward()
+    assert head.weight.grad is not None
+
+
 def test_an_argument_with_a_history_severs_what_is_computed_from_it_alone():
     enc, head, _ = model_and_head()
 
