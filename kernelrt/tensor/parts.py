@@ -88,15 +88,15 @@ class PartMethods(_Below):
             any(is_array(i) for i in spelled_out(index, self.ndim))
             if isinstance(index, tuple) else is_array(index)
         )  # fmt: skip
-        number = as_scalar(value) if eager and chosen else None
+        number = as_scalar(value) if eager else None
         if number is not None and self._put_elements(index, element(number, self.dtype, "value")):
             return
         new = self._new_elements(value)
+        if eager and number is None and self._put_elements(index, new):
+            return
         if not chosen:
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
-            return
-        if eager and number is None and self._put_elements(index, new):
             return
         # Reading and writing the whole is one step, or another thread's part would be lost.
         with state.lock if eager else contextlib.nullcontext():
@@ -128,7 +128,7 @@ class PartMethods(_Below):
         return True
 
     def _put_elements(self, index: Any, value: Self | float) -> bool:
-        """Write to the elements that index tensors name in memory; False if a plan has to."""
+        """Write to the elements that an index names in memory; False if a plan has to."""
         root: Self = self if self._link is None else self._link.root
         with state.lock:
             if not views.has_memory(self) or views.is_detached(self):
