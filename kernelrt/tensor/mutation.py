@@ -28,7 +28,7 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["InPlaceMethods"]
 
-#: An assignment is tried so many times, and from then on other threads wait.
+#: A value is computed at most so many times; from the fifth time on other threads wait.
 _MOST_TIMES: Final = 16
 _TIMES_WITHOUT_LOCK: Final = 4
 
@@ -38,7 +38,7 @@ def _assigning(name: str) -> Callable[..., Any]:
 
     def method(self: InPlaceMethods, *args: Any, **options: Any) -> Any:
         compute = getattr(self, name)
-        new = self._computed_again(lambda: compute(*args, **options))
+        new = self._assign_result(lambda: compute(*args, **options))
         return self if new is None else self._replace(new, f"{name}_")
 
     method.__name__ = f"{name}_"
@@ -52,7 +52,7 @@ def _assigning(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _references() -> int:
-    """How many references there are to a tensor in `_in_place` that one name alone has."""
+    """Count the references to a tensor within `_in_place` that a single name refers to."""
 
     class Probe(InPlaceMethods):
         def _in_place(self, *_: object) -> Any:
@@ -91,10 +91,12 @@ class InPlaceMethods(_Below):
 
     __slots__ = ()
 
-    def _computed_again(self, compute: Callable[[], Self]) -> Self | None:
-        """Assign what `compute` makes of this tensor, or give it back where it cannot be so.
+    def _assign_result(self, compute: Callable[[], Self]) -> Self | None:
+        """Compute a value and assign it to the storage of this tensor.
 
-        It is computed again where code that came in between has written to memory that it reads.
+        The value is computed again where another thread or a handler has written meanwhile to the
+        memory that it reads. Return None once it is assigned; return the value, and assign nothing,
+        where the tensor has no storage, or a history or a view is involved.
         """
         for time in range(_MOST_TIMES):
             with state.lock if time >= _TIMES_WITHOUT_LOCK else contextlib.nullcontext():
@@ -160,13 +162,13 @@ class InPlaceMethods(_Below):
         """What `sign` makes of this tensor.
 
         Numbers that a traced function was given are no tensors: these names go to another tensor.
-        So does the only name of a stored tensor that would take a history, as writing to storage
-        costs a copy, and the gradients of what was computed from it before.
+        So does the only name of a stored tensor that would take a history: writing it to storage
+        costs a copy, and gradients of what was computed from the old elements could be lost.
         """
         traced = state.local.trace is not None
         if (traced or state.local.stepwise) and is_number(self.uop):
             return NotImplemented
-        new = self._computed_again(lambda: rule(self, other))
+        new = self._assign_result(lambda: rule(self, other))
         if new is None:
             return self
         apart = self._link is None and not hasattr(self, "_whose")

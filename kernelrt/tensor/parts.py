@@ -92,9 +92,9 @@ class PartMethods(_Below):
         if number is not None and self._put_elements(index, element(number, self.dtype, "value")):
             return
         new = self._new_elements(value)
-        if eager and number is None and self._put_elements(index, new):
+        if eager and chosen and number is None and self._put_elements(index, new):
             return
-        if not chosen:
+        if not chosen:  # a lazy value stays lazy
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
