@@ -364,8 +364,9 @@ def _in_panels(
 ) -> UOp:
     """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
     deps = info.deps
-    rows = sorted(
-        (r for r in deps[product.other.access] - deps[product.load.access] if is_fixed(r)),
+    varying = deps[product.other.access] - deps[product.load.access]
+    rows = sorted(  # a RANGE of the depth along which one operand alone varies is no row
+        (r for r in varying.difference(found.depth) if is_fixed(r)),
         key=lambda r: (extent(r), -int(r.arg)),
     )
     copied = product.alike or product.other.stored() is None

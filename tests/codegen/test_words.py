@@ -249,6 +249,25 @@ def test_sums_along_several_axes(run, build, rng, taps):
     np.testing.assert_array_equal(out, np.einsum("smt,nst->mn", seen, right.astype(np.int64)))
 
 
+@pytest.mark.parametrize("only", [201, 7])
+@pytest.mark.parametrize("of_left", [True, False])
+def test_axes_that_one_operand_alone_varies_along(run, build, rng, only, of_left):
+    """Such a RANGE of the depth is no row, however long it is."""
+    m, n, taps = 40, 36, 8
+    i, j, s, t = (build.range(size, number) for number, size in enumerate((m, n, only, taps)))
+    a, b = build.param(1, m * only * taps, dt.uint8), build.param(2, n * only * taps, dt.int8)
+    x = build.load(a, (t * only + s) * m + i if of_left else t * m + i).cast(dt.int32)
+    y = build.load(b, t * n + j if of_left else (t * only + s) * n + j).cast(dt.int32)
+    ast = build.sink(build.store(
+        build.param(0, m * n, dt.int32), i * n + j, build.reduce(Op.ADD, x * y, s, t)))  # fmt: skip
+    left = drawn(rng, "uint8", (taps, only if of_left else 1, m))
+    right = drawn(rng, "int8", (taps, 1 if of_left else only, n))
+    out = np.zeros((m, n), np.int32)
+    run(ast, [out, left, right])
+    sums = [np.broadcast_to(g.astype(np.int64), (taps, only, g.shape[-1])) for g in (left, right)]
+    np.testing.assert_array_equal(out, np.einsum("tsm,tsn->mn", *sums))
+
+
 def looked_up(build, place, *, checked):
     """A number of memory of its own for each place, below 40, checked or not."""
     found = build.load(build.param(3, place.src[0].arg, dt.uint8), place).cast(dt.int64)
