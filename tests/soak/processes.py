@@ -175,14 +175,15 @@ class Worker:
         return f"exit: status {code}{self.last_words()}"
 
     def last_words(self) -> str:
-        """Return the end of the standard error, and the frames of kernelrt in it."""
+        """Return the frames of kernelrt in the standard error, and its end."""
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").splitlines()
         # A worker starts in ROOT, and may find the package there instead of the installed one.
         packages = (PACKAGE, f"{ROOT / 'kernelrt'}{os.sep}")
-        frames = [line.strip() for line in lines if any(p in line for p in packages)][:3]
+        frames = [line.strip() for line in lines if any(p in line for p in packages)][:6]
         said = [line.strip() for line in lines if line.strip() and " File " not in line][-12:]
-        return "".join("; " + line for line in [*said, *frames])[:1500]
+        said = [line for line in said if not line.startswith("Extension modules")]
+        return "".join("; " + line for line in [*frames, *said])[:1500]
 
     def close(self) -> None:
         """End the process and all that it started."""
