@@ -87,7 +87,7 @@ class _ExpRelaxedCategorical(Distribution):
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
         """Draw values that gradients pass, to the parameters."""
         logits = self._categorical.logits
-        noise = gumbels(self._extended(sample_shape), logits.dtype.accumulator).cast(logits.dtype)
+        noise = gumbels(self._extended(sample_shape), logits.dtype)
         return ((logits + noise) / self.temperature).log_softmax(-1)
 
     def log_prob(self, value: Any) -> Tensor:

@@ -45,8 +45,11 @@ def exponentials(
 def gumbels(
     shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
 ) -> Tensor:
-    """Numbers drawn from the standard Gumbel distribution."""
-    return -exponentials(shape, dtype, generator).log()
+    """Draw numbers from the standard Gumbel distribution.
+
+    They are made in float32 for narrower types, in which exponential numbers may be 0.
+    """
+    return -exponentials(shape, dtype.accumulator, generator).log().cast(dtype)
 
 
 class DrawingMethods(_Below):

@@ -232,6 +232,13 @@ def test_gumbel_softmax_draws_from_a_generator():
     assert krt.get_rng_state().equal(before)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_gumbel_softmax_of_one_category_is_one(dtype):
+    """An exponential number that rounds to 0 has no finite logarithm."""
+    found = krt.nn.functional.gumbel_softmax(krt.zeros(100_000, 1, dtype=dtype), 0.5)
+    assert (found.float().numpy() == 1).all()
+
+
 def test_a_size_is_needed():
     with pytest.raises(krt.DTypeError, match=r"size: expected .* randint\(10, \(3,\)\), not None"):
         krt.randint(10)
