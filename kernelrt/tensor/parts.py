@@ -92,7 +92,7 @@ class PartMethods(_Below):
         if number is not None and self._put_elements(index, element(number, self.dtype, "value")):
             return
         new = self._new_elements(value)
-        if eager and chosen and number is None and self._put_elements(index, new):
+        if eager and chosen and self._put_elements(index, new):
             return
         if not chosen:  # a lazy value stays lazy
             part = self[index]

@@ -150,14 +150,18 @@ def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
     """As :func:`places`, for one array or one mask over the first axes."""
     values = _values(tensor, index)
     sizes = cast("tuple[int, ...]", tensor.dims)
-    if values is None or not values.ndim or not sizes:
+    if values is None or not sizes:
         return None
-    if values.dtype == np.bool_:
-        if values.shape != sizes[: values.ndim]:
+    rank = mask_rank(index)
+    if rank is not None:
+        if not rank or values.shape != sizes[: values.ndim]:
             return None
         return Places((...,), (values,), (int(np.count_nonzero(values)), *sizes[values.ndim :]))
-    if values.dtype == np.uint64:
+    if values.dtype.kind not in "iu" or values.dtype == np.uint64:
         return None
+    if not values.ndim:  # as a number does, it drops its axis
+        inside = -sizes[0] <= values < sizes[0]
+        return Places((int(values), ...), (...,), sizes[1:]) if inside else None
     return Places((...,), (np.ascontiguousarray(values),), (*values.shape, *sizes[1:]))
 
 

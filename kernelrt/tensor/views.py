@@ -36,6 +36,7 @@ from kernelrt.ir.shape import (
     prod,
     reshaped_strides,
 )  # fmt: skip
+from kernelrt.ir.size import plain
 from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
@@ -152,9 +153,14 @@ def _indexed(
             out.append((1, 0))
             continue
         size, stride = next(axes)
-        if isinstance(item, slice):
+        if isinstance(item, slice) and has_numbers(item):
             start, stop, step = item.indices(size)
             out.append((len(range(start, stop, step)), stride * step))
+        elif isinstance(item, slice):  # ends that Variables tell; how far apart may be a number
+            first, end = plain(item.start), plain(item.stop)
+            end = size if end is None else end + size if isinstance(end, int) and end < 0 else end
+            count = build.difference(end, 0 if first is None else first)
+            out.append((cast("int", count), stride * (item.step or 1)))
     return tuple(n for n, _ in out), tuple(s for _, s in out)
 
 
@@ -263,6 +269,8 @@ def _layout(tensor: TensorBase) -> Layout | None:
     sizes, strides = tuple(dims), packed_strides(dims)
     for kind, arguments in _steps(link.path):
         sizes, strides = kind.layout(sizes, strides, *arguments)
+        if not is_static(sizes):
+            return None
     link.layout = sizes, strides
     return sizes, strides
 
@@ -341,7 +349,8 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
     if link is not None and link.fixed is not None:
         made.fixed = link.fixed
     if link is not None and link.layout is not None and is_static(node.shape):
-        made.layout = kind.layout(*link.layout, *arguments)
+        layout = kind.layout(*link.layout, *arguments)
+        made.layout = layout if is_static(layout[0]) else None
     state.watched.discard(tensor)
     return tensor
 
@@ -744,6 +753,10 @@ def copied_into(
     if places:
         view, index = places
         array = array[view]
+        index = tuple([  # what is written may be read again, as in x[1:][x[:-1]] = True
+            i.copy() if isinstance(i, np.ndarray) and np.may_share_memory(array, i) else i
+            for i in index
+        ])  # fmt: skip
     if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
         if index is ... and _is_same(array, given):
             return True  # as behind x[index] += 1, which has changed x by now

@@ -281,3 +281,22 @@ def test_reductions_along_axes_that_repeat_may_be_over_nothing(size):
     for f in (reduced, krt.jit(reduced, dynamic={"x": {0: krt.Variable("n", 0, 9)}})):
         for got, right in zip(f(krt.from_numpy(x)), want, strict=False):
             np.testing.assert_array_equal(got.numpy(), right)
+
+
+@pytest.mark.parametrize("part", [
+    lambda t, n: t.narrow(0, n, 3), lambda t, n: t[n : n + 3], lambda t, n: t[:-1].narrow(0, n, 3),
+    lambda t, n: t[n - 1 : n + 2, 1:], lambda t, n: t.narrow(0, n, 3).narrow(1, 1, 2),
+])  # fmt: skip
+@pytest.mark.parametrize("then", [
+    lambda v: v.reshape(-1), lambda v: v.unsqueeze(0).squeeze(0), lambda v: v.contiguous(),
+    lambda v: v.T, lambda v: v.reshape(-1)[2:],
+])  # fmt: skip
+def test_parts_of_fixed_size_that_begin_at_a_variable(part, then):
+    table = np.arange(80.0).reshape(20, 4)
+    held = krt.tensor(table)
+    run = krt.jit(
+        lambda x: then(part(held, x.shape[0])) * 1, dynamic={"x": {0: krt.Variable("n", 1, 8)}}
+    )
+    for n in (1, 5, 8):
+        want = then(part(krt.tensor(table), n))
+        np.testing.assert_array_equal(run(np.ones(n, np.float32)).numpy(), want.numpy())

@@ -58,6 +58,52 @@ def test_writing_numbers_rows_and_masks():
     np.testing.assert_array_equal(x.numpy(), a)
 
 
+@pytest.mark.parametrize("value", [True, False, "mask"])
+@pytest.mark.parametrize(("there", "mask"), [
+    (np.s_[1:], np.s_[:-1]), (np.s_[:-1], np.s_[1:]), (np.s_[::-1], np.s_[:]),
+    (np.s_[...], np.s_[:]),
+])  # fmt: skip
+def test_masks_that_are_written_are_read_before(there, mask, value):
+    data = np.array([True, False, False, True, False, True])
+    x, want = krt.tensor(data), data.copy()
+    x.numpy()
+    chosen = data[mask].copy()
+    x[there][x[mask]] = ~x[mask][x[mask]] if value == "mask" else value
+    want[there][chosen] = ~chosen[chosen] if value == "mask" else value
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_positions_that_are_written_are_read_before():
+    data = np.array([1, 2, 0, 3])
+    x, want = krt.tensor(data), data.copy()
+    x.numpy()
+    x[x] = krt.tensor([9, 8, 7, 6])
+    want[data] = [9, 8, 7, 6]
+    np.testing.assert_array_equal(x.numpy(), want)
+
+
+@pytest.mark.parametrize("index", [
+    lambda x: x[:, 0].argmax(), lambda _: krt.tensor(-1), lambda _: np.array(2),
+    lambda _: krt.ones(()).long() * 2,
+])  # fmt: skip
+def test_one_position_without_axes(index):
+    x, want = krt.tensor(A[0]), A[0].copy()
+    x.numpy()
+    for value in (1.0, krt.ones(6) * 3, 2):
+        at = int(np.asarray(index(x)))
+        x[index(x)] = value
+        want[at] = np.asarray(value)
+        np.testing.assert_array_equal(x.numpy(), want)
+
+
+def test_lists_of_bools_in_arrays_are_no_masks():
+    x = krt.zeros(2).realize()
+    for act in (lambda: x[[np.array(True), np.array(False)]],
+                lambda: x.__setitem__([np.array(True), np.array(False)], 1)):  # fmt: skip
+        with pytest.raises(DTypeError, match="expected integers, not bool"):
+            act()
+
+
 def test_writing_keeps_the_storage():
     x = krt.tensor(A)
     address = x.data_ptr()
