@@ -15,7 +15,7 @@ cdef Node node_of(ArrayHandle self)
 # A tensor of a node; nobody is told of it yet.
 cdef ArrayHandle bare(object kind, Node node, object code)
 
-# A tensor of a node, outside of traces; `code` is that of the operation.
+# A lazy tensor of a node; in a trace, one of that trace. `code` is that of the operation.
 cdef ArrayHandle made(object kind, Node node, object code)
 
 # A view of a node, outside of traces; `below` is the value of the root that the node is made of.

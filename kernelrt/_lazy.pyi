@@ -64,15 +64,14 @@ def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
     """Assign a tensor to what a view shows, as :func:`put_rows` does."""
 
-def count_computed() -> int:
-    """How many lazy tensors were computed because memory that they read was about to change."""
+def moment() -> tuple[int, int]:
+    """Return how often memory was written, and lazy tensors computed, in all threads."""
 
-def put_whole(tensor: TensorBase, value: TensorBase, computed: int) -> bool | None:
-    """Assign a tensor to all elements of one that has memory, as :func:`put_rows` does to some.
+def put_whole(tensor: TensorBase, value: TensorBase, begun: tuple[int, int]) -> bool | None:
+    """Assign a value to all elements of a tensor that has memory; the caller holds the lock.
 
-    The caller holds the lock. None, and nothing done, where :func:`count_computed` does not give
-    `computed` any more, or another thread has assigned to the tensor: the value may be that of
-    before.
+    Return False where another way has to assign it. Return None where memory that `value` reads may
+    have changed since :func:`moment` gave `begun`: compute the value again then.
     """
 
 def quicken(

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=False
 """The short roads of eager code: nodes of tensors, and operations whose operands need no care.
 
-Each is taken only where one look tells that nothing is in the way: no trace, no assignment that is
-pending to what is read, no memory that code outside can write. Elsewhere the answer is None, and
+Each is taken only where one look tells that nothing is in the way: no trace but the one that made
+the operands, no assignment that is pending to what is read, no memory that code outside can write. Elsewhere the answer is None, and
 the method in Python does all of it.
 """
 
@@ -841,22 +841,22 @@ def put_rows(ArrayHandle self not None, object index, object value):
         type(self), memory, given)
 
 
-def count_computed():
-    return now().values
+def moment():
+    cdef Moment found = now()
+    return found.all_writes, found.values
 
 
-def put_whole(ArrayHandle self not None, ArrayHandle value not None, unsigned long computed):
-    cdef Node memory, node
+def put_whole(ArrayHandle self not None, ArrayHandle value not None, tuple begun not None):
+    cdef Node memory
+    cdef Moment before = now()
     if (self.data == NULL or self._link is not None or value._link is not None
             or type(value) is not type(self) or not takes_values(self)):
         return False
     memory = memory_below(self)
     if memory is None:  # perhaps another thread has assigned to it meanwhile
         return None if self._uop is not None and is_changing(self, <Node> self._uop) else False
-    node = <Node?> self._uop
-    if now().values != computed or memory_node(node) is not memory or is_changing(self, memory):
-        return None
-    return put_value(type(self), node, value, self)
+    before.all_writes, before.values = begun
+    return None if disturbed(before) else put_value(type(self), <Node?> self._uop, value, self)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

@@ -8,8 +8,8 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from kernelrt._lazy import count_computed, put_whole
-from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt._lazy import moment, put_whole
+from kernelrt.errors import DTypeError, GradientError, PlanBusyError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
@@ -52,7 +52,7 @@ def _assigning(name: str) -> Callable[..., Any]:
 
 @functools.cache
 def _references() -> int:
-    """Count the references to a tensor within `_in_place` that a single name refers to."""
+    """Return what `sys.getrefcount(self)` gives in `_in_place` if the caller has one reference."""
 
     class Probe(InPlaceMethods):
         def _in_place(self, *_: object) -> Any:
@@ -100,13 +100,16 @@ class InPlaceMethods(_Below):
         """
         for time in range(_MOST_TIMES):
             with state.lock if time >= _TIMES_WITHOUT_LOCK else contextlib.nullcontext():
-                computed = count_computed()
+                begun = moment()
                 new = compute()
                 with state.lock:  # nobody else writes meanwhile
-                    done = state.changing is None and put_whole(self, new, computed)
+                    done = state.changing is None and put_whole(self, new, begun)
             if done is not None:
                 return None if done else new
-        return new
+        raise PlanBusyError(
+            f"an assignment was interrupted {_MOST_TIMES} times by code that writes to memory that "
+            "it reads; let the handler of the signal come less often"
+        )
 
     def _replace(self, new: Self, name: str) -> Self:
         """Give this tensor the value of `new`, and its history."""
@@ -183,9 +186,9 @@ class InPlaceMethods(_Below):
         return self._replace(new, sign)
 
     def _write_whole(self, new: Self) -> None:
-        """Write a value that gradients flow into to the storage, which views and other names have.
+        """Assign a value with a history to a stored tensor that has views or other names.
 
-        The derivative may need the old elements, so they are copied where nothing else has them.
+        The derivative may read the old elements, so they are copied unless a history computes them.
         """
         if not is_kept(self._entered()):
             old: Any = cast("Any", self.detach().clone()).realize()
