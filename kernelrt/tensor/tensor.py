@@ -342,7 +342,9 @@ class Tensor(
             parameter, or is stored already.
         """
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
-            src.requires_grad or src._lineage  # or a jitted function made it, which has to be said
+            src.requires_grad
+            # Or a jitted function made it, which gradients that come to it have to be told.
+            or (src._lineage and not self.requires_grad and not self._is_parameter)
         ):  # fmt: skip
             return self._replace(cast("Self", src._fitted(self)), "copy_")
         return self.assign(src)
