@@ -22,8 +22,6 @@ SIZES = (1, 2, 3, 8, 17, 31, 64, 65, 100, 128, 200, 257, 512, 1000, 1024, 3001, 
 LEAST, MOST = 20_000, 250_000
 LONGEST = 6
 SHARE = 3.0
-#: Takes torch a minute for 70,000 classes, whose pairs it goes through.
-SLOW = "multilabel_margin"
 
 
 def inputs(rng: np.random.Generator) -> dict[str, str]:
@@ -58,8 +56,6 @@ def generate(rng: np.random.Generator) -> Case:
         "sizes": [1],
     }
     grow(rng, case, int(rng.integers(1, LONGEST)), MOST)
-    if any(SLOW in line for line in case["lines"]):
-        return generate(rng)
     made = [texts.target(line) for line in case["lines"]]
     if made:
         case["results"] = [made[-1], *map(str, rng.choice(made[:-1], min(len(made) - 1, 1)))]
