@@ -84,7 +84,7 @@ def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
     """What ``build.reduce`` gives for sizes that are numbers; None where they need a look."""
 
 def count_asked() -> int:
-    """How often any node was asked for until now: those asked for from now on exceed it."""
+    """Return the number of requests for nodes; nodes requested later have a greater `asked`."""
 
 def toposort(
     roots: Iterable[UOp],

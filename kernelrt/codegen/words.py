@@ -365,7 +365,7 @@ def _in_panels(
     """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
     deps = info.deps
     varying = deps[product.other.access] - deps[product.load.access]
-    rows = sorted(  # a RANGE of the depth along which one operand alone varies is no row
+    rows = sorted(  # a summed RANGE that this operand alone depends on is not a row
         (r for r in varying.difference(found.depth) if is_fixed(r)),
         key=lambda r: (extent(r), -int(r.arg)),
     )

@@ -380,7 +380,7 @@ def ones(
 def _repeated(
     value: int, size: tuple[Any, ...], dtype: object, device: object, requires_grad: bool
 ) -> Tensor:
-    """As :func:`full`; what programs ask for again and again is looked up."""
+    """Make a tensor of one number, as :func:`full`; cache its node for shapes of ints."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], tuple | list) else size
     wanted = dt.float32 if dtype is None else dtype
     if device is None and isinstance(wanted, dt.DType) and all(type(d) is int for d in shape):

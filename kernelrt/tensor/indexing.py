@@ -115,8 +115,8 @@ class IndexingMethods(_Below):
     def _held_elements(self, mask: Any) -> Self | None:
         """Copy what a mask selects from memory.
 
-        None where a graph has to say it: where gradients may come, nothing is stored, a function is
-        traced, or the mask does not fit.
+        Return None where a graph is needed: where gradients may come, nothing is stored, a function
+        is traced, or the mask does not fit.
         """
         if (
             not mask_rank(mask) or state.local.trace is not None
