@@ -50,13 +50,12 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
     """Give storage to lazy targets whose old value takes part in a new one.
 
     Else a loop that updates one would heap up assignments, and what reads it would compute all of
-    them again in each turn, by another plan. What is merely replaced is never computed. Elements
-    that an index tensor names are not stored: ``x[i] += y`` assigns to them once, and drops them.
+    them again in each turn, by another plan. What is merely replaced is never computed.
     """
     lazy = [
         (t, node) for t, _ in pairs
         if t._address is None and t._born is None and (node := t._uop) is not None
-        and node.op is not Op.GATHER
+        and not _is_picked(node)
     ]  # fmt: skip
     if not lazy:
         return
@@ -67,6 +66,16 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
         from kernelrt.tensor.realize import materialize
 
         materialize(found)
+
+
+def _is_picked(node: UOp) -> bool:
+    """Whether a value is elements of memory by index tensors: ``x[i] += y`` drops them at once."""
+    if node.op is not Op.GATHER:
+        return False
+    source = node.src[0]
+    while source.op is Op.RESHAPE:
+        source = source.src[0]
+    return source.op is Op.BUFFER
 
 
 def put_all(
