@@ -14,6 +14,7 @@ from surface.compare import Found
 from surface.rows import leaves
 
 import kernelrt as krt
+from kernelrt.tensor.masked import MaskedPart
 
 from . import known
 from .convert import UnfitError, mapped, our_function, our_plain, our_tensor
@@ -121,11 +122,14 @@ class Ours:
         return compare.values(*self.step(self.tensors, grad))
 
     def jitted(self, grad: bool) -> Found:
-        """What a jitted function gives; results that are no tensors are left out."""
+        """What a jitted function gives; results that are no tensors are left out.
+
+        Elements under a mask are no tensor yet; it is the function that refuses to return them.
+        """
 
         def run(given: list[krt.Tensor]) -> Any:
             out, gradients = self.step(given, grad)
-            return [o for o in leaves(out) if isinstance(o, krt.Tensor)], gradients
+            return [o for o in leaves(out) if isinstance(o, krt.Tensor | MaskedPart)], gradients
 
         return compare.values(*krt.jit(run)(self.tensors))
 
