@@ -122,9 +122,9 @@ class Ours:
         return compare.values(*self.step(self.tensors, grad))
 
     def jitted(self, grad: bool) -> Found:
-        """What a jitted function gives; results that are no tensors are left out.
+        """Return the tensors that a jitted function returns.
 
-        Elements under a mask are no tensor yet; it is the function that refuses to return them.
+        Elements under a mask are not tensors yet; the function refuses to return them.
         """
 
         def run(given: list[krt.Tensor]) -> Any:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-import sys
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from support.between import Between
+from support.crowd import crowd
 
 import kernelrt as krt
 from kernelrt import nn
@@ -57,21 +56,13 @@ CHANGES = {"+=": lambda t: operator.iadd(t, 1), "add_": lambda t: t.add_(1)}
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_threads_that_add_to_one_tensor(change: Any) -> None:
-    interval, t = sys.getswitchinterval(), krt.zeros(4).realize()
+    t = krt.zeros(4).realize()
 
     def add() -> None:
         for _ in range(500):
             change(t)
 
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=add) for _ in range(3)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(interval)
+    crowd(add, add, add)
     assert t.tolist() == [1500] * 4
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
-import threading
 import weakref
 
 import numpy as np
 import pytest
+from support.crowd import crowd
 from support.skip_list import Package
 
 import kernelrt as krt
@@ -532,16 +531,7 @@ def test_threads_register_all_of_their_hooks():
             x.register_hook(print).remove()
             module.register_forward_hook(lambda *_: calls.append(2))
 
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        threads = [threading.Thread(target=work) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        sys.setswitchinterval(before)
+    crowd(*[work] * 4)
     x.sum().backward()
     module(krt.ones(1, 2))
     assert calls.count(1) == 800

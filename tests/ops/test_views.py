@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import operator
+import os
 import pickle
 import subprocess
 import sys
 import textwrap
 import threading
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
 from support import view_programs
+from support.crowd import crowd
 from support.skip_list import Package
 
 import kernelrt as krt
@@ -425,7 +429,7 @@ def test_parts_that_are_no_run_of_memory_are_written(name, dtype, value):
 
 def test_threads_that_write_different_rows_of_one_tensor():
     """A view whose root is computed while it follows the root shows no copy."""
-    interval, rows = sys.getswitchinterval(), 4
+    rows = 4
     wrong: list[object] = []
 
     def change(table, i):
@@ -438,29 +442,21 @@ def test_threads_that_write_different_rows_of_one_tensor():
                 if found.tolist() != [want] * 5:
                     wrong.append((i, k, found, want))
 
-    sys.setswitchinterval(1e-5)
-    try:
-        for _ in range(8):
-            table = krt.zeros(rows, 5)
-            threads = [threading.Thread(target=change, args=(table, i)) for i in range(rows)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert not wrong, wrong[:3]
-            assert (table.numpy() == -40).all()
-    finally:
-        sys.setswitchinterval(interval)
+    for _ in range(8):
+        table = krt.zeros(rows, 5)
+        crowd(*[functools.partial(change, table, i) for i in range(rows)], seconds=1e-5)
+        assert not wrong, wrong[:3]
+        assert (table.numpy() == -40).all()
 
 
 def test_a_thread_reads_what_another_one_computes_before_it_writes():
     """The writer frees a gather while the reader infers its shape; in a child, as it crashed."""
     text = """
-        import sys, threading, time
+        import time
         import numpy as np
         import kernelrt as krt
+        from support.crowd import crowd
 
-        sys.setswitchinterval(1e-6)
         x, index, end = krt.zeros(512).realize(), np.arange(1, 512, 2), time.monotonic() + 1.5
 
         def write():
@@ -471,14 +467,12 @@ def test_a_thread_reads_what_another_one_computes_before_it_writes():
             while time.monotonic() < end:
                 x[index].numpy()
 
-        threads = [threading.Thread(target=f) for f in (write, read)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        crowd(write, read)
     """
     program = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(text)]
-    assert subprocess.run(program, check=False).returncode == 0
+    tests = str(Path(view_programs.__file__).parents[1])
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([tests, *filter(None, sys.path)])}
+    assert subprocess.run(program, check=False, env=environment).returncode == 0
 
 
 @pytest.mark.parametrize("parts", [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import functools
 import threading
 import warnings
 
@@ -14,6 +14,7 @@ from kernelrt import _templates
 
 torch = pytest.importorskip("torch")
 
+from support.crowd import crowd  # noqa: E402
 from surface import compare, rows  # noqa: E402
 
 EVERY = [pytest.param(row, id=f"{table}-{row.name}") for table, row in rows.tables()]
@@ -127,17 +128,8 @@ def test_threads_make_templates_of_what_another_one_writes():
         except krt.KernelrtError as error:
             failures.append(error)
 
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
-    try:
-        for size in range(2, 150):
-            y, begun = krt.tensor(np.zeros((size, 2))), threading.Barrier(2)
-            threads = [threading.Thread(target=add, args=(y, k, begun)) for k in (0, 1)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert not failures
-            assert y[:2].tolist() == [[6, 6], [6, 6]]
-    finally:
-        sys.setswitchinterval(interval)
+    for size in range(2, 150):
+        y, begun = krt.tensor(np.zeros((size, 2))), threading.Barrier(2)
+        crowd(*[functools.partial(add, y, k, begun) for k in (0, 1)])
+        assert not failures
+        assert y[:2].tolist() == [[6, 6], [6, 6]]
