@@ -2,8 +2,8 @@
 """The short roads of eager code: nodes of tensors, and operations whose operands need no care.
 
 Each is taken only where one look tells that nothing is in the way: no trace but the one that made
-the operands, no assignment that is pending to what is read, no memory that code outside can write. Elsewhere the answer is None, and
-the method in Python does all of it.
+the operands, no assignment that is pending to what is read, no memory that code outside can write.
+Elsewhere the answer is None, and the method in Python does all of it.
 """
 
 from cpython.dict cimport PyDict_Contains, PyDict_Size

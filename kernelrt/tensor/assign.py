@@ -69,7 +69,7 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
 
 
 def _is_picked(node: UOp) -> bool:
-    """Whether a value is elements of memory by index tensors: ``x[i] += y`` drops them at once."""
+    """Return whether index tensors gather a value from memory, as in ``x[i] += y``."""
     if node.op is not Op.GATHER:
         return False
     source = node.src[0]

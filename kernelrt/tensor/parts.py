@@ -163,7 +163,7 @@ class PartMethods(_Below):
         return self._of(build.reshape(rule, self.dims))
 
     def _needs_history(self, new: Self | None) -> bool:
-        """Whether gradients have to find the way through an assignment of `new`, or of a number."""
+        """Return whether an assignment of `new`, or of a number, has to be part of the history."""
         own = self.requires_grad and self._leaf is None
         if not state.local.grad:
             return False
@@ -300,7 +300,7 @@ class PartMethods(_Below):
         hooking.follow(self, before)
 
     def _bound_by(self, new: Self | None) -> Severed | Stale | None:
-        """What gradients meet in this tensor once `new`, or a number, is written to a part of it.
+        """Return the mark that stops gradients here once `new`, or a number, is written to a part.
 
         The rest stays what it was, so what was computed with a history, or by a jitted function
         from tensors that have one, is not forgotten.

@@ -105,25 +105,22 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
     for item in items:
         rank = mask_rank(item)
         if rank is not None:
-            mask = _values(tensor, item)
-            if not rank or mask is None or mask.shape != tuple(islice(sizes, rank)):
+            mask = _mask(tensor, item, tuple(islice(sizes, rank)))
+            if mask is None:
                 return None
             view += [slice(None)] * rank
             arrays.append((len(elements), (int(np.count_nonzero(mask)),)))
             elements.append(mask)
         elif is_array(item):
-            array, size = _values(tensor, item), next(sizes)
-            if array is None or array.dtype.kind not in "iu" or array.dtype == np.uint64:
+            array = _positions(tensor, item, next(sizes))
+            if array is None:
                 return None
             if array.ndim:
                 view.append(slice(None))
                 arrays.append((len(elements), array.shape))
-                # NumPy goes through others in the order of memory, not row by row.
-                elements.append(np.ascontiguousarray(array))
-            elif -size <= array < size:  # as a number does, it drops its axis where it stands
+                elements.append(array)
+            else:  # as a number does, it drops its axis where it stands
                 view.append(int(array))
-            else:
-                return None
         elif item is None:
             view.append(item)
             left.append(1)
@@ -148,21 +145,37 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
 
 def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
     """As :func:`places`, for one array or one mask over the first axes."""
-    values = _values(tensor, index)
     sizes = cast("tuple[int, ...]", tensor.dims)
-    if values is None or not sizes:
-        return None
     rank = mask_rank(index)
     if rank is not None:
-        if not rank or values.shape != sizes[: values.ndim]:
-            return None
-        return Places((...,), (values,), (int(np.count_nonzero(values)), *sizes[values.ndim :]))
-    if values.dtype.kind not in "iu" or values.dtype == np.uint64:
+        mask = _mask(tensor, index, sizes[:rank])
+        count = None if mask is None else int(np.count_nonzero(mask))
+        return None if count is None else Places((...,), (mask,), (count, *sizes[rank:]))
+    array = _positions(tensor, index, sizes[0]) if sizes else None
+    if array is None:
         return None
-    if not values.ndim:  # as a number does, it drops its axis
-        inside = -sizes[0] <= values < sizes[0]
-        return Places((int(values), ...), (...,), sizes[1:]) if inside else None
-    return Places((...,), (np.ascontiguousarray(values),), (*values.shape, *sizes[1:]))
+    if not array.ndim:
+        return Places((int(array), ...), (...,), sizes[1:])
+    return Places((...,), (array,), (*array.shape, *sizes[1:]))
+
+
+def _mask(like: Any, item: Any, sizes: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
+    """Compute a mask over axes of these sizes; None where it has no axes, or others."""
+    mask = _values(like, item) if mask_rank(item) else None
+    return mask if mask is not None and mask.shape == sizes else None
+
+
+def _positions(like: Any, item: Any, size: int) -> np.ndarray[Any, Any] | None:
+    """Compute an array of positions, in row-major order; None where it is of another type.
+
+    None, too, for a position without axes that lies outside of an axis of this size.
+    """
+    array = _values(like, item)
+    if array is None or array.dtype.kind not in "iu" or array.dtype == np.uint64:
+        return None
+    if array.ndim:  # NumPy goes through others in the order of memory, not row by row
+        return np.ascontiguousarray(array)
+    return array if -size <= array < size else None
 
 
 def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:
