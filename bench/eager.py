@@ -335,6 +335,35 @@ def counted(library: str) -> Call:
     return count
 
 
+def masked(library: str) -> Call:
+    """Elements under a mask read, others written: by a mask, by index vectors, and a column."""
+    lib = importlib.import_module(library)
+    rng = np.random.default_rng(9)
+    table = lib.tensor(rng.standard_normal((ELEMENTS, ELEMENTS), np.float32))
+    index = lib.tensor(rng.integers(0, ELEMENTS, ELEMENTS))
+
+    def write() -> Any:
+        chosen = table[table > 0]
+        table[table > 3] = 3
+        table[index] = 0.5
+        table[:, 2] = 1.5
+        return chosen.numpy(), table.numpy()
+
+    return write
+
+
+def increased(library: str) -> Call:
+    """A running average in place; its methods have no gradients to record."""
+    lib = importlib.import_module(library)
+    average, value = lib.zeros(ELEMENTS), lib.ones(ELEMENTS)
+
+    def average_in_place() -> Any:
+        average.mul_(0.9).add_(value, alpha=0.1)
+        return average.numpy()
+
+    return average_in_place
+
+
 def copied(library: str) -> Call:
     """A small array as a tensor."""
     lib = importlib.import_module(library)
@@ -386,5 +415,9 @@ def cases() -> tuple[Case, ...]:
              both(tabular), aim=0.5),
         Case("eager counted", f"a confusion matrix of {BATCH} pairs, no jit",
              both(counted), aim=0.3),
+        Case("eager masked", f"masks, index vectors, a column of {ELEMENTS} x {ELEMENTS}, no jit",
+             both(masked), aim=0.3),
+        Case("eager increased", f"a running average of {ELEMENTS} in place, no jit",
+             both(increased), aim=0.3, tolerance=1e-3),
         Case("eager data", f"a tensor of an array of {ELEMENTS}", both(copied), aim=0.5),
     )  # fmt: skip
