@@ -347,7 +347,7 @@ def masked(library: str) -> Call:
         table[table > 3] = 3
         table[index] = 0.5
         table[:, 2] = 1.5
-        return chosen.numpy(), table.numpy()
+        return np.append(chosen.numpy(), table.numpy())
 
     return write
 
