@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import aliases_of, several_of
 from kernelrt.errors import DTypeError
+from kernelrt.tensor import creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -123,9 +125,8 @@ def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
     for other in others:
         if isinstance(other, kind) and isinstance(other, ArrayHandle):
             return other._lift(value, "input", like=True)  # type: ignore[attr-defined]  # noqa: SLF001
-    from kernelrt.tensor.creation import from_data
 
-    return from_data(kind, value, "input")
+    return creation.from_data(kind, value, "input")
 
 
 def provide(
@@ -147,8 +148,6 @@ def provide(
     otherwise : callable
         What the module's ``__getattr__`` does with other names.
     """
-    import sys
-
     given = values or {}
     chosen = None if public is None else frozenset(public)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import contextlib
 import importlib
 import os
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 from kernelrt import _locks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-__all__ = ["BEGUN_NS", "Helpers", "aside", "load", "submodules"]
+__all__ = ["BEGUN_NS", "Helpers", "Module", "aside", "load", "submodules"]
 
 #: When the import of the package began, as :func:`time.time_ns` gives it: files that were changed
 #: since then may hold other code than this process has.
@@ -52,6 +53,8 @@ class Helpers:
 
     def start(self) -> None:
         """Start one more, if that can be."""
+        if sys.is_finalizing():  # it would never run
+            return
         process = os.getpid()  # not after the start: a handler may fork in between
         end = _thread.allocate_lock()
         end.acquire()
@@ -86,6 +89,12 @@ def load(*names: str) -> None:
     """
     if all(map(_is_whole, names)):
         return
+    if sys.meta_path is None:
+        raise ImportError(
+            f"{', '.join(names)}: nothing can be imported while the interpreter ends; do once "
+            "before what a finalizer does then",
+            name=names[0],
+        )
     # What is imported here may ask for more, as in a child that a handler forked amid an import;
     # another thread would wait for the lock that this one holds.
     if threading.current_thread() is threading.main_thread() and not _locks.imports.is_mine():
@@ -94,6 +103,40 @@ def load(*names: str) -> None:
         if all(map(_is_whole, names)):
             return
     _import(names)  # what went wrong there is raised here
+
+
+class Module:
+    """A module that is imported when an attribute of it is first asked for.
+
+    A later call then needs no import statement, which fails while the interpreter ends. Type
+    checkers see the module where the other branch of ``TYPE_CHECKING`` imports it.
+
+    Parameters
+    ----------
+    name : str
+        The module's full name.
+    """
+
+    every: ClassVar[list[Module]] = []
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name  # modules have this, too
+        self.every.append(self)
+
+    def __getattr__(self, attribute: str) -> Any:
+        name = self.__dict__["__name__"]
+        load(name)
+        module = sys.modules[name]
+        self.__dict__ = module.__dict__
+        return getattr(module, attribute)
+
+
+@atexit.register
+def _keep_for_finalizers() -> None:
+    """Find the modules that others have imported, while that can still be done."""
+    for module in Module.every:
+        if _is_whole(module.__name__):
+            module.__dict__ = sys.modules[module.__name__].__dict__
 
 
 def submodules(

@@ -5,12 +5,19 @@ from __future__ import annotations
 import functools
 import re
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kernelrt import _locks
-from kernelrt._late import load
+from kernelrt._late import Module
 
-__all__ = ["binding"]
+if TYPE_CHECKING:
+    import llvmlite
+    import llvmlite.binding as llvm
+else:
+    llvmlite = Module("llvmlite")
+    llvm = Module("llvmlite.binding")
+
+__all__ = ["binding", "llvmlite_version"]
 
 OLDEST = (0, 45)
 """The oldest version of llvmlite that works, as pyproject.toml has it."""
@@ -24,19 +31,19 @@ def binding() -> Any:
     ImportError
         If llvmlite is missing or too old.
     """
-    load("llvmlite.binding")
-    import llvmlite.binding as llvm
-
     _check_version()
     _guard_forks()
     return llvm
 
 
+def llvmlite_version() -> str:
+    """Version of the llvmlite that is installed."""
+    return str(llvmlite.__version__)
+
+
 @functools.cache
 def _check_version() -> None:
-    import llvmlite
-
-    found = str(llvmlite.__version__)
+    found = llvmlite_version()
     numbers = tuple(map(int, re.findall(r"\d+", found)[:2]))
     if numbers < OLDEST:
         oldest = ".".join(map(str, OLDEST))
@@ -49,9 +56,7 @@ def _check_version() -> None:
 
 @functools.cache
 def _guard_forks() -> _locks.Lock | None:
-    from llvmlite.binding import ffi
-
-    guard = getattr(ffi.lib, "_lock", None)
+    guard = getattr(llvm.ffi.lib, "_lock", None)
     if isinstance(getattr(guard, "_lock", None), type(threading.RLock())):
         return _locks.Lock(_locks.LLVM, guard)
     return None

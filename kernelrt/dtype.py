@@ -25,12 +25,11 @@ import functools
 import math
 import struct
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
+
+import numpy as np
 
 from kernelrt.errors import DTypeError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 __all__ = [
     "ALL",
@@ -210,8 +209,6 @@ def parse(spec: object, argument: str = "dtype") -> DType:
         if spec in _BY_NAME:
             return _BY_NAME[spec]
     try:
-        import numpy as np
-
         if spec is not None:  # which NumPy takes for float64
             return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
@@ -221,16 +218,18 @@ def parse(spec: object, argument: str = "dtype") -> DType:
     raise DTypeError(f"{argument}: {spec!r} names no scalar type; expected one of {names}")
 
 
-@functools.cache
-def _numpy_table() -> dict[str, DType]:
-    return {d.name: d for d in ALL if d is not bfloat16}
+#: NumPy imports a module for the name of a dtype, so this goes by kind and size.
+_OF_NUMPY: Final = {
+    (found.kind, found.itemsize): d for d in ALL if d is not bfloat16
+    for found in [np.dtype(d.name)]
+}  # fmt: skip
 
 
 def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
     """The DType of a NumPy dtype; byte order must be native."""
-    found = _numpy_table().get(dtype.name)
+    found = _OF_NUMPY.get((dtype.kind, dtype.itemsize))
     if found is None or not dtype.isnative:
-        names = ", ".join(_numpy_table())
+        names = ", ".join(d.name for d in _OF_NUMPY.values())
         raise DTypeError(
             f"{argument} has NumPy dtype {dtype!s}, which kernelrt does not hold; "
             f"convert it with .astype() to one of {names} in native byte order"
@@ -241,8 +240,6 @@ def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
 @functools.cache
 def to_numpy(dtype: DType) -> np.dtype[np.generic]:
     """The NumPy dtype of a DType; bfloat16 has none and raises."""
-    import numpy as np
-
     if dtype is bfloat16:
         raise DTypeError("bfloat16 has no NumPy dtype; cast to float32 first")
     return np.dtype(dtype.name)

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.device.tuned import Tuned
 
-__all__ = ["Device", "allocator", "check_device", "free_programs", "is_device", "known", "opened",
-           "register"]  # fmt: skip
+__all__ = ["Device", "allocator", "check_device", "free_programs", "is_device", "is_open", "known",
+           "opened", "register"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +70,11 @@ def register(name: str, factory: Callable[[], Device]) -> None:
 def known() -> tuple[str, ...]:
     """Names of all devices."""
     return tuple(_entries)
+
+
+def is_open(name: str = "CPU") -> bool:
+    """Return whether the device `name` has been opened. Raises DeviceError for an unknown name."""
+    return _find(name).device is not None
 
 
 def opened(name: str = "CPU") -> Device:

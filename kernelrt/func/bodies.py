@@ -16,7 +16,7 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.jit.once import called_once
-from kernelrt.tensor import Tensor, Trace, build, sharing, state
+from kernelrt.tensor import Tensor, Trace, build, creation, sharing, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
 from kernelrt.tensor.marks import Leaf, Stale, below, has_history, is_kept, mark, rewritten
@@ -74,10 +74,9 @@ def _tensor(leaf: object, name: str) -> Tensor:
     if isinstance(leaf, Tensor):
         found = leaf
     else:
-        from kernelrt.tensor.creation import tensor
 
         try:
-            found = tensor(leaf)
+            found = creation.tensor(leaf)
         except (DTypeError, ShapeError) as error:
             raise DTypeError(
                 f"{name}: expected a Tensor, an array or a number, or dicts, lists, tuples and "

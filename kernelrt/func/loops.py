@@ -32,7 +32,7 @@ from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, format_size, is_static, same
 from kernelrt.jit.once import TURNS
-from kernelrt.tensor import Tensor, build, regions, state
+from kernelrt.tensor import Tensor, build, joining, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.marks import rewritten
@@ -177,8 +177,6 @@ def _unrolled(
     body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: Dim, *, reverse: bool
 ) -> tuple[Any, Any]:
     """A scan as so many calls: of one turn, step by step, and of sizes known at run time only."""
-    from kernelrt.tensor.joining import stack
-
     if not isinstance(turns, int):
         raise VariableError(
             "scan: where the number of turns depends on a Variable, slices and what is carried are "
@@ -197,7 +195,7 @@ def _unrolled(
     if reverse:
         found.reverse()
     columns = zip(*map(leaves_of, found), strict=True)
-    return carry, rebuilt(found[0], [stack(list(parts)) for parts in columns])
+    return carry, rebuilt(found[0], [joining.stack(list(parts)) for parts in columns])
 
 
 def _kind(value: object) -> str:

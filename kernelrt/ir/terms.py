@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from kernelrt import dtype as dt
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp, toposort
+
+if TYPE_CHECKING:
+    import hashlib
+else:
+    hashlib = Module("hashlib")  # slow to import, and few graphs are so large
 
 __all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "order", "ranges_of",
            "render"]
@@ -171,7 +178,4 @@ def _label(node: UOp) -> str:
     text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"
     if len(text) <= _LABEL:
         return text
-    load("hashlib")  # slow to import, and few graphs are so large
-    import hashlib
-
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Union
 from kernelrt import dtype as dt
 from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
 from kernelrt._survey import _name_ops
+from kernelrt.errors import VariableError
+from kernelrt.ir import bounds, shape
 from kernelrt.ir.ops import ALU, COMPARE, Op
 
 if TYPE_CHECKING:
@@ -138,25 +140,23 @@ class UOp(Node):
 
 
 def _infer_shape(node: UOp) -> None:
-    from kernelrt.ir.shape import infer
 
     for operand in node.src:
         if operand.cached_shape is None:
             break
     else:  # so it is where graphs are built
-        node.cached_shape = infer(node)
+        node.cached_shape = shape.infer(node)
         return
     for below in toposort([node], stop=lambda u: u.cached_shape is not None):
         if below.cached_shape is None:
-            below.cached_shape = infer(below)
+            below.cached_shape = shape.infer(below)
 
 
 def _infer_bounds(node: UOp) -> None:
-    from kernelrt.ir.bounds import infer
 
     for below in toposort([node], stop=lambda u: u.cached_bounds is not None):
         if below.cached_bounds is None:
-            below.cached_bounds = infer(below)
+            below.cached_bounds = bounds.infer(below)
 
 
 _make_nodes_of(UOp)
@@ -197,8 +197,6 @@ def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the 
     >>> (batch * 4).bounds
     (4, 1024)
     """
-    from kernelrt.errors import VariableError
-
     given: object = name
     if not (isinstance(given, str) and given.isidentifier()) or given == "core_id":
         raise VariableError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from kernelrt._late import Module
 from kernelrt._replay import Replay
 from kernelrt._specs import ARRAY, FLOAT, STATIC
 from kernelrt.device import registry
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from kernelrt._specs import InputSpec, Site, Structure
     from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
-    from kernelrt.runtime import ExecutionPlan
+    from kernelrt.runtime import ExecutionPlan, sizes
+else:
+    sizes = Module("kernelrt.runtime.sizes")
 
 __all__ = ["Way", "make_replay"]
 
@@ -56,7 +59,6 @@ def make_replay(
         What has to happen before a run.
     """
     # The runtime is not loaded before there is a plan.
-    from kernelrt.runtime.sizes import evaluate
 
     writes = _written_ranges(plan)
     bindable = len(writes) <= MOST_WRITTEN_RANGES
@@ -72,7 +74,7 @@ def make_replay(
             (
                 buffer.address,
                 node.dtype.code,
-                tuple(evaluate(d, values or {}) for d in node.shape),
+                tuple(sizes.evaluate(d, values or {}) for d in node.shape),
                 result_sites(plan, i),
             )
             for i, (buffer, node) in enumerate(zip(plan.output_buffers, traced.nodes, strict=True))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 from kernelrt._evaluate import Table, Used
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import as_uop, is_static
@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from kernelrt.jit.binding import Way
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor import size_families
     from kernelrt.tensor.size_families import Form
+else:
+    size_families = Module("kernelrt.tensor.size_families")
 
 __all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_axes", "generalize",
            "is_open"]  # fmt: skip
@@ -351,11 +354,8 @@ def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
 
 def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
     """The form of these sizes; those in which an axis that varies is tiny are left out."""
-    load("kernelrt.tensor.size_families")
-    from kernelrt.tensor.size_families import MOST_APART, fitted
-
     while True:
-        if len(seen) <= MOST_APART:
+        if len(seen) <= size_families.MOST_APART:
             return None
         varying = [len(set(column)) > 1 for column in zip(*seen, strict=True)]
         fits = [
@@ -365,7 +365,7 @@ def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> For
         if len(fits) == len(seen):
             break
         seen = fits
-    form = fitted(seen, frozenset()) if any(varying) else None
+    form = size_families.fitted(seen, frozenset()) if any(varying) else None
     if form is None:
         return None
     bounds = [as_uop(term.dim(form.variables)) - LEAST_SIZE for term in form.terms if term.of]

@@ -9,7 +9,7 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._replay import MISMATCH, Replay
 from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
@@ -40,8 +40,16 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.device.buffer import Buffer
+    from kernelrt.jit import stepwise, surroundings
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
+    from kernelrt.runtime import sizes as plan_sizes
+    from kernelrt.tensor import nonfinite
+else:
+    stepwise = Module("kernelrt.jit.stepwise")
+    surroundings = Module("kernelrt.jit.surroundings")
+    plan_sizes = Module("kernelrt.runtime.sizes")
+    nonfinite = Module("kernelrt.tensor.nonfinite")
 
 __all__ = ["JitFunction", "jit"]
 
@@ -109,33 +117,28 @@ class JitFunction(Epochs[R]):
         if is_tracing() or threading.get_ident() in state.differentiating:
             return self._fn(*args, **kwargs)
         if state.local.stepwise:
-            load("kernelrt.jit.stepwise")
-            from kernelrt.jit.stepwise import run_stepwise
-
-            return run_stepwise(self._name, self._fn, self._parameters, args, kwargs)
+            return stepwise.run_stepwise(self._name, self._fn, self._parameters, args, kwargs)
         if state.local.nonfinite:
             return self._attempt(args, kwargs, self._run_checked, exact=True)[1]
         return self._attempt(args, kwargs, _run)[1]
 
     def _run_checked(self, variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
         """Run, unless a number would come out that is not finite: then NonFiniteError."""
-        load("kernelrt.jit.surroundings", "kernelrt.tensor.nonfinite")
-        from kernelrt.jit.surroundings import Surroundings
-        from kernelrt.tensor.nonfinite import check
-
         variant.traced.watch.before()  # gradients that it reads are where it reads them
         if replay.load(*leaves) is MISMATCH:
             return MISMATCH
 
         def named(buffer: Buffer) -> str:
             roots = zip(variant.call.leaves, leaves, strict=True)
+            around = surroundings.Surroundings(("", self._fn), *roots)
             names = [
-                name for name, tensor in Surroundings(("", self._fn), *roots).reached((Tensor,))
+                name for name, tensor in around.reached((Tensor,))
                 if isinstance(tensor, Tensor) and tensor._buffer is buffer
             ]
             return min(names, key=lambda name: "._" in name, default="")  # those of users first
 
-        check(variant.traced.nodes, variant.traced.commits, plan=variant.plan, named=named)
+        traced = variant.traced
+        nonfinite.check(traced.nodes, traced.commits, plan=variant.plan, named=named)
         return replay(*leaves)
 
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
@@ -390,10 +393,8 @@ class JitFunction(Epochs[R]):
 
     def _check_bound(self, plan: ExecutionPlan, specs: tuple[Spec, ...]) -> None:
         """Raise JitError where the plan depends on a Variable that is the size of no argument."""
-        from kernelrt.runtime.sizes import variables_of  # the runtime is there: there is a plan
-
         dims = [d for spec in specs if isinstance(spec, Array) for d in spec.shape]
-        bound = {v.arg[0] for v in variables_of(dims)}
+        bound = {v.arg[0] for v in plan_sizes.variables_of(dims)}
         strange = [name for name in plan.variables if name not in bound]
         if strange:
             names = ", ".join(map(repr, strange))

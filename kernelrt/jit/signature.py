@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._specs import value_key
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelrt._specs import Structure
-    from kernelrt.ir import Dim
+    from kernelrt.ir import Dim, records
+else:
+    records = Module("kernelrt.ir.records")
 
 __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatten",
            "flatten_arguments", "normalize", "short", "spec_of"]  # fmt: skip
@@ -227,9 +229,6 @@ def _walk(
 
 def _records() -> Any:
     """The module that knows dataclasses, loaded where there are some."""
-    load("kernelrt.ir.records")
-    from kernelrt.ir import records
-
     return records
 
 

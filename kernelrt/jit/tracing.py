@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._modes import GRAD, Setting
 from kernelrt._specs import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.device.buffer import Buffer
@@ -27,8 +27,17 @@ from kernelrt.tensor.trace import lineage_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from kernelrt.ir import foreign, region
+    from kernelrt.jit import once, surroundings
+    from kernelrt.tensor import masked
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
+else:
+    foreign = Module("kernelrt.ir.foreign")
+    region = Module("kernelrt.ir.region")
+    once = Module("kernelrt.jit.once")
+    surroundings = Module("kernelrt.jit.surroundings")
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["Call", "Traced", "active", "assigned_error", "check_result", "result_of", "trace"]
 
@@ -110,10 +119,6 @@ def trace(
         value. What it raises itself comes through. Values of tensors, gradients and random numbers
         are as before in every case.
     """
-    load("kernelrt.jit.once")
-    from kernelrt.jit.once import REPLAYS, Observed
-    from kernelrt.jit.surroundings import Surroundings
-
     key = id(call)
     arguments: list[Tensor] = []
     current = Trace()
@@ -133,10 +138,12 @@ def trace(
             own = {id(t) for t in arguments}
             given = [(call.leaves[i], value, value._uop) for i, value in placed.items()]
 
-            around = Surroundings(
+            around = surroundings.Surroundings(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
             )
-            watched = Observed(current, REPLAYS, name, around, lambda value: id(value) in own)
+            watched = once.Observed(
+                current, once.REPLAYS, name, around, lambda value: id(value) in own
+            )
             template, named = watched.call(lambda: result_of(name, fn, args, kwargs))
             results = [check_result(path, value, name) for path, value in named]
             marked = [tensor._recorded() for tensor in _tensors(results).values()]
@@ -222,11 +229,8 @@ def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
     nodes = list(graph)
     if not any(node.op is Op.CALL or node.op is Op.REGION for node in nodes):
         return []
-    load("kernelrt.ir.foreign", "kernelrt.ir.region")
-    from kernelrt.ir.foreign import Foreign
-    from kernelrt.ir.region import every_node
-
-    return [n.arg.callee.function for n in every_node(nodes) if isinstance(n.arg, Foreign)]
+    called = [n.arg for n in region.every_node(nodes) if isinstance(n.arg, foreign.Foreign)]
+    return [arg.callee.function for arg in called]
 
 
 def _sources(graph: Iterable[UOp]) -> set[Buffer]:
@@ -354,9 +358,8 @@ def check_result(name: str, value: object, function: str) -> object:
             f"{name}: {function} returns {value!r}, a size that differs with the arguments; return "
             "kernelrt.tensor(...) of it, or read it from the shape of a result"
         )
-    from kernelrt.tensor.masked import refuse_part
 
-    refuse_part(value)
+    masked.refuse_part(value)
     raise JitError(
         f"{name}: {function} returns a {type(value).__name__}; expected tensors, numbers, strings, "
         "None, and lists, tuples, dicts and dataclasses of these"

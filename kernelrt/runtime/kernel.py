@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
+from kernelrt.device import registry
 from kernelrt.device.buffer import whole
 from kernelrt.device.program import CORE_ID, CompiledSpec, ProgramSpec, Sizes
 from kernelrt.errors import CompileError, CopyError, PlanBuildError
@@ -205,9 +206,7 @@ class CachedKernel:
         for i in 3 by 3: vectors of 3
             p0[i] = p1[i] * 2.0
         """
-        from kernelrt.device.registry import opened
-
-        renderer = opened(self.device).renderer
+        renderer = registry.opened(self.device).renderer
         if renderer is None or not self.ast.src or is_call(self.ast):
             raise CompileError(
                 f"kernel {self.entry_point!r} was given as code; only those that kernelrt made "
@@ -278,12 +277,10 @@ class CachedKernel:
         PlanBuildError
             `outs` or the sizes do not fit the kernel.
         """
-        from kernelrt.device.registry import opened
-
         inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
         bound: tuple[UOp, ...] = plain(tuple(variables))
         slots, outs = _slots(spec.name, spec.buf_count, outs, may_fail)
-        opened_device = opened(device)
+        opened_device = registry.opened(device)
         [program] = opened_device.loader.load([spec])
         return cls(
             program=program,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt._node import count_asked
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
@@ -18,7 +19,7 @@ from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
 from kernelrt.ir.shape import dim_max
-from kernelrt.tensor import build, regions
+from kernelrt.tensor import build, gradient, regions
 from kernelrt.tensor.dependence import carries_of_run, flow_of_run, value_of_run
 from kernelrt.tensor.hooking import Answers
 from kernelrt.tensor.marks import Leaf, below, gradient_operands, mark, reads_of, rewritten
@@ -26,6 +27,10 @@ from kernelrt.tensor.regions import MOVED, Slot, bare, slot
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
+
+    from kernelrt.tensor import batching
+else:
+    batching = Module("kernelrt.tensor.batching")
 
 __all__ = ["UNBOUNDED", "Cotangents", "Runs", "pull_run", "together"]
 
@@ -121,13 +126,11 @@ def _flows(
     seeds: Sequence[tuple[UOp, UOp]], ports: Sequence[UOp], name: str
 ) -> list[UOp | None]:
     """The gradient of each of `ports`, given those of values in whose graphs they are."""
-    from kernelrt.tensor.gradient import Wanted, gradients
-
     leaves = {p: mark(p, Leaf()) for p in ports}
     roots = rewritten([value for value, _ in seeds], leaves)
-    wanted = Wanted(marks=frozenset(m.arg for m in leaves.values()))
+    wanted = gradient.Wanted(marks=frozenset(m.arg for m in leaves.values()))
     pairs = list(zip(roots, (g for _, g in seeds), strict=True))
-    found = gradients(pairs, name, wanted, Answers(create_graph=True)) if pairs else {}
+    found = gradient.gradients(pairs, name, wanted, Answers(create_graph=True)) if pairs else {}
     assert found is not None  # no hook stands in a body
     nodes = [found.get(m.arg) for m in leaves.values()]
     bare = iter(rewritten([n for n in nodes if n is not None], {m: p for p, m in leaves.items()}))
@@ -302,13 +305,11 @@ class _Back:
         self, value: UOp, parts: tuple[UOp, ...], whole: dict[UOp, UOp]
     ) -> UOp:
         """The sum over all turns of what one makes of `parts`."""
-        from kernelrt.tensor.batching import batched
-
         core = bare(value)
         stands = {p: slot(p.shape, p.dtype) for p in parts}
         (one,) = rewritten([core.src[0]], {p: s.node for p, s in stands.items()})
         given = {s.node: whole[p] for p, s in stands.items()}
-        (every,) = batched([one], given, self._loop.turns)
+        (every,) = batching.batched([one], given, self._loop.turns)
         total = build.reduce(every, Op.ADD, (0, *(a + 1 for a in core.arg[1])))
         return rewritten([value], {core: total})[0]
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
 from kernelrt._lazy import LazyHandle
 from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name, nothing
@@ -19,14 +20,17 @@ from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
-from kernelrt.tensor import state
+from kernelrt.tensor import promotion, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernelrt.dtype import DType
-    from kernelrt.tensor.tensor import Tensor
+    from kernelrt.tensor import masked
+else:
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
            "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number", "real",
@@ -79,14 +83,11 @@ def flag(value: object, name: str) -> bool:
     return bool(value)
 
 
-def tensor_of(value: object, name: str, *, floats: bool = False) -> Tensor:
+def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_module.Tensor:
     """A checked tensor, of a floating type where that is wanted."""
-    from kernelrt.tensor.tensor import Tensor
+    if not isinstance(value, tensor_module.Tensor):
 
-    if not isinstance(value, Tensor):
-        from kernelrt.tensor.masked import refuse_part
-
-        refuse_part(value)
+        masked.refuse_part(value)
         raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
     if floats:
         check_floats(value.dtype, name)
@@ -98,12 +99,10 @@ def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
 
     By place stand a type, a device or a tensor that has the type, and flags behind it.
     """
-    from kernelrt.tensor.tensor import Tensor
-
     for arg in args:
         if is_device(arg):
             device = arg
-        elif isinstance(arg, Tensor):
+        elif isinstance(arg, tensor_module.Tensor):
             dtype = arg.dtype
         elif arg is not None and not isinstance(arg, bool):
             dtype = arg
@@ -142,9 +141,7 @@ def take_by_value(value: Any) -> Any:
 
 def python_number(value: Any) -> Any:
     """Return the number that a float argument stands for step by step; else `value`."""
-    from kernelrt.tensor.promotion import number_node
-
-    if not state.local.stepwise or number_node(value) is None:
+    if not state.local.stepwise or promotion.number_node(value) is None:
         return value
     return value.item()
 

@@ -9,7 +9,7 @@ from kernelrt._handle import put_all as settle
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import handles, sharing, state
+from kernelrt.tensor import handles, realize, sharing, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -63,9 +63,8 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
     read = dict.fromkeys(toposort(sources, stop=is_kept))
     found = [t for t, node in lazy if node in read]
     if found and not any(node.op is Op.VAR or not is_static(node.shape) for node in read):
-        from kernelrt.tensor.realize import materialize
 
-        materialize(found)
+        realize.materialize(found)
 
 
 def _is_picked(node: UOp) -> bool:
@@ -115,9 +114,8 @@ def put_all(
             ready.append((tensor, value))
     with state.lock:
         if state.changing is not None:
-            from kernelrt.tensor.realize import check_settled
 
-            check_settled(_with_memory(ready))
+            realize.check_settled(_with_memory(ready))
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}
         gradients = list(gradients)

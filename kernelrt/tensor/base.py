@@ -13,12 +13,13 @@ from kernelrt._handle import become, exchange
 from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted, is_changing
 from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
+from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, sharing, state, views
+from kernelrt.tensor import build, grads, handles, realize, sharing, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from kernelrt._eager import Fresh
-    from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
@@ -101,9 +101,8 @@ class TensorBase(LazyHandle):
         gradients flow through is left whole.
         """
         if is_static(self.dims):
-            from kernelrt.tensor.realize import compute_piece
 
-            compute_piece(self)
+            realize.compute_piece(self)
 
     @classmethod
     def _over(cls, buffer: Buffer, shape: tuple[int, ...]) -> Self:
@@ -121,8 +120,6 @@ class TensorBase(LazyHandle):
         """Give a tensor that a plan made its node, in one step at the end."""
         if adopted(self):
             return
-        from kernelrt.device.buffer import Buffer
-
         shape = self._shape
         if shape is None:
             raise DTypeError("this tensor was never given a value; make one with kernelrt.tensor")
@@ -157,12 +154,9 @@ class TensorBase(LazyHandle):
             node = views.node_of(self, link)
             return node if state.local.grad or link.plain else detach(node)
         self._enter()
-        if state.pending:
-            from kernelrt.tensor.realize import flush
-
-            if is_changing(self, self._entered()):
-                flush(self)
-                self._enter()
+        if state.pending and is_changing(self, self._entered()):
+            realize.flush(self)
+            self._enter()
         trace = state.local.trace
         if trace is not None:
             if (owner := getattr(self, "_whose", None)) is not None:
@@ -259,8 +253,6 @@ class TensorBase(LazyHandle):
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize
             return self, node, data, None, data.address, dtype.code, shape, nbytes, None, False
-        from kernelrt.device.buffer import Buffer
-
         buffer = Buffer.over(data, math.prod(shape), dtype)
         new = storage = storage_node(buffer, shape)
         kept = False

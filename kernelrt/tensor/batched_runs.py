@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt._node import count_asked
 from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kernelrt.ir import Dim
+    from kernelrt.tensor import batching
+else:
+    batching = Module("kernelrt.tensor.batching")
 
 __all__ = ["Along", "batched_run"]
 
@@ -90,10 +94,9 @@ def _along(
     Ports are told by their numbers, so one of this program may equal one of a program around it,
     which what is given is made of: stand-ins keep them apart.
     """
-    from kernelrt.tensor.batching import along
-
     own = {p: slot(p.shape, p.dtype).place for p in ports}
-    made = along(rewritten(graphs, own), {own[p]: value for p, value in given.items()}, count)
+    new = {own[p]: value for p, value in given.items()}
+    made = batching.along(rewritten(graphs, own), new, count)
     values = rewritten([m.value for m in made], {own[p]: value for p, value in put.items()})
     return [Along(value, m.apart) for value, m in zip(values, made, strict=True)]
 

@@ -11,7 +11,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._evaluate import computed_alone
 from kernelrt._handle import ArrayHandle
-from kernelrt._late import load
+from kernelrt._late import Module, load
+from kernelrt.device import dlpack
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DeviceError, DTypeError, ScalarError, ShapeError
 from kernelrt.ir.shape import format_shape
@@ -20,13 +21,15 @@ from kernelrt.tensor import grads, hints, representation, sharing, views
 from kernelrt.tensor.arguments import take_by_value, type_of_to
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import known
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.realize import flush, realize
 from kernelrt.tensor.trace import forbid, is_tracing
 
 if TYPE_CHECKING:
+    from kernelrt.tensor import numpy_calls
     from kernelrt.tensor.loss import LossMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    numpy_calls = Module("kernelrt.tensor.numpy_calls")
 
 __all__ = ["ConversionMethods"]
 
@@ -40,15 +43,14 @@ class ConversionMethods(_Below):
         """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
         out = options.pop("out", ())
         if out and "where" not in options and all(isinstance(o, ArrayHandle) for o in out):
-            from kernelrt.tensor.numpy_calls import written
 
-            return written(getattr(ufunc, method)(*inputs, **options), out, asked(ufunc, method))
+            found = getattr(ufunc, method)(*inputs, **options)
+            return numpy_calls.written(found, out, asked(ufunc, method))
         options = {**options, "out": out} if out else options
         found = operate(self, ufunc, method, inputs, options)
         if found is NotImplemented:
-            from kernelrt.tensor.numpy_calls import universal
 
-            found = universal(self, ufunc, method, inputs, options)
+            found = numpy_calls.universal(self, ufunc, method, inputs, options)
         if found is NotImplemented:
             name, own = asked(ufunc, method), "the tensor's own methods"
             if method == "__call__" and hasattr(self, ufunc.__name__):
@@ -61,9 +63,7 @@ class ConversionMethods(_Below):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """NumPy's other functions, as ``numpy.sum(x)``; DTypeError where none stands for it."""
-        from kernelrt.tensor.numpy_calls import call
-
-        return call(func, args, kwargs)
+        return numpy_calls.call(func, args, kwargs)
 
     # ---- values
 
@@ -99,8 +99,6 @@ class ConversionMethods(_Below):
         if computed_alone(self):
             hints.tell()
             return
-        from kernelrt.tensor.realize import flush
-
         if self._link is not None:
             views.enter(self, self._link)
             if self.is_realized:  # else what is assigned is written by the plan that computes it
@@ -242,8 +240,6 @@ class ConversionMethods(_Below):
 
         It copies a view whose elements do not follow each other in memory, such as ``x.T``.
         """
-        from kernelrt.device import dlpack
-
         forbid("__dlpack__()")
         self._in_memory()
         grads.move_out(self)

@@ -10,6 +10,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import random
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.tensor import Tensor
 
     Shape = tuple[Dim, ...]
+    from kernelrt.tensor import domains
+else:
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["binomial", "draw_binomial", "draw_poisson", "first", "poisson"]
 
@@ -45,8 +49,6 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
 
     The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
     """
-    from kernelrt.tensor.domains import if_each
-
     mean = rate.detach().double().expand(shape)
     gaps = exponentials((*shape, _GAPS), dt.float64, generator).cumsum(-1)
     few = (gaps < mean.unsqueeze(-1)).sum(-1).double()
@@ -60,7 +62,7 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
     sure = (us >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
     accepted = (k >= 0) & (sure | (((us >= 0.013) | (v <= us)) & exact))
     many = first(accepted, k, mu.squeeze(-1).floor())
-    return if_each(where(mean < _FEW, few, many), mean, 0, math.inf, "rate")
+    return domains.if_each(where(mean < _FEW, few, many), mean, 0, math.inf, "rate")
 
 
 def _hats(

@@ -18,6 +18,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build, sharing
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import (
     check_sizes,
     integer,
@@ -47,10 +48,9 @@ __all__ = ["arange", "check_shape", "empty", "empty_like", "eye", "from_data",
 _T = TypeVar("_T", bound=TensorBase)
 
 
-def _class() -> type[Tensor]:
-    from kernelrt.tensor.tensor import Tensor
+def _class() -> type[tensor_module.Tensor]:
 
-    return Tensor
+    return tensor_module.Tensor
 
 
 def from_data(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, same
 from kernelrt.tensor import build, state
@@ -18,9 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim
+    from kernelrt.tensor import domains
     from kernelrt.tensor.searching import SearchingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["DerivedMethods", "Histogram"]
 
@@ -128,9 +131,8 @@ class DerivedMethods(_Below):
         if span is None:
             span = (0.0, 1.0) if build.has_zero(self.dims) else None
         if span is None:
-            from kernelrt.tensor.domains import finite
 
-            first, last = (finite(v, "input") for v in (self.amin(), self.amax()))
+            first, last = (domains.finite(v, "input") for v in (self.amin(), self.amax()))
         else:
             low, high = (real(v, "range") for v in span)
             if not low <= high:

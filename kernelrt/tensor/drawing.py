@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
@@ -14,12 +15,15 @@ from kernelrt.tensor.arguments import axis_of, check_floats, integer, real
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
-    from kernelrt.ir import Dim
+    from kernelrt.ir import Dim, domain
+    from kernelrt.tensor import domains
     from kernelrt.tensor.conversion import ConversionMethods as _Below
     from kernelrt.tensor.stream import Generator
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domain = Module("kernelrt.ir.domain")
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
 
@@ -83,13 +87,12 @@ class DrawingMethods(_Below):
         """
         if p is not None:
             return self._hits(_probability(p), generator)
-        from kernelrt.tensor.domains import if_each
 
         check_floats(self.dtype, "bernoulli")
         chances = self.detach()
         drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
         hits = cast("Self", (drawn < chances).cast(self.dtype))
-        return if_each(hits, chances, 0, 1, _CHANCES)
+        return domains.if_each(hits, chances, 0, 1, _CHANCES)
 
     def multinomial(
         self, num_samples: int, replacement: bool = False, *,
@@ -126,9 +129,6 @@ class DrawingMethods(_Below):
         >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
         tensor([1, 1, 1, 1])
         """  # noqa: E501
-        from kernelrt.ir.domain import Domain
-        from kernelrt.tensor.domains import fine_place
-
         check_floats(self.dtype, "multinomial")
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
@@ -165,7 +165,8 @@ class DrawingMethods(_Below):
             (enough | ~fine, found, wanted),
         ):
             nodes = [build.broadcast_to(t.uop, place.shape) for t in (holds, told)]
-            place = fine_place(place, size, nodes[0], nodes[1], Domain(_CHANCES, expected))
+            limits = domain.Domain(_CHANCES, expected)
+            place = domains.fine_place(place, size, nodes[0], nodes[1], limits)
         return self._of(place)
 
     def gumbel_softmax(
@@ -272,14 +273,13 @@ class DrawingMethods(_Below):
         """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
         if isinstance(p, int | float):
             return self._put(self._hits(_probability(p), generator))
-        from kernelrt.tensor.domains import if_each
 
         chances = self._lift(p, "p")
         check_floats(chances.dtype, "p")
         drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
         chances = chances.detach().expand(self.dims)
         hits = (drawn < chances).cast(self.dtype)
-        return self._put(if_each(hits, chances, 0, 1, "p"))
+        return self._put(domains.if_each(hits, chances, 0, 1, "p"))
 
     def random_(
         self, from_: int | None = None, to: int | None = None, *,

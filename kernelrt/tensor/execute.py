@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import gc
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +14,8 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, new_result
 from kernelrt._evaluate import LARGE_BYTES, Entry
-from kernelrt._late import load
+from kernelrt._late import Module, load
+from kernelrt._lazy import LazyHandle
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
@@ -23,9 +27,15 @@ from kernelrt.tensor.marks import strip
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from kernelrt import runtime
+    from kernelrt import schedule as scheduling
     from kernelrt._memory import Memory
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.schedule import Schedule
+    from kernelrt.schedule import Schedule, steady
+else:
+    runtime = Module("kernelrt.runtime")
+    scheduling = Module("kernelrt.schedule")
+    steady = Module("kernelrt.schedule.steady")
 
 __all__ = ["Constant", "Copy", "filled", "filled_like", "make_entry", "new_memory",
            "number_buffer", "plan_apart", "prepare", "prepare_apart", "result_sites", "results_of",
@@ -84,9 +94,6 @@ def prepare_apart(
         Whether what stays the same does so for many runs: then matrices of it are laid out as
         their products read them.
     """
-    load("kernelrt.runtime", "kernelrt.schedule")
-    from kernelrt.schedule.steady import sources_of, steady_values
-
     written = RegionMap[None]()
     for buffer in (*changing, *(storage.arg for storage, _ in commits)):
         written.add(region_of(buffer), None)
@@ -101,7 +108,7 @@ def prepare_apart(
         )
 
     roots = [*values, *(value for _, value in commits)]
-    roots, found = steady_values(roots, is_steady, registry.opened().spec, panels=frozen)
+    roots, found = steady.steady_values(roots, is_steady, registry.opened().spec, panels=frozen)
     if not found:
         return prepare(values, commits)
     places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
@@ -110,12 +117,12 @@ def prepare_apart(
     targets = [target for target, _ in commits]
     plan = prepare(roots[: len(values)], [*zip(targets, roots[len(values) :], strict=True)])
     fills = [(memory[node], build.reshape(node, memory[node].shape)) for node in found]
-    constant = [fill for fill in fills if not sources_of(fill[1:])]
+    constant = [fill for fill in fills if not steady.sources_of(fill[1:])]
     if constant:
         prepare((), constant).execute()
-    rest = [fill for fill in fills if sources_of(fill[1:])]
+    rest = [fill for fill in fills if steady.sources_of(fill[1:])]
     if rest:
-        sources = {node.arg.storage for node in sources_of(value for _, value in rest)}
+        sources = {node.arg.storage for node in steady.sources_of(value for _, value in rest)}
         plan.prepare_by(prepare((), rest), sources)
     return plan
 
@@ -132,11 +139,24 @@ def check_outside(roots: Iterable[UOp]) -> None:
 
 def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
     """The scheduler and what makes plans, imported when the first graph is computed."""
-    load("kernelrt.runtime", "kernelrt.schedule")
-    from kernelrt.runtime import prepare as runtime_prepare
-    from kernelrt.schedule import schedule
+    return partial(scheduling.schedule, device=registry.opened().spec), runtime.prepare
 
-    return partial(schedule, device=registry.opened().spec), runtime_prepare
+
+def _open_for_finalizers() -> None:
+    """Import what a first computation needs, as finalizers that run later cannot import.
+
+    Programs that have computed something, or that have no tensors left, pay nothing for it.
+    """
+    if "kernelrt.tensor.interpret" in sys.modules:
+        return
+    if any(issubclass(type(found), LazyHandle) for found in gc.get_objects()):
+        load("kernelrt.tensor.interpret")
+        if not registry.is_open():
+            load("kernelrt.schedule", "kernelrt.runtime", "kernelrt.codegen")
+            registry.opened()
+
+
+atexit.register(_open_for_finalizers)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._modes import NONFINITE, Mode
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
@@ -20,6 +20,7 @@ from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import flag, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import from_data
@@ -32,7 +33,12 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.ir.foreign import Form
+    from kernelrt.runtime import kernel
+    from kernelrt.tensor import members
     from kernelrt.tensor.marks import CustomRule
+else:
+    kernel = Module("kernelrt.runtime.kernel")
+    members = Module("kernelrt.tensor.members")
 
 __all__ = ["call", "keeps_order"]
 
@@ -137,9 +143,8 @@ def call(
     made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
     if made.fails and not made.address:
         raise DTypeError("fails: it is for C functions; a Python function raises where it fails")
-    from kernelrt.tensor.tensor import Tensor
 
-    kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), Tensor)
+    kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), tensor_module.Tensor)
     given = [
         t if isinstance(t, TensorBase) else from_data(kind, t, f"tensors[{i}]")
         for i, t in enumerate(tensors)
@@ -156,9 +161,8 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
         with Mode(NONFINITE, False):  # which would make the call once more
             realize(*found)
         return found
-    from kernelrt.tensor.members import MemberTrace
 
-    if isinstance(state.local.trace, MemberTrace):
+    if isinstance(state.local.trace, members.MemberTrace):
         raise JitError(
             f"{made.name}: the calls for the members of vmap have no order, which pure=False asks "
             "for; say pure=True, or make the call outside of vmap"
@@ -235,10 +239,7 @@ def _address(fn: Any) -> int:
     """Where a C function is; 0 for Python's."""
     has_address = type(getattr(fn, "address", None)) is int
     if isinstance(fn, (int, _POINTER)) or has_address or type(fn).__name__ == "PyCapsule":
-        load("kernelrt.runtime")
-        from kernelrt.runtime.kernel import address_of
-
-        return address_of(fn, "fn")
+        return kernel.address_of(fn, "fn")
     if not callable(fn):
         raise DTypeError(
             f"fn: expected a Python callable, or a C function as an address, a ctypes pointer, a "
@@ -401,18 +402,18 @@ class _Vjp(RuleOfAll):
         return self._asked(node, g)[i]
 
     def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:
-        from kernelrt.tensor.tensor import Tensor
 
         floats, others = self._cut(node), iter(node.arg.parts)
         results = [next(floats) if dtype.is_float else next(others) for _, dtype in self.forms]
         slopes = self._cut(g)
         cotangents = [
-            Tensor._of(next(slopes)) if dtype.is_float else None for _, dtype in self.forms
+            tensor_module.Tensor._of(next(slopes)) if dtype.is_float else None
+            for _, dtype in self.forms
         ]
-        inputs = tuple(Tensor._of(x) for x in node.arg.inputs)
+        inputs = tuple(tensor_module.Tensor._of(x) for x in node.arg.inputs)
         found = self.function(
             inputs,
-            self.nest.filled(iter([Tensor._of(x) for x in results])),
+            self.nest.filled(iter([tensor_module.Tensor._of(x) for x in results])),
             self.nest.filled(iter(cotangents)),
         )
         return self._checked(found, inputs)

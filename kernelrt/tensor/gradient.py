@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from kernelrt._eager import DONE
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._modes import undisturbed
 from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, grads, hints, plan_cache, state
+from kernelrt.tensor import build, grads, hints, plan_cache, realize, state
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -44,8 +44,10 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
-    from kernelrt.tensor.adjoints import Runs
+    from kernelrt.tensor import adjoints
     from kernelrt.tensor.base import TensorBase
+else:
+    adjoints = Module("kernelrt.tensor.adjoints")
 
 
 _T = TypeVar("_T", bound="TensorBase")
@@ -149,22 +151,17 @@ def _order(roots: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
     """
     order = list(history(roots[0], None, roots[1:]))
     regions = [n for n in order if n.op is Op.REGION]
-    if regions:
-        load("kernelrt.tensor.adjoints")
-        from kernelrt.tensor.adjoints import together
-
-        if after := together(regions):
-            order = list(history(roots[0], None, roots[1:], after))
+    if regions and (after := adjoints.together(regions)):
+        order = list(history(roots[0], None, roots[1:], after))
     return order, regions
 
 
-def _runs(nodes: Sequence[UOp]) -> Runs | None:
+def _runs(nodes: Sequence[UOp]) -> adjoints.Runs | None:
     """The runs of programs that gradients flow through, if there are any."""
     if not nodes:
         return None
-    from kernelrt.tensor.adjoints import Runs
 
-    return Runs(nodes)
+    return adjoints.Runs(nodes)
 
 
 def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
@@ -373,9 +370,7 @@ def backward(
 
 
 def _compute(*tensors: TensorBase) -> None:
-    from kernelrt.tensor.realize import realize  # which is made of what is above this
-
-    realize(*tensors)
+    realize.realize(*tensors)
 
 
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:

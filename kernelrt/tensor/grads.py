@@ -18,7 +18,7 @@ from kernelrt._handle import touch
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import state, views
+from kernelrt.tensor import realize, state, views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -301,8 +301,6 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
     Whether there was anything to do, or will be at the next run; and what is to be done once the
     plan has run.
     """
-    from kernelrt.tensor.realize import before_writes, materialize
-
     moving: list[tuple[Home, TensorBase]] = []
     passed = [_handed_out(e.source._grad, e.source) for e in effects if e.source is not None]
     busy = bool(passed)
@@ -320,8 +318,8 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
         busy = True
         lazy = [held for _, held in moving if not held.is_realized]
         if lazy:
-            materialize(lazy)
-        before_writes([home.buffer for home, _ in moving])
+            realize.materialize(lazy)
+        realize.before_writes([home.buffer for home, _ in moving])
         for home, held in moving:
             home.vacate()
             data = held._buffer
@@ -330,7 +328,7 @@ def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
     copies, given = _to_be_done(effects)
     if copies:
         busy = True
-        before_writes([b for tensor, _, _ in copies if (b := tensor._buffer) is not None])
+        realize.before_writes([b for tensor, _, _ in copies if (b := tensor._buffer) is not None])
     return busy, (copies, given)
 
 

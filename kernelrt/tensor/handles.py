@@ -13,7 +13,7 @@ from kernelrt._handle import ArrayHandle
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import grads, state, views
+from kernelrt.tensor import grads, realize, state, views
 from kernelrt.tensor.marks import detach, mark
 
 if TYPE_CHECKING:
@@ -40,9 +40,8 @@ def data_of(tensor: TensorBase) -> TensorBase:
     else:
         tensor._enter()
         if not tensor.is_realized:
-            from kernelrt.tensor.realize import materialize
 
-            materialize([tensor])
+            realize.materialize([tensor])
         grads.move_out(tensor)
         buffer, shape = tensor._buffer, tensor._shape
         assert buffer is not None

@@ -20,6 +20,7 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import resolve
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.marks import (
     Hooked,
     Kept,
@@ -306,16 +307,15 @@ def handed_on(found: Iterable[tuple[_E, _T]], *, create_graph: bool) -> list[tup
 
 
 def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | None:
-    from kernelrt.tensor.tensor import Tensor
 
     with Mode(GRAD, create_graph):
-        given: TensorBase = Tensor._of(g if create_graph else detach(g))
+        given: TensorBase = tensor_module.Tensor._of(g if create_graph else detach(g))
         before: UOp | None = given._entered()
         for entry in on.hooks:
             new = entry.hook(given)
             if new is None:
                 continue  # it may have changed what it was given
-            if not isinstance(new, Tensor):
+            if not isinstance(new, tensor_module.Tensor):
                 raise DTypeError(
                     f"hook: expected it to give a Tensor or None, not {type(new).__name__}"
                 )

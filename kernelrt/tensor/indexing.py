@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build, positions, sharing, state, views
+from kernelrt.tensor import build, creation, positions, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -29,10 +30,12 @@ from kernelrt.tensor.positions import (
 )
 
 if TYPE_CHECKING:
+    from kernelrt.tensor import masked
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.reduction import ReductionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["IndexingMethods"]
 
@@ -83,11 +86,10 @@ class IndexingMethods(_Below):
                     out = out.unsqueeze(axis)
                 found = out._held_positions(axis, item)
                 if found is None:
-                    from kernelrt.tensor.masked import MaskedPart, unknown_count
 
                     if isinstance(index, tuple):
-                        raise unknown_count()
-                    return cast("Self", MaskedPart(self, self._lift(item, "index")))
+                        raise masked.unknown_count()
+                    return cast("Self", masked.MaskedPart(self, self._lift(item, "index")))
                 tensors += list(enumerate(found, axis))
                 axis += len(found)
             elif is_array(item):
@@ -128,9 +130,8 @@ class IndexingMethods(_Below):
             values = None if found is None else views.values_of(self)
             if found is None or values is None:
                 return None
-            from kernelrt.tensor.creation import from_data
 
-            return from_data(type(self), values[found.elements])
+            return creation.from_data(type(self), values[found.elements])
 
     def _pick(self, axis: int, item: object) -> Self:
         """Element `item` of `axis`, which is dropped."""

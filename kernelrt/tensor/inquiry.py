@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import prod, same
+from kernelrt.tensor import creation
 from kernelrt.tensor.arguments import own_axis, sized
 from kernelrt.tensor.handles import data_of, set_data
 
@@ -211,40 +212,32 @@ class InquiryMethods(_Below):
     def new_zeros(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Zeros of a shape, of this tensor's type unless told otherwise."""
-        from kernelrt.tensor.creation import zeros
-
-        return zeros(*size, dtype=self._or_own(dtype), device=device, requires_grad=requires_grad)
+        dtype = self._or_own(dtype)
+        return creation.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @sized
     def new_ones(self, *size: Any, dtype: object = None, device: object = None,
                  requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Ones of a shape, of this tensor's type unless told otherwise."""
-        from kernelrt.tensor.creation import ones
-
-        return ones(*size, dtype=self._or_own(dtype), device=device, requires_grad=requires_grad)
+        dtype = self._or_own(dtype)
+        return creation.ones(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_full(self, size: Any, fill_value: bool | float, dtype: object = None,
                  device: object = None, requires_grad: bool = False) -> Tensor:  # fmt: skip
         """`fill_value` in a shape, of this tensor's type unless told otherwise."""
-        from kernelrt.tensor.creation import full
-
-        return full(size, fill_value, self._or_own(dtype), device, requires_grad)
+        return creation.full(size, fill_value, self._or_own(dtype), device, requires_grad)
 
     @sized
     def new_empty(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
         """Storage of a shape, of this tensor's type unless told otherwise."""
-        from kernelrt.tensor.creation import empty
-
-        made = empty(*size, dtype=self._or_own(dtype), device=device)
+        made = creation.empty(*size, dtype=self._or_own(dtype), device=device)
         return made.requires_grad_() if requires_grad else made
 
     def new_tensor(self, data: Any, dtype: object = None, device: object = None,
                    requires_grad: bool = False) -> Tensor:  # fmt: skip
         """A tensor with a copy of `data`, of this tensor's type unless told otherwise."""
-        from kernelrt.tensor.creation import tensor
-
-        return tensor(data, self._or_own(dtype), device, requires_grad)
+        return creation.tensor(data, self._or_own(dtype), device, requires_grad)
 
     def _or_own(self, dtype: object) -> object:
         return self.dtype if dtype is None else dtype

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
+import kernelrt.backend  # noqa: F401 - registers the devices
 from kernelrt import _interpret
-from kernelrt import backend as _backend  # registers the devices
 from kernelrt import dtype as dt
 from kernelrt._evaluate import Entry, Used
 from kernelrt._interpret import (
@@ -35,6 +35,7 @@ from kernelrt._interpret import (
     Interpretation,
     joined,
 )  # fmt: skip
+from kernelrt._late import Module
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import allocator, opened
@@ -48,10 +49,14 @@ from kernelrt.tensor.marks import Kept, is_kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kernelrt.schedule import arena
+    from kernelrt.schedule import types as scheduled
     from kernelrt.tensor.plan_cache import SizeFamily
+else:
+    arena = Module("kernelrt.schedule.arena")
+    scheduled = Module("kernelrt.schedule.types")
 
 __all__ = ["Known"]
-del _backend
 _interpret._name_memory(np.ndarray, allocator("CPU"))
 
 Array = np.ndarray[Any, Any]
@@ -319,13 +324,9 @@ class _Writer:
             total += -(-slot.nbytes // ALIGNMENT) * ALIGNMENT
         if total <= REUSED_BYTES:
             return total
-        # Loading these takes longer than small graphs do.
-        from kernelrt.schedule.arena import plan_arena
-        from kernelrt.schedule.types import Intermediate
-
-        holders = {slot: Intermediate(slot.nbytes, dt.uint8) for slot in own}
+        holders = {slot: scheduled.Intermediate(slot.nbytes, dt.uint8) for slot in own}
         last = len(self._steps)  # a step behind all others reads what is kept
-        uses: list[list[Intermediate]] = [[] for _ in range(last + 1)]
+        uses: list[list[scheduled.Intermediate]] = [[] for _ in range(last + 1)]
         for i, step in enumerate(self._steps):
             views = step.operands if isinstance(step, _Step) else [view for view, _ in step[1]]
             uses[i] = [holders[slot] for view in views if (slot := self._slots[view[0]]) in holders]
@@ -333,7 +334,7 @@ class _Writer:
         uses[last] = [holders[slot] for slot in kept]
         # Numbers are there before the first step.
         uses[0] += [holders[self._slots[slot]] for slot, _, _ in self._numbers]
-        offsets, total = plan_arena(uses, [[i - 1] if i else [] for i in range(last + 1)], ())
+        offsets, total = arena.plan_arena(uses, [[i - 1] if i else [] for i in range(last + 1)], ())
         for slot, holder in holders.items():
             slot.offset = offsets.get(holder, 0)
         return total

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor import build
@@ -18,8 +19,11 @@ from kernelrt.tensor.promotion import joint_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from kernelrt.tensor import masked
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.tensor import Tensor
+else:
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_tensors",
            "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate",
@@ -31,9 +35,8 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
         raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
-            from kernelrt.tensor.masked import refuse_part
 
-            refuse_part(t)
+            masked.refuse_part(t)
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
     dtype = joint_type(t.uop for t in tensors)
     return [t.cast(dtype) for t in tensors if isinstance(t, MovementMethods)]

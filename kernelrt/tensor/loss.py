@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
@@ -25,10 +26,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.tensor import domains
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.pooling import PoolingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["LossMethods"]
 
@@ -460,11 +463,9 @@ class LossMethods(_Below):
         DomainError
             At run time, where one of both lies outside of [0, 1] or is NaN.
         """
-        from kernelrt.tensor.domains import if_all, if_each
-
         x, y = self._pair(target, "binary_cross_entropy")
         out = self._weighted_pair(binary_loss, [x, y], weight, reduction)
-        demand = if_each if reduction == "none" else if_all
+        demand = domains.if_each if reduction == "none" else domains.if_all
         return demand(demand(out, x, 0, 1, "input"), y, 0, 1, "target")
 
     def _weighted_pair(

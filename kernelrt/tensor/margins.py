@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, format_size, same
@@ -19,10 +20,12 @@ from kernelrt.tensor.positions import check_labels, checked
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from kernelrt.tensor import domains
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.statistics import StatisticsMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["Lengths", "MarginMethods"]
 
@@ -444,14 +447,13 @@ class MarginMethods(_Below):
         losses = (held.log() + (x - y).square() / held) * 0.5
         if full:
             losses = losses + 0.5 * math.log(2 * math.pi)
-        from kernelrt.tensor.domains import if_all, if_each
 
         out = losses._reduced(reduction)
         # NaN is let through, as by PyTorch.
         below = self._of(build.where((spread < 0).uop, spread.detach().uop, 0))
         if reduction == "none":
-            return if_each(out, below.expand(out.dims), 0, math.inf, "var")
-        return if_all(out, below, 0, math.inf, "var")
+            return domains.if_each(out, below.expand(out.dims), 0, math.inf, "var")
+        return domains.if_all(out, below, 0, math.inf, "var")
 
     def _variances(self, var: Operand, x: Self) -> Self:
         spread = self._lift(var, "var", like=True).cast(x.dtype)

@@ -6,6 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelrt.errors import JitError
+from kernelrt.tensor import promotion
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +99,8 @@ class MaskedPart:
         """Return the other operand, with an element for each one of this part."""
         if isinstance(other, MaskedPart):
             return other.under(self._source, self._mask)
-        from kernelrt.tensor.promotion import as_scalar, number_node
 
-        if as_scalar(other) is not None or number_node(other) is not None:
+        if promotion.as_scalar(other) is not None or promotion.number_node(other) is not None:
             return other
         value = self._source._lift(other, "other")
         return self._filled(self._source._under(self._mask, value))

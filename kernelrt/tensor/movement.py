@@ -18,7 +18,7 @@ from kernelrt.ir.shape import (
     prod,
     same,
 )
-from kernelrt.tensor import build, padding, views
+from kernelrt.tensor import build, marks, padding, views
 from kernelrt.tensor.arguments import (
     axes_of,
     axis_of,
@@ -567,10 +567,8 @@ class MovementMethods(_Below):
 
     def detach(self) -> Self:
         """A view of this tensor without its history."""
-        from kernelrt.tensor.marks import detach
-
         node, below = views.read(self)
-        return views.view(self, detach(node), below, views.DETACH)
+        return views.view(self, marks.detach(node), below, views.DETACH)
 
     def clone(self) -> Self:
         """A copy that an assignment to this tensor does not change."""

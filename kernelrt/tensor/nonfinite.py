@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import load
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import NonFiniteError
 from kernelrt.ir import Op, substitute, toposort
@@ -353,7 +352,6 @@ class _Search:
             return None
         plan = self._plan
         if plan is None:
-            load("kernelrt.runtime", "kernelrt.schedule")
             plan = execute.plan_apart(self._roots, ())
         return next((k for k in _kernels(plan) if origin in k.origins), None)
 

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeVar
 
 from kernelrt.errors import ShapeError
+from kernelrt.tensor import spectral
 from kernelrt.tensor.arguments import axes_of, real, take_by_value
 
 if TYPE_CHECKING:
@@ -98,8 +99,6 @@ def any_norm(
 
 def singular_values(x: _T, axes: Sequence[int]) -> _T:
     """The singular values of the matrices that two axes hold, along a new last axis."""
-    from kernelrt.tensor import spectral
-
     rest = [a for a in range(x.ndim) if a not in axes]
     moved = x.permute(*rest, *axes)
     return moved._of(spectral.svd(moved.uop)[1])

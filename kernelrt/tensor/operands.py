@@ -13,7 +13,7 @@ from kernelrt._modes import local
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import UOp
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import build
+from kernelrt.tensor import build, creation
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.promotion import (
     Weak,
@@ -67,12 +67,12 @@ class OperandMethods(_Below):
         """
         if isinstance(value, TensorBase):
             return value  # type: ignore[return-value]
-        from kernelrt.tensor.creation import from_data
 
         number = as_scalar(value) if like else None
         if number is not None and dt.of_scalar(number, self.dtype) is self.dtype:
-            return from_data(type(self), element(number, self.dtype, name), name, self.dtype)
-        return from_data(type(self), value, name)
+            value = element(number, self.dtype, name)
+            return creation.from_data(type(self), value, name, self.dtype)
+        return creation.from_data(type(self), value, name)
 
     def _literal(self, values: np.ndarray[Any, Any]) -> Self:
         """An array that an operation makes of sizes and numbers alone, as a tensor.

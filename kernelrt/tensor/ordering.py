@@ -9,6 +9,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim
+    from kernelrt.tensor import domains
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["OrderingMethods", "Ranked", "picked", "sort_keys", "sorted_places"]
 
@@ -345,9 +348,8 @@ class OrderingMethods(_Below):
                     f"q: expected floats along one axis at most, not {shares.dtype.name} of shape "
                     f"{format_shape(shares.dims)}"
                 )
-            from kernelrt.tensor.domains import if_each
 
-            return if_each(shares, shares, 0, 1, "q").cast(self.dtype)
+            return domains.if_each(shares, shares, 0, 1, "q").cast(self.dtype)
         numbers = [real(n, "q") for n in (q if isinstance(q, list | tuple) else (q,))]
         if not all(0 <= number <= 1 for number in numbers):
             raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from kernelrt import dtype as dt
 from kernelrt._evaluate import copied
 from kernelrt._handle import exchange
+from kernelrt._late import Module
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, hooking, state, views
+from kernelrt.tensor import build, hooking, realize, state, views
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark, rewritten
 from kernelrt.tensor.operation import operation
@@ -35,10 +36,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kernelrt.ir import Dim
+    from kernelrt.tensor import masked
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["PartMethods"]
 
@@ -115,12 +118,10 @@ class PartMethods(_Below):
 
     def _takes_part(self, index: Any, value: Any, *, mask: bool) -> bool:
         """Assign `value` where it is a part under a mask that the trace does not know."""
-        from kernelrt.tensor.masked import MaskedPart, unknown_count
-
-        if not isinstance(value, MaskedPart):
+        if not isinstance(value, masked.MaskedPart):
             return False
         if not mask:
-            raise unknown_count()
+            raise masked.unknown_count()
         held = self._lift(index, "index")
         new = value.under(self, held).cast(self.dtype)
         whole = self._select(self._fitted_mask(held), new, self)
@@ -253,9 +254,7 @@ class PartMethods(_Below):
         new : Tensor
             The value.
         """
-        from kernelrt.tensor.realize import flush
-
-        flush(self)
+        realize.flush(self)
         before = self._entered()
         known = before.src[0] if is_kept(before) else None
         later = new
@@ -271,7 +270,7 @@ class PartMethods(_Below):
             assign(self, new.detach())
         # Should it end on the way, gradients that come to the tensor end in an error.
         self._sever(Stale(before))
-        flush(self)
+        realize.flush(self)
         severed = self._entered()
         apart = self._of(known)
         apart._plain = False

@@ -18,7 +18,7 @@ from kernelrt._evaluate import (
     number_buffer,
 )
 from kernelrt._interpret import Budget
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._survey import survey_open
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import origins
@@ -32,8 +32,12 @@ if TYPE_CHECKING:
 
     from kernelrt._evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor import interpret, size_families
     from kernelrt.tensor.interpret import Known
     from kernelrt.tensor.size_families import SizedPlan
+else:
+    interpret = Module("kernelrt.tensor.interpret")
+    size_families = Module("kernelrt.tensor.size_families")
 
 __all__ = ["ALIKE", "PlanCache", "SizeFamily", "plans"]
 
@@ -258,9 +262,6 @@ class PlanCache(PlanTable):
         """
         if not self.interprets:
             return None, None
-        load("kernelrt.tensor.interpret")
-        from kernelrt.tensor.interpret import Known
-
         structure = None
         known, own = self._known.get(alike), alike
         if known is not None and known.fixed:
@@ -272,7 +273,7 @@ class PlanCache(PlanTable):
                 return None, structure
             if _are_static(structure.sizes):
                 structure.family.note(structure.sizes, structure.numbers)
-            known = Known(values, commits, read, numbers, structure.family)
+            known = interpret.Known(values, commits, read, numbers, structure.family)
             self._known.put(alike, known)
             if known.fixed:
                 own = alike, tuple([numbers[i] for i in known.fixed])
@@ -358,9 +359,6 @@ class PlanCache(PlanTable):
         alike, family, known, numbers, buffers = structure
         if not _are_static(known):
             return None
-        load("kernelrt.tensor.size_families")
-        from kernelrt.tensor import size_families
-
         found = family.find(known, numbers)
         if found is None:
             forms = size_families.forms_of(family, known, numbers)

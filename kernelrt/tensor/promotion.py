@@ -8,6 +8,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
 from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
@@ -19,7 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.tensor import masked
     from kernelrt.tensor.operands import OperandMethods
+else:
+    masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["Weak", "as_scalar", "check_fits", "check_size", "constant", "element", "expression",
            "is_number", "joint_type", "number_node", "operand", "result_type"]  # fmt: skip
@@ -92,9 +96,8 @@ def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
     if isinstance(value, ArrayHandle | np.ndarray):
         node = tensor._lift(value, name).uop
         return _Argument(node) if is_number(node) else node
-    from kernelrt.tensor.masked import refuse_part
 
-    refuse_part(value)
+    masked.refuse_part(value)
     raise DTypeError(
         f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}"
         + (nothing(value) or "; make a tensor of it with kernelrt.tensor")

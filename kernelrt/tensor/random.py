@@ -7,11 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, broadcasts_to, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import (
     check_floats,
     index_of,
@@ -29,8 +31,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.tensor import domains
     from kernelrt.tensor.stream import Generator, Share, Transform
     from kernelrt.tensor.tensor import Tensor
+else:
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initial_seed",
            "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like",
@@ -66,31 +71,30 @@ def set_rng_state(new_state: Tensor) -> None:
 def _draw(
     size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1,
     shift: float = 0, generator: Generator | None = None, share: Share | None = None,
-) -> Tensor:  # fmt: skip
+) -> tensor_module.Tensor:  # fmt: skip
     """As many numbers as `size` has elements; outside a trace they are computed at once."""
-    from kernelrt.tensor.tensor import Tensor
-
     source = source_of(generator)
     if build.has_zero(size):
-        return Tensor._of(build.full(0, dtype, size))
+        return tensor_module.Tensor._of(build.full(0, dtype, size))
     n = prod(size)
     trace = state.local.trace
     if share is not None:
         line = source.node(n, transform, dtype, scale, shift, share)
-        return Tensor._of(build.reshape(line, size))
+        return tensor_module.Tensor._of(build.reshape(line, size))
     if trace is not None:
         again = partial(_draw, transform=transform, dtype=dtype, scale=scale, shift=shift,
                         generator=generator)  # fmt: skip
         if (found := trace.drawn(size, again)) is not None:
             return cast("Tensor", found)
-        return Tensor._of(build.reshape(source.node(n, transform, dtype, scale, shift), size))
+        drawn = source.node(n, transform, dtype, scale, shift)
+        return tensor_module.Tensor._of(build.reshape(drawn, size))
     if not isinstance(n, int):
         raise ShapeError(
             "size: random tensors with Variables in their shape are drawn inside a jitted "
             "function only"
         )
     buffer = source.fill(n, transform, dtype, scale, shift)
-    return Tensor._over(buffer, tuple(map(dim_max, size)))
+    return tensor_module.Tensor._over(buffer, tuple(map(dim_max, size)))
 
 
 def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
@@ -233,9 +237,8 @@ def _normal_around(
     with state.no_grad():
         out: Tensor = (noise * std + mean).cast(kind)
         if isinstance(std, TensorBase):
-            from kernelrt.tensor.domains import if_each
 
-            out = if_each(out, cast("Any", std).expand(size), 0, math.inf, "std")
+            out = domains.if_each(out, cast("Any", std).expand(size), 0, math.inf, "std")
     return out.requires_grad_() if requires_grad else out
 
 

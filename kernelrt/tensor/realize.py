@@ -17,7 +17,7 @@ from kernelrt._evaluate import (
     lazy_ones,
 )
 from kernelrt._handle import ArrayHandle, exchange
-from kernelrt._late import load
+from kernelrt._late import Module
 from kernelrt._lazy import _name_copy
 from kernelrt._written import (
     Written,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 
     #: What was assigned in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
+    from kernelrt.tensor import nonfinite
+else:
+    nonfinite = Module("kernelrt.tensor.nonfinite")
 
 __all__ = ["before_writes", "check_settled", "compute_piece", "copied", "flush", "flush_some",
            "materialize", "prepare", "realize"]  # fmt: skip
@@ -381,10 +384,7 @@ def check_unneeded(written: Written) -> None:
 
 def check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> None:
     """Raise NonFiniteError where a run would give numbers that are not finite."""
-    load("kernelrt.tensor.nonfinite")
-    from kernelrt.tensor.nonfinite import check
-
-    check(nodes, writes)
+    nonfinite.check(nodes, writes)
 
 
 def names_lines_of(

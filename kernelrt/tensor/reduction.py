@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
@@ -31,9 +32,11 @@ from kernelrt.tensor.totals import (
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
+    from kernelrt.tensor import norms
     from kernelrt.tensor.movement import MovementMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    norms = Module("kernelrt.tensor.norms")
 
 __all__ = ["Dims", "Extremum", "ReductionMethods"]
 
@@ -338,9 +341,8 @@ class ReductionMethods(_Below):
         axes = axes_of(dim, self.ndim)
         if len(axes) != 2:
             raise ShapeError(f"norm: 'nuc' is a norm of two axes, not of {len(axes)}")
-        from kernelrt.tensor.norms import singular_values
 
-        out = singular_values(self, axes).sum(-1)
+        out = norms.singular_values(self, axes).sum(-1)
         return out.reshape(build.keep_axes(self.dims, axes)) if keepdim else out
 
     # ---- softmax

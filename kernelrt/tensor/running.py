@@ -8,7 +8,7 @@ from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import dim_span, format_shape, format_size, same
-from kernelrt.tensor import build, functions, views
+from kernelrt.tensor import build, functions, joining, views
 from kernelrt.tensor.arguments import axis_of, integer, real, tensor_of
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
@@ -128,8 +128,6 @@ class RunningMethods(_Below):
         self, prepend: TensorBase | None, append: TensorBase | None, axis: int
     ) -> Self:
         """This tensor between others along `axis`."""
-        from kernelrt.tensor.joining import cat
-
         parts = [self]
         for name, value in (("prepend", prepend), ("append", append)):
             if value is None:
@@ -140,7 +138,7 @@ class RunningMethods(_Below):
                     f"{name}: expected {self.ndim} axes, not the shape {format_shape(part.dims)}"
                 )
             parts = [part, *parts] if name == "prepend" else [*parts, part]
-        return cast("Self", cat(parts, axis))
+        return cast("Self", joining.cat(parts, axis))
 
 
 def trapezoid(

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
@@ -20,10 +22,12 @@ from kernelrt.tensor.positions import checked, elements
 from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
+    from kernelrt.tensor import domains
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    domains = Module("kernelrt.tensor.domains")
 
 __all__ = ["SelectionMethods"]
 
@@ -50,9 +54,8 @@ def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
 
 
 def _ranks(flags: UOp, size: int) -> UOp:
-    from kernelrt.tensor.tensor import Tensor
 
-    rank = build.sub(Tensor._of(flags.cast(dt.int64)).cumsum(0).uop, 1)
+    rank = build.sub(tensor_module.Tensor._of(flags.cast(dt.int64)).cumsum(0).uop, 1)
     end = build.full(size, dt.int64, flags.shape)
     return build.where(flags.alu(Op.AND, rank.alu(Op.LT, end)), rank, end)
 
@@ -359,9 +362,8 @@ class SelectionMethods(_Below):
             return self._of(build.full(0, x.dtype, (count,)))
         wide = x.cast(x.dtype.accumulator)
         if low == high:
-            from kernelrt.tensor.domains import finite
 
-            first, last = (finite(v, "input") for v in (wide.amin(), wide.amax()))
+            first, last = (domains.finite(v, "input") for v in (wide.amin(), wide.amax()))
             same = first.eq(last)
             first, last = first - same.cast(first.dtype), last + same.cast(first.dtype)
         else:

@@ -17,7 +17,7 @@ import numpy as np
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import build, state
+from kernelrt.tensor import build, realize, state
 from kernelrt.tensor.marks import Kept, below, is_kept, mark, rewritten
 
 if TYPE_CHECKING:
@@ -74,12 +74,10 @@ def _is_steady(storage: Storage) -> bool:
 
 def lend(tensor: TensorBase) -> None:
     """Compute the lazy readers of a tensor before its memory is handed to code outside."""
-    from kernelrt.tensor.realize import before_writes
-
     shared[0] = True
     buffer = tensor._buffer
     if buffer is not None:
-        before_writes([buffer])
+        realize.before_writes([buffer])
 
 
 def write_now(targets: Iterable[TensorBase]) -> None:
@@ -87,16 +85,12 @@ def write_now(targets: Iterable[TensorBase]) -> None:
 
     Code outside sees them then, and what it writes later is not overwritten.
     """
-    from kernelrt.tensor.realize import flush_some
-
     if shared[0] and state.local.trace is None and any(map(is_shared, targets)):
-        flush_some(is_shared)
+        realize.flush_some(is_shared)
 
 
 def compute_readers(results: Iterable[TensorBase]) -> None:
     """Compute those of `results` that read shared memory itself, as loops and choices do."""
-    from kernelrt.tensor.realize import materialize
-
     if not shared[0] or state.local.trace is not None:
         return
     owners = (t if t._link is None else t._link.root for t in results)
@@ -106,7 +100,7 @@ def compute_readers(results: Iterable[TensorBase]) -> None:
         and any(n.op is Op.BUFFER and _is_outside(n.arg) for n in toposort([node]))
     ]  # fmt: skip
     if lazy:
-        materialize(lazy)
+        realize.materialize(lazy)
 
 
 def taken(tensor: TensorBase, node: UOp) -> UOp:
@@ -143,10 +137,8 @@ def computed(source: TensorBase, picked: _T) -> _T:
 
     A copy of all of the source could be many times as large.
     """
-    from kernelrt.tensor.realize import materialize
-
     if shared[0] and state.local.trace is None and is_shared(source) and is_static(picked.dims):
-        materialize([picked])
+        realize.materialize([picked])
     return picked
 
 

@@ -10,7 +10,7 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import spread
 from kernelrt.ir.shape import broadcast, format_shape
-from kernelrt.tensor import build, functions, linalg, spectral, views
+from kernelrt.tensor import build, functions, joining, linalg, spectral, views
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.operation import operation, operations
 
@@ -276,10 +276,8 @@ class LinalgMethods(_Below):
 
     def _completed(self) -> Self:
         """These orthonormal columns, and others beside them, as many as there are rows."""
-        from kernelrt.tensor.joining import cat
-
         whole = self._of(linalg.qr(self.detach().uop, complete=True)[0])
-        made = cat([self, whole[..., self.dims[-1] :]], -1)
+        made = joining.cat([self, whole[..., self.dims[-1] :]], -1)
         return self._of(made.uop)
 
     def _eigen(self, *, upper: bool) -> Eigen[Self]:

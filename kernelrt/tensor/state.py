@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 from kernelrt import _locks
 from kernelrt._handle import Roster
 from kernelrt._modes import GRAD, Mode, Setting, _name_lock, local
+from kernelrt.tensor import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -150,6 +151,5 @@ def _around(mode: Mode[bool], function: Callable[..., object] | None) -> object:
 
 
 def _truth(mode: object) -> bool:
-    from kernelrt.tensor.arguments import flag  # which is made of what comes above this
 
-    return flag(mode, "mode")
+    return arguments.flag(mode, "mode")

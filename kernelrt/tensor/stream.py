@@ -20,7 +20,8 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
-from kernelrt.tensor import build, execute, state
+from kernelrt.tensor import build, creation, execute, realize, state
+from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import whole
 
 if TYPE_CHECKING:
@@ -116,15 +117,14 @@ class Generator:
         """Name of the device that it draws on."""
         return "CPU"
 
-    def _parts(self) -> tuple[Tensor, Tensor]:
+    def _parts(self) -> tuple[tensor_module.Tensor, tensor_module.Tensor]:
         """Key (two words) and counter, made when first needed."""
         with state.lock:
             found = self._state.get("state")
             if found is None:
-                from kernelrt.tensor.tensor import Tensor
 
-                key = Tensor._over(Buffer(2, dt.uint32), (2,))
-                counter = Tensor._over(Buffer(1, dt.uint64), (1,))
+                key = tensor_module.Tensor._over(Buffer(2, dt.uint32), (2,))
+                counter = tensor_module.Tensor._over(Buffer(1, dt.uint64), (1,))
                 _write(key, counter, _DEFAULT_SEED)
                 # Code that interrupts this one may have made and used others.
                 found = self._state.setdefault("state", (key, counter))
@@ -134,9 +134,8 @@ class Generator:
         """Key and counter, with what was assigned to them, as by a loop that draws, in memory."""
         parts = self._parts()
         if any(id(t) in state.pending for t in parts):
-            from kernelrt.tensor.realize import flush
 
-            flush()
+            realize.flush()
         return parts
 
     def manual_seed(self, seed: int) -> Self:
@@ -175,14 +174,12 @@ class Generator:
 
     def get_state(self) -> Tensor:
         """What tells where the stream is, as 16 bytes."""
-        from kernelrt.tensor.creation import tensor
-
         _outside("get_state()")
         with state.lock:
             words = [t._memory.numpy().view(np.uint8) for t in self._settled()]
-            return tensor(np.concatenate(words))
+            return creation.tensor(np.concatenate(words))
 
-    def set_state(self, new_state: Tensor) -> Self:
+    def set_state(self, new_state: tensor_module.Tensor) -> Self:
         """Go on from where :meth:`get_state` was called.
 
         Raises
@@ -192,11 +189,10 @@ class Generator:
         ShapeError
             It does not have 16 elements.
         """
-        from kernelrt.tensor.tensor import Tensor
-
         given: Any = new_state
-        if not isinstance(given, Tensor) or given.dtype is not dt.uint8:
-            kind = given.dtype.name if isinstance(given, Tensor) else type(given).__name__
+        if not isinstance(given, tensor_module.Tensor) or given.dtype is not dt.uint8:
+            is_tensor = isinstance(given, tensor_module.Tensor)
+            kind = given.dtype.name if is_tensor else type(given).__name__
             raise DTypeError(f"new_state: expected a Tensor of uint8, from get_state(), not {kind}")
         if new_state.shape != (16,):
             raise ShapeError(f"new_state: expected shape (16,), not {new_state.shape}")

@@ -14,7 +14,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, grads, state
+from kernelrt.tensor import build, grads, realize, state
 from kernelrt.tensor.handles import owner_of
 from kernelrt.tensor.marks import Given, gradient_operands, history, origins, strip
 from kernelrt.tensor.weak import Numbers
@@ -153,9 +153,8 @@ class Trace(TraceMode):
         self.constants: set[Buffer] = set()
 
     def _begin(self) -> None:
-        from kernelrt.tensor.realize import flush
 
-        flush()
+        realize.flush()
         advance()
 
     @property
@@ -550,11 +549,9 @@ class Trace(TraceMode):
         What the traced function reaches from outside is state: were its expression traced too, a
         replay would compute the initial value again and again.
         """
-        from kernelrt.tensor.realize import materialize
-
         state.local.trace = None
         try:
-            materialize([tensor])
+            realize.materialize([tensor])
         finally:
             state.local.trace = self
 

@@ -37,7 +37,7 @@ from kernelrt.ir.shape import (
     reshaped_strides,
 )  # fmt: skip
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, sharing, state
+from kernelrt.tensor import build, hooking, realize, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
 if TYPE_CHECKING:
@@ -408,15 +408,14 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     _drop_data(tensor, link)
     link.below = value  # last: where an interrupt comes before, it is all done again
     if before is not None and before.op is Op.DETACH:
-        from kernelrt.tensor.hooking import follow, is_hooked
 
-        if computed and is_hooked(tensor, before):
+        if computed and hooking.is_hooked(tensor, before):
             before = before.src[0] if is_kept(before) else before
             shown = _followed(link, value.arg.storage)
             link.node = tensor._uop = mark(before, Kept(shown))
             return
         used, tensor._used = tensor._used, False  # nothing is made of the new value yet
-        follow(tensor, before)
+        hooking.follow(tensor, before)
         tensor._used = used
 
 
@@ -492,17 +491,15 @@ def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] 
 
 def argument(tensor: _T) -> _T:
     """Return an ordinary tensor with the data of a view, to be an argument of a program."""
-    from kernelrt.tensor.realize import realize
-
     link = tensor._link
     assert link is not None
     if tensor._lineage is not False or not _is_here(tensor):
         found = tensor._of(node_of(tensor, link))
-        realize(found)
+        realize.realize(found)
         return found
     if not link.root.is_realized:
-        realize(link.root)
-    realize(tensor)
+        realize.realize(link.root)
+    realize.realize(tensor)
     buffer, shape = tensor._buffer, tensor._shape
     assert buffer is not None
     assert shape is not None
@@ -621,14 +618,12 @@ def values_of(tensor: TensorBase) -> Array | None:
 
     None where NumPy cannot show the elements, or where they depend on Variables.
     """
-    from kernelrt.tensor.realize import realize
-
     if not is_static(tensor.dims):
         return None
     found = _elements_of(tensor)
     if found is None:
         try:
-            realize(tensor)
+            realize.realize(tensor)
         except VariableError:
             return None
         found = _elements_of(tensor)
@@ -778,8 +773,6 @@ def writable_part(tensor: _T) -> _T | None:
     A loop over the parts of a lazy root would heap up assignments to the whole otherwise, in a
     graph of its own; so the root is computed.
     """
-    from kernelrt.tensor.realize import materialize
-
     link = tensor._link
     assert link is not None
     root = link.root
@@ -790,7 +783,7 @@ def writable_part(tensor: _T) -> _T | None:
         whole = layout is not None and math.prod(layout[0]) == math.prod(cast("Any", root.dims))
         if layout is None or whole or not is_packed(tensor):
             return None
-        materialize([root])
+        realize.materialize([root])
     enter(tensor, link)
     run = _run(link, marked=True)
     if run is None or run[0] is root._memory:

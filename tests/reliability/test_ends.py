@@ -54,3 +54,47 @@ def test_kernels_are_compiled_until_the_end(end, warm, tmp_path: Path):
     # llvmlite complains when its first import is that late.
     assert "kernelrt" not in done.stderr
     assert (done.stdout, done.returncode) == ("computed\n", 0)
+
+
+@pytest.mark.cases(1 / 2)
+@pytest.mark.parametrize("warm", [False, True])
+def test_finalizers_compute_while_the_interpreter_ends(warm, tmp_path: Path):
+    code = """
+import kernelrt as krt
+
+class Last:
+    def __init__(self):
+        self.x = krt.ones(20, 30)
+
+    def __del__(self):
+        assert (self.x * 2 + 1).sum().item() == 1800
+        self.x[3] = 2
+        self.x += 1
+        assert self.x[2:4, 5].tolist() == [2, 3]
+        assert (self.x @ self.x.T).exp().sum().item() > 0
+        print("computed", flush=True)
+
+last = Last()
+""" + ("krt.ones(3).exp().sum().item()\n" if warm else "")
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path), "KERNELRT_INTERPRET": "on"},
+        capture_output=True, text=True, timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr, done.returncode) == ("computed\n", "", 0)
+
+
+def test_a_first_import_while_the_interpreter_ends_names_the_module():
+    code = """
+import kernelrt as krt
+
+class Last:
+    def __del__(self):
+        krt.linalg
+
+last = Last()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "ImportError: kernelrt.linalg: nothing can be imported while" in done.stderr

@@ -146,7 +146,6 @@ def test_an_edit_before_the_code_generator_is_imported_keeps_nothing(package, ca
     file.write_text("x")
     os.utime(file, ns=(2, 2))
     monkeypatch.delitem(sys.modules, "kernelrt.codegen")
-    monkeypatch.setattr(rendered, "load", lambda name: sys.modules.update({name: kernelrt.codegen}))
     renderer.render(scaled())
     assert not cache.folder.exists() or not list(cache.folder.iterdir())
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import _locks
 from kernelrt._emit import Emitter
-from kernelrt._llvm import binding
+from kernelrt._llvm import binding, llvmlite_version
 from kernelrt.errors import CompileError
 
 if TYPE_CHECKING:
@@ -51,9 +51,7 @@ _gate = _locks.Gate(_locks.GATE)
 def version() -> str:
     """Version of LLVM, and of the library around it."""
     llvm = binding()
-    import llvmlite
-
-    return ".".join(map(str, llvm.llvm_version_info)) + "/" + str(llvmlite.__version__)
+    return ".".join(map(str, llvm.llvm_version_info)) + "/" + llvmlite_version()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -154,10 +152,8 @@ def emit_at_once(machine: Machine, name: str, src: str) -> bytes | None:
 
 @functools.cache
 def _emitter() -> Emitter | None:
-    from llvmlite.binding import ffi
-
     try:
-        library = ctypes.CDLL(ffi.lib._name)  # noqa: SLF001
+        library = ctypes.CDLL(binding().ffi.lib._name)  # noqa: SLF001
         return Emitter(lambda name: ctypes.cast(library[name], ctypes.c_void_p).value or 0)
     except (AttributeError, OSError):
         return None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import stat
 import tempfile
@@ -125,7 +126,7 @@ class ObjectCache:
         try:
             handle, name = tempfile.mkstemp(dir=self.folder, prefix=".new-")
             try:
-                with os.fdopen(handle, "wb") as file:
+                with io.BufferedWriter(io.FileIO(handle, "wb")) as file:
                     file.write(_MAGIC + _seal(path, data) + data)
                 Path(name).replace(path)
             except BaseException:

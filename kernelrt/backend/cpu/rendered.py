@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
-from kernelrt._late import BEGUN_NS, load
+from kernelrt._late import BEGUN_NS, Module
 from kernelrt._version import __version__
 from kernelrt.device.program import ProgramSpec
 from kernelrt.ir import Op, UOp, toposort
@@ -26,10 +26,12 @@ from kernelrt.ir.size import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from kernelrt import codegen
     from kernelrt.backend.cpu.object_cache import ObjectCache
-    from kernelrt.codegen import LLVMRenderer
     from kernelrt.device.program import Variant
     from kernelrt.device.spec import DeviceSpec
+else:
+    codegen = Module("kernelrt.codegen")
 
 __all__ = ["StoredRenderer", "decoded", "encoded", "package_stamp"]
 
@@ -79,14 +81,12 @@ class StoredRenderer:
         """Give the loops of a kernel AST as text for people."""
         return self._renderer().outline(ast, variant)
 
-    def _renderer(self) -> LLVMRenderer:
+    def _renderer(self) -> codegen.LLVMRenderer:
         late = "kernelrt.codegen" not in sys.modules
-        load("kernelrt.codegen")
-        from kernelrt.codegen import LLVMRenderer
-
+        kind = codegen.LLVMRenderer
         if late and self._stamp is not None and package_stamp() != self._stamp:
             self._stamp = None  # an edit came before the import
-        return LLVMRenderer(self.device)
+        return kind(self.device)
 
 
 def encoded(program: ProgramSpec) -> bytes:
