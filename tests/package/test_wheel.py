@@ -88,7 +88,7 @@ def test_sdist_holds_the_sources(dist):
     expected = {"setup.py", "pyproject.toml", "LICENSE", "kernelrt/py.typed"}
     expected |= {f"csrc/{file.name}" for file in (ROOT / "csrc").glob("*.[ch]")}
     for pattern in ("*.pyx", "*.pxd", "*.pyi", "**/*.py", "data/*"):
-        found = (ROOT / "kernelrt").glob(pattern)
+        found = [file for file in (ROOT / "kernelrt").glob(pattern) if file.is_file()]
         expected |= {str(file.relative_to(ROOT)) for file in found if "__" not in file.parent.name}
     assert expected - names == set()
     assert not [name for name in names if name.endswith((".so", ".pyc"))]
