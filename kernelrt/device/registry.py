@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kernelrt import _locks
+from kernelrt._late import Module
 from kernelrt.device.allocator import CachingAllocator
 from kernelrt.errors import DeviceError
 
@@ -47,18 +48,24 @@ class Device:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Entry:
-    factory: Callable[[], Device] | None = None
+    factory: Callable[[], Device]
     allocator: CachingAllocator = field(default_factory=CachingAllocator)
     device: Device | None = None
 
 
-# Host memory needs no backend; running kernels does.
-_entries: dict[str, _Entry] = {"CPU": _Entry()}
+def _of_backend(module: str) -> Callable[[], Device]:
+    """Give what imports a backend and opens its device."""
+    backend = Module(module)
+    return lambda: cast("Device", backend.open_device())
+
+
+#: The devices that come with kernelrt, and others that were registered.
+_entries: dict[str, _Entry] = {"CPU": _Entry(_of_backend("kernelrt.backend.cpu"))}
 _lock = _locks.Lock(_locks.DEVICES)
 
 
 def register(name: str, factory: Callable[[], Device]) -> None:
-    """Make `factory` the way to open the device `name`, as a backend does when imported.
+    """Make `factory` the way to open the device `name`.
 
     A device that was opened before stays open for whoever holds it.
     """
@@ -84,10 +91,6 @@ def opened(name: str = "CPU") -> Device:
         return entry.device
     with _lock:
         if entry.device is None:
-            if entry.factory is None:
-                raise DeviceError(
-                    f"device {name!r} has no backend; import kernelrt.backend, or register one"
-                )
             entry.device = entry.factory()
         return entry.device
 

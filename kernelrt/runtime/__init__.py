@@ -1,6 +1,5 @@
 """Plans: compiled kernels, buffers and their order, executed by the C core."""
 
-from kernelrt import backend as _backend  # registers the devices
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
@@ -40,4 +39,3 @@ __all__ = [
     "kernels",
     "prepare",
 ]
-del _backend

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-import kernelrt.backend  # noqa: F401 - registers the devices
 from kernelrt import _interpret
 from kernelrt import dtype as dt
 from kernelrt._evaluate import Entry, Used

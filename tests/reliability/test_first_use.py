@@ -210,3 +210,29 @@ print("right")
 def test_what_is_imported_here_may_ask_for_more():
     ended, written, errors = outcome(AMID_AN_IMPORT)
     assert (ended, written) == (0, "right\n"), errors
+
+
+FIRST = (
+    "krt.nn.Embedding(20, 16)(krt.tensor([3])).sum().item()",
+    "krt.randn(3).tolist()",
+    "krt.jit(lambda x: x + 1)(krt.ones(3)).tolist()",
+    "krt.jit(lambda x: (x @ x).sum())(krt.ones(3, 3)).item()",
+    "krt.scan(lambda c, x: (c + x, c), krt.zeros(()), krt.ones(3))[1].tolist()",
+    "krt.linalg.inv(krt.eye(2)).tolist()",
+    "krt.ones(3).sort()[0].tolist()",
+    "x = krt.ones(3, requires_grad=True); (x * x).sum().backward(); x.grad.tolist()",
+    "krt.nn.optim.AdamW(krt.nn.Linear(2, 2).parameters()).step()",
+    "krt.ones(4)[krt.tensor([True, False, True, True])].tolist()",
+)
+
+
+@pytest.mark.cases(1 / 4)
+@pytest.mark.parametrize("interprets", ["on", "off"])
+@pytest.mark.parametrize("what", FIRST)
+def test_any_computation_can_be_the_first(what, interprets):
+    done = subprocess.run(
+        [sys.executable, "-c", f"import kernelrt as krt; {what}"],
+        env={**os.environ, "KERNELRT_INTERPRET": interprets},
+        capture_output=True, text=True, timeout=HANGS, check=False,
+    )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("", 0)

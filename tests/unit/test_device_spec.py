@@ -72,8 +72,6 @@ def test_an_unknown_device_names_the_known_ones():
 
 
 def test_a_device_is_opened_once_and_when_needed():
-    import kernelrt.backend  # noqa: F401 - registers the CPU
-
     cpu = registry.opened("CPU")
     calls = []
 
