@@ -117,4 +117,5 @@ def _name_views(
 def _name_copy(
     copy: Callable[[TensorBase, TensorBase | float], bool],
     carry_out: Callable[[TensorBase], None],
+    realize: Callable[[TensorBase], None],
 ) -> None: ...

@@ -153,7 +153,7 @@ cdef Node live(ArrayHandle self):
     cdef Link link
     cdef Node node
     self._used = True
-    if self._uop is None:
+    if self._uop is None and not adopted(self):
         return None
     node = <Node> self._uop
     if tracing():
@@ -631,21 +631,26 @@ cdef tuple with_numbers(tuple items):
     return items if found is None else tuple(found)
 
 
-cdef tuple run_of(ArrayHandle self, tuple items, Run *run):
-    """Find the run of elements that an index names in a realized tensor.
+cdef bint has_rows(ArrayHandle self) noexcept:
+    """Return whether a tensor is realized, and other tensors may show its rows."""
+    return self.data != NULL and self.nbytes != 0 and self._link is None and not tracing()
+
+
+cdef tuple run_of(tuple shape, tuple items, Run *run):
+    """Find the run of elements that an index names in a tensor of this shape.
 
     Such an index has integers first, then at most one slice, and then whole axes. Return the shape
     of what it names; None where that is all, nothing, or no run.
     """
-    cdef tuple shape = self.shape
     cdef Py_ssize_t n = PyTuple_GET_SIZE(items), axis = 0, i, at, length, count
     cdef Py_ssize_t stop = 0, step = 0
-    if (self.data == NULL or self.nbytes == 0 or self._link is not None or tracing()
-            or n == 0 or n > PyTuple_GET_SIZE(shape)):
+    if n == 0 or n > PyTuple_GET_SIZE(shape):
         return None
     run.start, run.size = 0, 1
     for size in shape:
         run.size *= <Py_ssize_t> size
+    if run.size == 0:
+        return None
     while axis < n and PyLong_CheckExact(<object> PyTuple_GET_ITEM(items, axis)):
         item = <object> PyTuple_GET_ITEM(items, axis)
         length = <object> PyTuple_GET_ITEM(shape, axis)
@@ -723,7 +728,7 @@ cdef object rows(object rule, object code, object self, object index):
         return None
     handle = <ArrayHandle> self
     items = items_of(index)
-    shape = run_of(handle, items, &run)
+    shape = run_of(handle.shape, items, &run) if has_rows(handle) else None
     memory = None if shape is None else memory_below(handle)
     if memory is None:
         return None
@@ -735,12 +740,16 @@ cdef object rows(object rule, object code, object self, object index):
 
 
 cdef object copy_now = None
+cdef object compute = None
 
 
-def _name_copy(copy, carry_out):
-    """Tell what copies a value to memory at once, where it can, and what carries out assignments."""
-    global copy_now, flush
-    copy_now, flush = copy, carry_out
+def _name_copy(copy, carry_out, realize):
+    """Tell what copies a value to memory at once, where it can, and what carries out assignments.
+
+    And what computes a tensor.
+    """
+    global copy_now, flush, compute
+    copy_now, flush, compute = copy, carry_out, realize
 
 
 cdef bint no_history(ArrayHandle self) except -1:
@@ -812,21 +821,33 @@ cdef bint shows_run(ArrayHandle view, ArrayHandle root, Run run) except -1:
     cdef Link link = <Link> view._link
     cdef Run own
     return (link.root is root and link.path[0] is None and link.path[1] is INDEX
-            and run_of(root, with_numbers(link.path[2][0]), &own) is not None
+            and has_rows(root)
+            and run_of(root.shape, with_numbers(link.path[2][0]), &own) is not None
             and own.start == run.start and own.size == run.size)
+
+
+cdef tuple shape_of_lazy(ArrayHandle self):
+    """The shape of a tensor that is not computed; None where it depends on Variables."""
+    cdef Node node = None if self._uop is None or self._born is not None else <Node> self._uop
+    return None if node is None or not is_plain(<tuple> node.shape) else <tuple> node.shape
 
 
 def put_rows(ArrayHandle self not None, object index, object value):
     cdef ArrayHandle given
     cdef Node memory
     cdef Run run
+    cdef tuple whole = <tuple> self.shape if self.data != NULL else shape_of_lazy(self)
     cdef bint is_number = PyFloat_CheckExact(value) or PyLong_CheckExact(value)
-    if (self.data == NULL or tracing() or not (is_number or type(value) is type(self))
-            or not takes_values(self)):
+    if (whole is None or self._link is not None or tracing()
+            or not (is_number or type(value) is type(self)) or not takes_values(self)):
         return False
-    shape = run_of(self, with_numbers(items_of(index)), &run)
+    shape = run_of(whole, with_numbers(items_of(index)), &run)
     if shape is None:
         return False
+    if self.data == NULL:  # an assignment to each of its rows would make a graph of its own
+        if not is_number and records_gradients() and not no_history(<ArrayHandle> value):
+            return False
+        compute(self)
     if not is_number:
         given = <ArrayHandle> value
         if given._link is not None and shows_run(given, self, run):
@@ -873,7 +894,9 @@ def put_shown(ArrayHandle view not None, ArrayHandle value not None):
     if link.fixed is not None:  # the index is one of tensors
         if link.path[0] is not None or link.path[1] is not INDEX:
             return False
-        shape = run_of(root, with_numbers(link.path[2][0]), &run)
+        shape = None
+        if has_rows(root):
+            shape = run_of(root.shape, with_numbers(link.path[2][0]), &run)
         node = None if shape is None else memory_below(root)
         return node is not None and put_value(type(view), run_node(node, run, shape), value)
     below = <Node> PyTuple_GET_ITEM(node.src, 0) if node.op is RESHAPE else node

@@ -109,7 +109,7 @@ def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
         _run([], apart=_can_wait(t for t in list(state.pending.values()) if not chosen(t)))
 
 
-_name_copy(copied, flush)
+_name_copy(copied, flush, realize)
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
