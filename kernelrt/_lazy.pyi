@@ -61,6 +61,12 @@ def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
     False, and nothing done, elsewhere.
     """
 
+def put_new(tensor: TensorBase, value: object) -> bool:
+    """Assign a number, or a tensor of the same shape and type, to all elements of stored memory.
+
+    False, and nothing done, elsewhere.
+    """
+
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
     """Assign a tensor to what a view shows, as :func:`put_rows` does."""
 

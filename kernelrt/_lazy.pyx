@@ -777,6 +777,11 @@ cdef Node memory_node(Node found):
     return <Node> PyTuple_GET_ITEM(found.src, 0) if found.op is RESHAPE else found
 
 
+cdef bint is_filled(Node node) noexcept:
+    """Return whether a lazy value may be one number for all elements."""
+    return PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND
+
+
 cdef bint put_value(
     object kind, Node found, ArrayHandle given, ArrayHandle part=None
 ) except -1:
@@ -790,8 +795,8 @@ cdef bint put_value(
             or (<Exporter> memory_node(found).arg)._storage.readonly
             or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
         return False
-    if given.data == NULL and (PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND):
-        return False  # perhaps a number, which is copied
+    if given.data == NULL and is_filled(node):
+        return False  # it is copied
     if part is None:
         part = bound(kind, found)
     with lock:
@@ -807,10 +812,15 @@ cdef bint put_value(
         return put_all([(part, node)], [], [], pending, births, steady, units, {}, writes)
 
 
+cdef bint is_written_as(object value, Node found) except -1:
+    """Return whether a number is an element of the type of a node that can be written at once."""
+    return number(value, found) is not None and (
+        is_wide(found.dtype) or found.dtype is FLOAT or found.dtype is DOUBLE)
+
+
 cdef bint put_number(object kind, Node found, object value) except -1:
     """Write a number to the part of memory that a node shows; False if nothing was done."""
-    if (number(value, found) is None or (<Exporter> memory_node(found).arg)._storage.readonly
-            or not (is_wide(found.dtype) or found.dtype is FLOAT or found.dtype is DOUBLE)):
+    if (<Exporter> memory_node(found).arg)._storage.readonly or not is_written_as(value, found):
         return False
     with lock:
         return copy_now is not None and copy_now(bound(kind, found), value)
@@ -878,6 +888,35 @@ def put_whole(ArrayHandle self not None, ArrayHandle value not None, tuple begun
         return None if self._uop is not None and is_changing(self, <Node> self._uop) else False
     before.all_writes, before.values = begun
     return None if disturbed(before) else put_value(type(self), <Node?> self._uop, value, self)
+
+
+def put_new(ArrayHandle self not None, object value):
+    cdef ArrayHandle given
+    cdef Node node, own
+    if (self.data == NULL or self._link is not None or tracing() or copy_now is None
+            or not (self._leaf is not None or no_history(self))
+            or getattr(self, "_whose", None) is not None or (shared[0] and is_outside(self))):
+        return False
+    settle(self)
+    if self.data == NULL or (self._uop is None and not adopted(self)):
+        return False
+    own = <Node> self._uop
+    if PyFloat_CheckExact(value) or PyLong_CheckExact(value):
+        if not is_written_as(value, own):
+            return False
+    elif type(value) is type(self):
+        given = <ArrayHandle> value
+        node = node_of(given)
+        if (node is None or given._link is not None or node.dtype is not own.dtype
+                or (records_gradients() and not no_history(given)) or not same_sizes(own, node)):
+            return False
+        if given.data == NULL and not is_filled(node):
+            return self._leaf is None and memory_below(self) is not None and put_value(
+                type(self), <Node?> self._uop, given, self)
+    else:
+        return False
+    with lock:
+        return not is_changing(self, own) and copy_now(self, value)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
+from kernelrt._lazy import put_new
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
@@ -307,6 +308,8 @@ class Tensor(
         DTypeError
             `value` is of another kind, as floats for integers.
         """
+        if state.changing is None and put_new(self, value):
+            return self
         check_size(value, self.dtype, "value")
         new = self._lift(value, "value", like=True)
         self._assign(new._fitted(self))
@@ -341,6 +344,8 @@ class Tensor(
             Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
             parameter, or is stored already.
         """
+        if state.changing is None and put_new(self, src):
+            return self
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
             src.requires_grad
             # Or a jitted function made it, which gradients that come to it have to be told.
@@ -369,6 +374,9 @@ class Tensor(
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number to all elements; DTypeError for one that the type does not have."""
+        given: object = value
+        if state.changing is None and not isinstance(given, Tensor) and put_new(self, given):
+            return self
         number: UOp | bool | float | None = number_node(value)
         if number is None:
             number = element(value, self.dtype, "value")
