@@ -15,7 +15,6 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.marks import is_kept, rewritten
 from kernelrt.tensor.promotion import element, is_number
 
 if TYPE_CHECKING:
@@ -181,21 +180,12 @@ class InPlaceMethods(_Below):
         ):  # fmt: skip
             if sys.getrefcount(self) <= _references():
                 return new
-            self._write_whole(self._fitting(new, sign))
+            self._write_part(
+                lambda x, value: x._become_value(value, value, x is not self),
+                self._fitting(new, sign),
+            )
             return self
         return self._replace(new, sign)
-
-    def _write_whole(self, new: Self) -> None:
-        """Assign a value with a history to a stored tensor that has views or other names.
-
-        The derivative may read the old elements, so they are copied unless a history computes them.
-        """
-        if not is_kept(self._entered()):
-            old: Any = cast("Any", self.detach().clone()).realize()
-            memory, copy = build.memory(cast("Any", self)._buffer), build.memory(old._buffer)
-            new = self._of(rewritten([new._recorded()], {memory: copy})[0])
-            new._plain = False
-        self._write_part(lambda x, value: x._become_value(value, value, x is not self), new)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))

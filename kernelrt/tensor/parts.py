@@ -12,12 +12,21 @@ from kernelrt._late import Module
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir import Op, UOp
+from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, hooking, realize, state, views
 from kernelrt.tensor.base import TensorBase, storage_node
-from kernelrt.tensor.marks import Kept, Severed, Stale, is_kept, mark, rewritten
+from kernelrt.tensor.marks import (
+    Kept,
+    Severed,
+    Stale,
+    detach,
+    is_kept,
+    lineage,
+    mark,
+    rewritten,
+)
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
     is_array,
@@ -35,6 +44,7 @@ from kernelrt.tensor.scattering import replaced
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from kernelrt._written import Written
     from kernelrt.ir import Dim
     from kernelrt.tensor import masked
     from kernelrt.tensor.base import Operand
@@ -46,6 +56,9 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 __all__ = ["PartMethods"]
 
 _T = TypeVar("_T", bound="PartMethods")
+
+#: Operations whose result has some of the elements of their operand.
+_CUTS = frozenset({Op.SHRINK, Op.RESHAPE, Op.PERMUTE})
 
 _SELECTED = "what the index selects"
 
@@ -255,14 +268,13 @@ class PartMethods(_Below):
             The value.
         """
         realize.flush(self)
-        before = self._entered()
+        before, written = self._entered(), memory_of([self])
         known = before.src[0] if is_kept(before) else None
         later = new
-        if known is not None and not reads(known, memory_of([self])):
-            # A gradient that needs the former elements of this tensor computes them again.
-            later = self._of(rewritten([new._recorded()], {before: known})[0])
+        if copies := self._copies(new._recorded(), written):
+            later = self._of(rewritten([new._recorded()], copies)[0])
             later._plain = False
-        else:
+        if known is None or reads(known, written):
             bound = Stale(before) if self.requires_grad else self._severed
             known = build.full(0, self.dtype, self.dims)
             known = known if bound is None else mark(known, bound)
@@ -282,6 +294,32 @@ class PartMethods(_Below):
             state.births[0] += 1
             state.watched.add(self)
             hooking.follow(self, before)
+
+    def _copies(self, value: UOp, written: Written) -> dict[UOp, UOp]:
+        """Copy those parts of the memory in `written` that `value` reads.
+
+        Gradients may need these elements once they have been written. Each copy has the history of
+        the part that it stands for.
+        """
+        parts: dict[UOp, UOp] = {}  # each with its history
+        apart = {value}
+        for node in toposort([value], stop=is_kept):
+            if is_kept(node) and reads(node.arg.storage, written):
+                parts[node] = node.src[0]
+            elif node.op is Op.BUFFER and written.overlaps(node.arg):
+                parts[node] = node
+            elif node.op in _CUTS and node.src[0] in parts:
+                parts[node] = rewritten([node], {node.src[0]: parts[node.src[0]]})[0]
+            else:
+                apart.update(node.src)
+        copies = {}
+        for node in apart & parts.keys():
+            copy = self._of(detach(node)).clone()
+            realize.realize(copy)
+            assert copy._buffer is not None
+            storage, history = storage_node(copy._buffer, copy.dims), parts[node]
+            copies[node] = mark(history, Kept(storage)) if lineage(history) is True else storage
+        return copies
 
     def _become_value(self, value: Self, new: Self, history: bool) -> None:
         if self._link is not None:
