@@ -301,10 +301,13 @@ class PartMethods(_Below):
         Gradients may need these elements once they have been written. Each copy has the history of
         the part that it stands for.
         """
+        def is_stored(node: UOp) -> bool:
+            return is_kept(node) and reads(node.arg.storage, written)
+
         parts: dict[UOp, UOp] = {}  # each with its history
         apart = {value}
-        for node in toposort([value], stop=is_kept):
-            if is_kept(node) and reads(node.arg.storage, written):
+        for node in toposort([value], stop=is_stored):
+            if is_stored(node):
                 parts[node] = node.src[0]
             elif node.op is Op.BUFFER and written.overlaps(node.arg):
                 parts[node] = node
