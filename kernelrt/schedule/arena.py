@@ -6,7 +6,7 @@ import functools
 import heapq
 import itertools
 import operator
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from typing import TYPE_CHECKING
 
 from kernelrt.device.allocator import ALIGNMENT
@@ -42,7 +42,7 @@ def touched(items: Iterable[Item]) -> list[list[Intermediate]]:
 
 def plan_arena(
     uses: Sequence[Iterable[Intermediate]],
-    deps: Sequence[Sequence[int]],
+    deps: Sequence[Sequence[int]] | None,
     keep: Collection[Intermediate],
     *,
     reuse: bool = True,
@@ -57,8 +57,8 @@ def plan_arena(
     ----------
     uses : sequence of iterable of Intermediate
         What each item reads or writes, in execution order.
-    deps : sequence of sequence of int
-        For each item, the items it waits for.
+    deps : sequence of sequence of int, or None
+        For each item, the items it waits for; None where they run one after the other.
     keep : collection of Intermediate
         Left out: they have storage of their own.
     reuse : bool
@@ -78,7 +78,10 @@ def plan_arena(
         ):
             offsets[holder] = stop - sizes[holder]
         return offsets, sum(sizes.values())
-    followers = _followers(_begin(ordered, users, deps), deps)
+    followers = (
+        _later([users[h][0] for h in ordered], len(uses)) if deps is None else
+        _followers(_begin(ordered, users, deps), deps)
+    )  # fmt: skip
     # All other bytes so far wait for the first that may have them: its number, then as in idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
@@ -96,6 +99,16 @@ def plan_arena(
         if after:
             heapq.heappush(busy, ((after & -after).bit_length() - 1, start, stop, after))
     return offsets, total
+
+
+def _later(firsts: Sequence[int], count: int) -> list[int]:
+    """What :func:`_followers` gives for `count` items that run one after the other.
+
+    Of the intermediates, in their order, the first users are given.
+    """
+    every = (1 << len(firsts)) - 1
+    known = [bisect_right(firsts, item) for item in range(count)]
+    return [every >> n << n for n in known]
 
 
 def _begin(

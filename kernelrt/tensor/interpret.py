@@ -333,7 +333,7 @@ class _Writer:
         uses[last] = [holders[slot] for slot in kept]
         # Numbers are there before the first step.
         uses[0] += [holders[self._slots[slot]] for slot, _, _ in self._numbers]
-        offsets, total = arena.plan_arena(uses, [[i - 1] if i else [] for i in range(last + 1)], ())
+        offsets, total = arena.plan_arena(uses, None, ())
         for slot, holder in holders.items():
             slot.offset = offsets.get(holder, 0)
         return total

@@ -32,7 +32,7 @@ from kernelrt.schedule.arena import most_alive, plan_arena, touched
 from kernelrt.schedule.hazards import Extents, accesses, dependencies, extent, waves
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from kernelrt.schedule import Item
 
@@ -203,8 +203,19 @@ def test_shared_bytes_of_many_intermediates(recent: int) -> None:
 
 def check_shared_bytes(items: list[CopyItem]) -> None:
     deps = edges_of(items)
-    offsets, size = plan_arena(touched(items), deps, ())
-    before = closure(deps)
+    check_offsets(items, closure(deps), *plan_arena(touched(items), deps, ()))
+    # One after the other.
+    before = [set(range(k)) for k in range(len(items))]
+    check_offsets(items, before, *plan_arena(touched(items), None, ()))
+
+
+def check_offsets(
+    items: list[CopyItem],
+    before: Sequence[Collection[int]],
+    offsets: dict[Intermediate, int],
+    size: int,
+) -> None:
+    """Intermediates that share bytes are used one after the other, by what runs `before`."""
     users: dict[Intermediate, set[int]] = {}
     for k, item in enumerate(items):
         users.setdefault(item.dst.arg, set()).add(k)
@@ -215,7 +226,7 @@ def check_shared_bytes(items: list[CopyItem]) -> None:
         for b in holders[:i]:
             apart = offsets[a] + a.nbytes <= offsets[b] or offsets[b] + b.nbytes <= offsets[a]
             first, second = (a, b) if min(users[a]) < min(users[b]) else (b, a)
-            ordered = users[first] <= before[min(users[second])]
+            ordered = users[first] <= set(before[min(users[second])])
             assert apart or ordered
 
 
