@@ -308,11 +308,11 @@ def test_eager_programs_see_defects(monkeypatch, defect, actions):
         monkeypatch.setattr(plan_cache, "plans", Wrong())
     else:
         monkeypatch.setattr(base, "is_changing", lambda *_: False)
-        _name_copy(realize.copied, lambda _: None)
+        _name_copy(realize.copied, lambda _: None, realize.realize)
     try:
         assert module.run(case).startswith("values: ")
     finally:
-        _name_copy(realize.copied, realize.flush)
+        _name_copy(realize.copied, realize.flush, realize.realize)
 
 
 def test_disturbances_see_state_that_changes_by_halves(monkeypatch):

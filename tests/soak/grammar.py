@@ -127,7 +127,9 @@ class _Line:
         shape = self._shape(f"{spec.shape} {spec.below}", sizes)[:-1]
         if not rows.fits(spec, sizes) or rows.size(spec.below, sizes) <= spec.low:
             return None
-        return f"T.tensor({rows.indices(self.rng, spec, shape, sizes).tolist()})"
+        found = rows.indices(self.rng, spec, shape, sizes)
+        kind = "" if found.size else ", dtype=T.int64"  # no numbers make a tensor of floats
+        return f"T.tensor({found.tolist()}{kind})"
 
 
 def _bind(words: str, shape: Shape, sizes: dict[str, int]) -> bool:

@@ -140,6 +140,9 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
     """torch does not know what the case means, or its values say nothing."""
 
 
+_PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot"}
+
+
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
     """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
@@ -153,7 +156,7 @@ def strict() -> Iterator[None]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if "matmul" in func.__name__ and args[0].dtype != args[1].dtype:
+            if func.__name__ in _PRODUCTS and args[0].dtype != args[1].dtype:
                 raise Invalid(f"{func.__name__} of {args[0].dtype} and {args[1].dtype}")
             return super().__torch_function__(func, types, args, kwargs)
 

@@ -12,6 +12,8 @@ from surface import rows
 from surface.rows import Bool, In, Index
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from surface.rows import Row
 
 Rng = np.random.Generator
@@ -70,6 +72,8 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
     if not all(rows.fits(spec, of) for spec in row.specs):
         return None
     dtype = _dtype(row, rng)
+    # Equal rows make a singular matrix, whose factors are not unique.
+    layouts = [w for w in LAYOUTS if w != "expanded"] if name.startswith("linalg-") else LAYOUTS
     inputs = []
     for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
         own = "bool" if isinstance(spec, Bool) else "int64" if isinstance(spec, Index) else dtype
@@ -77,7 +81,7 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
             kinds = {"float": FLOATS, "bfloat": FLOATS, "bool": ("bool",)}
             like = kinds.get(dtype.rstrip("0123456789"), INTEGERS)
             own = _pick(rng, like if rng.integers(2) else (*FLOATS, *INTEGERS))
-        inputs.append(_input(row, spec, shape, own, of, rng))
+        inputs.append(_input(row, spec, shape, own, of, rng, layouts))
     call = row.op if isinstance(row.op, str) else name
     return {**case, "call": call, "inputs": inputs}
 
@@ -113,10 +117,11 @@ def _sizes(row: Row, rng: Rng) -> dict[str, int]:
 
 
 def _input(
-    row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng
+    row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng,
+    layouts: Sequence[str],
 ) -> dict[str, Any]:
     """The elements of a base, and as text how the operand is made of it."""
-    layout, rank = _pick(rng, LAYOUTS), len(shape)
+    layout, rank = _pick(rng, layouts), len(shape)
     base, way = shape, ""
     if not rank or 0 in shape or not row.transposed or getattr(spec, "distinct", False):
         layout = "plain"
