@@ -373,9 +373,19 @@ class Tensor(
         return self.assign(0 if not self.dtype.is_bool else False)
 
     def fill_(self, value: bool | float) -> Self:
-        """Assign one number to all elements; DTypeError for one that the type does not have."""
+        """Assign one number, or a tensor without axes, to all elements.
+
+        DTypeError for a number that the type does not have.
+        """
         given: object = value
-        if state.changing is None and not isinstance(given, Tensor) and put_new(self, given):
+        if isinstance(given, Tensor):
+            if given.ndim:
+                raise ShapeError(
+                    "value: expected a number or a tensor without axes, not one of shape "
+                    f"{format_shape(given.dims)}; copy_() takes that"
+                )
+            return self.copy_(given)
+        if state.changing is None and put_new(self, given):
             return self
         number: UOp | bool | float | None = number_node(value)
         if number is None:

@@ -123,6 +123,17 @@ def test_whole_tensors_refuse_what_does_not_fit(target, what):
     np.testing.assert_array_equal(x.detach().double().numpy(), VALUES * 2)
 
 
+def test_fill_takes_a_number_as_a_tensor():
+    w = krt.tensor(3.0, requires_grad=True)
+    x = (krt.zeros(2, 3) + 1).fill_(w * 2)
+    (x * x).sum().backward()
+    assert (set(x.flatten().tolist()), w.grad.item()) == ({6}, 6 * 2 * 6 * 2)
+    stored = krt.tensor([1.0, 2.0]).fill_(krt.tensor(5.0))
+    assert stored.tolist() == [5, 5]
+    with pytest.raises(krt.ShapeError, match=r"without axes, not one of shape \(2,\)"):
+        stored.fill_(krt.ones(2))
+
+
 def test_gradients_of_what_was_computed_before_never_read_new_values():
     w = krt.nn.Parameter(krt.tensor([1.0, 2.0, 3.0]))
     for change, now in (
