@@ -45,9 +45,10 @@ SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
 #: them, and loops leave the instruction cache.
 LONGEST = 100_000
-#: The same by the estimate, and by how much less where the text is too long nevertheless.
+#: The same by the estimate, which is at least half of the text, and by how much less where the text
+#: is too long nevertheless.
 MOST_BYTES = 95_000
-_FEWER = 10_000
+_FEWER = 1_000
 #: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
 _CHEAP, _DEAR = 12, 40
 #: Rows that wait for their sums together: more of them hide no more.
@@ -61,7 +62,7 @@ def choose(
 ) -> Tiling:
     """Tiles and chunks for the kernel `info` on `target`.
 
-    `length` tells how long the text really is, for what the estimate calls nearly too long.
+    `length` tells how long the text really is, where the estimate does not tell.
     """
     costs = costs_of(target)
     cycles = costs.launch(cost.cycles.vmax, cost.bytes.vmax)
@@ -70,10 +71,13 @@ def choose(
         chooser = Chooser(info, target, most)
         tiling = split(info, chooser.choose(), cycles, costs.chunk)
         written = chooser.written(chooser.tiles)
-        near = MOST_BYTES - 3 * _FEWER < written <= most  # above it nothing shorter is found
-        most -= _FEWER
-        if length is None or not near or most <= 0 or length(tiling) <= LONGEST:
+        doubtful = written > MOST_BYTES // 2 or most < MOST_BYTES
+        if length is None or not doubtful or written > most:  # then nothing shorter is found
             return tiling
+        real = length(tiling)
+        if real <= LONGEST:
+            return tiling
+        most = written * LONGEST // real - _FEWER
 
 
 def _sizes(most: int, size: int) -> list[int]:

@@ -111,6 +111,12 @@ def test_convolutions_and_norms(asts, shape):
     check(asts, x.grad, w.grad)
 
 
+def test_products_of_pairs_that_a_transposed_convolution_scatters(asts):
+    x = leaf(1, 9, 6, 2).bfloat16()
+    weight = leaf(9, 17, 1, 1).bfloat16().flip(3)
+    check(asts, krt.nn.functional.conv_transpose2d(x, weight, stride=2))
+
+
 def test_many_sums_of_different_sizes(asts):
     leaves = [leaf(3 + i, 5 + i) for i in range(40)]
     check(asts, sum((x * x).sum() for x in leaves))
