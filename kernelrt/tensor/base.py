@@ -33,6 +33,9 @@ from kernelrt.tensor.marks import (
     mark,
     marked_anew,
 )
+from kernelrt.tensor.marks import (
+    stale as stale_value,
+)
 
 if TYPE_CHECKING:
     import weakref
@@ -259,7 +262,7 @@ class TensorBase(LazyHandle):
         if self._leaf is not None:
             new = mark(storage, self._leaf)
         elif stale and not plain:
-            new = mark(storage, Stale(node))
+            new = stale_value(storage, node)
         elif severed is not None:
             new = mark(storage, severed)
         elif not plain:

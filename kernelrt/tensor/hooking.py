@@ -101,13 +101,13 @@ class Late:
         Its mark.
     made : int
         Nodes that are older may have been made of it without the mark.
-    kept : UOp or None
-        The value without the mark that lies in its memory.
+    kept : weak reference to Kept, or None
+        Marks values that lie in its memory.
     """
 
     mark: weakref.ref[Hooked]
     made: int
-    kept: weakref.ref[UOp] | None
+    kept: weakref.ref[Kept] | None
     #: Whether the mark has hooks, or had some when it went.
     hooked: bool = False
 
@@ -245,11 +245,20 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
             if tensor._link is not None:
                 tensor._link.node = marked
             if used:
-                kept_node = weakref.ref(node) if kept else None
-                new.late = late = Late(weakref.ref(new), marked.made, kept_node)
+                memory = weakref.ref(node.arg) if kept else None
+                new.late = late = Late(weakref.ref(new), marked.made, memory)
                 with state.lock:
-                    state.late[base] = (*state.late.get(base, ()), late)
+                    for value in _copies_of(base):
+                        state.late[value] = (*state.late.get(value, ()), late)
             return new
+
+
+def _copies_of(value: UOp) -> list[UOp]:
+    """A value and the same of copies of memory that was written over since."""
+    found = [value]
+    for one in found:
+        found += [copy for to in state.copied.get(one, ()) if (copy := to()) is not None]
+    return found
 
 
 # ---- on the way of a gradient
@@ -355,7 +364,7 @@ def check_met(order: Sequence[UOp], asked: Collection[UOp], name: str) -> None:
     for user in order if marked else ():
         for node in gradient_operands(user):
             for late in marked.get(node, ()):
-                if is_kept(user) and (late.kept is None or late.kept() is not user):
+                if is_kept(user) and (late.kept is None or late.kept() is not user.arg):
                     continue  # the memory of another tensor
                 if user.made < late.made:
                     raise GradientError(

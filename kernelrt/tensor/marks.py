@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
            "below", "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
            "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten",
-           "strip"]  # fmt: skip
+           "stale", "strip", "with_values"]  # fmt: skip
 
 #: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
@@ -182,7 +182,7 @@ class Kept:
         Whether `storage` is a copy of memory that code outside can write. The history reads that.
     """
 
-    __slots__ = ("shared", "storage")
+    __slots__ = ("__weakref__", "shared", "storage")
 
     def __init__(self, storage: UOp, *, shared: bool = False) -> None:
         self.storage = storage
@@ -361,15 +361,30 @@ def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
     return history_order(roots, stop, Custom)
 
 
+def stale(storage: UOp, node: UOp) -> UOp:
+    """The value in `storage`, which cannot be computed from its history, that of `node`, again."""
+    new = mark(storage, Stale(node))
+    known = [node, node.src[0]] if is_kept(node) else [node]
+    if copies := [copy for one in known for copy in state.copied.get(one, ())]:
+        state.copied[new] = tuple(copies)
+    return new
+
+
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
     """`roots` with the values of `put` in the place of its keys, which have the same shapes."""
     if not put:
         return list(roots)
+    done = with_values(roots, put)
+    return [done[root] for root in roots]
+
+
+def with_values(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+    """What each node below `roots` becomes with the values of `put` in the place of its keys."""
     done: dict[UOp, UOp] = dict(put)
     for node in below(roots, put.__contains__):
         if node not in done:
             done[node] = renewed(node, done)
-    return [done[root] for root in roots]
+    return done
 
 
 def renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernelrt import dtype as dt
@@ -26,6 +27,7 @@ from kernelrt.tensor.marks import (
     lineage,
     mark,
     rewritten,
+    with_values,
 )
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.positions import (
@@ -270,9 +272,14 @@ class PartMethods(_Below):
         realize.flush(self)
         before, written = self._entered(), memory_of([self])
         known = before.src[0] if is_kept(before) else None
-        later = new
-        if copies := self._copies(new._recorded(), written):
-            later = self._of(rewritten([new._recorded()], copies)[0])
+        later, value = new, new._recorded()
+        if copies := self._copies(value, written):
+            done = with_values([value], copies)
+            with state.lock:
+                for node, copy in done.items():
+                    if copy is not node:
+                        state.copied[node] = (*state.copied.get(node, ()), weakref.ref(copy))
+            later = self._of(done[value])
             later._plain = False
         if known is None or reads(known, written):
             bound = Stale(before) if self.requires_grad else self._severed

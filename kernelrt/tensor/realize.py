@@ -35,7 +35,7 @@ from kernelrt.ir import UOp, toposort
 from kernelrt.ir.origin import lines, origins
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, execute, hints, plan_cache, sharing, state, views, weak
-from kernelrt.tensor.marks import Stale, below, is_kept, lineage, mark, rewritten, strip
+from kernelrt.tensor.marks import below, is_kept, lineage, rewritten, stale, strip
 from kernelrt.tensor.trace import forbid
 
 if TYPE_CHECKING:
@@ -407,7 +407,7 @@ def expire(written: Written) -> None:
             continue
         if not is_kept(node) or (
             reads(node.src[0], written)
-            and exchange(tensor, node, mark(node.arg.storage, Stale(node)))
+            and exchange(tensor, node, stale(node.arg.storage, node))
         ):
             state.watched.discard(tensor)
     version = history_version()
@@ -416,15 +416,15 @@ def expire(written: Written) -> None:
         return is_kept(node) or node.cached_steady == version
 
     for tensor, root in over_kept(state.watched):
-        stale = {
-            node: mark(node.arg.storage, Stale(node))
+        ended = {
+            node: stale(node.arg.storage, node)
             for node in below([root], ends)
             if is_kept(node)
             and not (node.arg.shared and lineage(node) is False)
             and reads(node.src[0], written)
         }
-        if stale:
-            exchange(tensor, root, rewritten([root], stale)[0])
+        if ended:
+            exchange(tensor, root, rewritten([root], ended)[0])
 
 
 _name_modules(state, plan_cache, hints, execute, views, weak, sys.modules[__name__])

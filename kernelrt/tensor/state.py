@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from kernelrt.tensor.hooking import Late
     from kernelrt.tensor.marks import Hooked, Leaf
 
-__all__ = ["bearer", "births", "changing", "computing", "differentiating", "enable_grad",
-           "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late", "leaves",
-           "local", "lock", "no_grad", "pending", "set_grad_enabled", "steady", "units",
+__all__ = ["bearer", "births", "changing", "computing", "copied", "differentiating",
+           "enable_grad", "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late",
+           "leaves", "local", "lock", "no_grad", "pending", "set_grad_enabled", "steady", "units",
            "watched"]  # fmt: skip
 
 _P = ParamSpec("_P")
@@ -44,6 +44,8 @@ leaves: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictiona
 hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
 #: Marks of results that something had been made of before, by the values without them.
 late: weakref.WeakKeyDictionary[UOp, tuple[Late, ...]] = weakref.WeakKeyDictionary()
+#: The same expressions of copies of memory that was written over, by those of that memory.
+copied: weakref.WeakKeyDictionary[UOp, tuple[weakref.ref[UOp], ...]] = weakref.WeakKeyDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
 #: What was assigned in one step, as identities, for each of these tensors.

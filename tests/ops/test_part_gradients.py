@@ -158,6 +158,29 @@ def test_random_updates_of_parts(seed: int, start: str) -> None:
             np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["stored", "lazy", "computed"])
+@pytest.mark.parametrize("late", ["hook", "retain_grad"])
+def test_hooks_that_come_after_a_write_over_what_a_value_reads(late: str, kind: str) -> None:
+    """The value was used before: its gradient comes by a copy of what was written over."""
+    x = krt.tensor([1.0, 2.0], requires_grad=True)
+    b = krt.tensor([3.0, 4.0])
+    if kind == "stored":
+        s = krt.zeros(2)
+        s[0:2] = x * 2
+        s[:1] += b[:1] * 1
+    else:
+        s = b[:1] * x[:1]
+    if kind == "computed":
+        s.tolist()
+    b[0:2] -= krt.sigmoid(s)
+    if late == "hook":
+        s.register_hook(lambda g: g * 10)
+    else:
+        s.retain_grad()
+    with pytest.raises(GradientError, match="used before a hook"):
+        b.sum().backward()
+
+
 def two() -> tuple[Any, Any]:
     """A stored tensor, and what gradients are wanted for."""
     return krt.full((2, 2), 3.0).realize(), krt.tensor([5.0, 6.0], requires_grad=True)
