@@ -149,7 +149,7 @@ def python_number(value: Any) -> Any:
 def real(value: Any, name: str) -> float:
     """A checked number of Python or NumPy, as Python's."""
     value = take_by_value(value)
-    if not isinstance(value, bool | int | float | np.integer | np.floating):
+    if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
     number = value.item() if isinstance(value, np.generic) else value
     element(number, dt.float64, name)

@@ -155,6 +155,8 @@ def element(value: float, dtype: DType, name: str) -> bool | float:
     DTypeError
         `dtype` has no such number.
     """
+    if isinstance(value, np.generic):
+        value = value.item()  # comparing NumPy's bool with Python's large integers overflows
     if dtype.is_float:
         constant(value, dtype, name)
         return value

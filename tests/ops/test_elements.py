@@ -50,6 +50,14 @@ def test_integers(place, dtype):
 
 
 @pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("dtype", [*WHOLE, krt.bool_, *FLOATS], ids=lambda t: t.name)
+def test_numbers_of_numpy(place, dtype):
+    for number in (np.bool_(True), np.int64(3), np.uint8(2), np.float32(1)):
+        want = bool(number) if dtype is krt.bool_ else number.item()
+        assert PLACES[place](number, dtype).tolist() == [want], number
+
+
+@pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("dtype", FLOATS, ids=lambda t: t.name)
 def test_floats(place, dtype):
     put = PLACES[place]
