@@ -189,6 +189,13 @@ def test_the_size_counts_what_other_processes_left(tmp_path):
     assert cache.get(("new",)) is not None
 
 
+@pytest.fixture
+def ended(monkeypatch):
+    """Do at once what is to be done when the process ends."""
+    monkeypatch.setattr(object_cache.atexit, "register", lambda end: end())
+
+
+@pytest.mark.usefixtures("ended")
 def test_processes_that_write_little_keep_the_bound_together(tmp_path):
     limit, most = 400_000, 0
     for i in range(1500):
@@ -199,6 +206,7 @@ def test_processes_that_write_little_keep_the_bound_together(tmp_path):
     assert limit * 0.7 < most < limit * 1.1
 
 
+@pytest.mark.usefixtures("ended")
 def test_a_full_folder_is_not_looked_through_by_each_process(tmp_path, monkeypatch):
     looks = []
     scandir = os.scandir
@@ -206,6 +214,18 @@ def test_a_full_folder_is_not_looked_through_by_each_process(tmp_path, monkeypat
     for i in range(300):
         ObjectCache(tmp_path / "cache").put((str(i),), bytes(4000))
     assert len(looks) < 10
+
+
+def test_a_process_that_writes_little_looks_through_the_folder_when_it_ends(tmp_path, monkeypatch):
+    cache, looks, ends = ObjectCache(tmp_path / "cache", limit=400_000), [], []
+    monkeypatch.setattr(object_cache.atexit, "register", ends.append)
+    monkeypatch.setattr(cache, "_evict", lambda: looks.append(1))
+    for i in range(100):  # a sixth of what a look follows
+        cache.put((str(i),), bytes(1000))
+        cache._unseen = 0.0
+    assert (looks, len(ends)) == ([], 1)
+    ends[0]()
+    assert looks == [1]
 
 
 def test_use_is_noted(cache):
