@@ -8,7 +8,7 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from kernelrt._lazy import moment, put_whole
+from kernelrt._lazy import moment, put_shown, put_whole
 from kernelrt.errors import DTypeError, GradientError, PlanBusyError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
@@ -95,7 +95,7 @@ class InPlaceMethods(_Below):
 
         The value is computed again where another thread or a handler has written meanwhile to the
         memory that it reads. Return None once it is assigned; return the value, and assign nothing,
-        where the tensor has no storage, or a history or a view is involved.
+        where the tensor has no storage, or a history is involved.
         """
         for time in range(_MOST_TIMES):
             with state.lock if time >= _TIMES_WITHOUT_LOCK else contextlib.nullcontext():
@@ -103,6 +103,8 @@ class InPlaceMethods(_Below):
                 new = compute()
                 with state.lock:  # nobody else writes meanwhile
                     done = state.changing is None and put_whole(self, new, begun)
+            if done is False and self._link is not None:
+                done = state.changing is None and put_shown(self, new)
             if done is not None:
                 return None if done else new
         raise PlanBusyError(
