@@ -73,8 +73,8 @@ class InPlaceMethods(_Below):
     ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. A change of a
     view, such as ``x[0].add_(1)``, changes the tensor that it shows, and all other views of that.
     Results computed before keep their values. Where gradients flow into a value that is stored
-    already, methods raise GradientError, and ``x += y`` gives the name x to another tensor, unless
-    the old one has views or other names: then it is written, as they see it.
+    already, ``x += y`` gives the name x to another tensor, unless the old one has views or other
+    names: then it is written, as they see it.
 
     Raises
     ------
@@ -83,7 +83,8 @@ class InPlaceMethods(_Below):
     DTypeError
         The result is of another kind, as floats for integers.
     GradientError
-        Gradients are recorded, and the tensor is a parameter, or is stored already.
+        Gradients are recorded, and the tensor is a parameter, or comes from outside of the
+        function that is traced.
     JitError
         A function that is traced assigns to its argument.
     """
@@ -120,12 +121,9 @@ class InPlaceMethods(_Below):
             return self
         history = self._gets_history(new, name)
         if history and self.is_realized:
-            raise GradientError(
-                f"{name}: gradients flow into the tensor, whose value is stored already, and "
-                "writing to storage keeps no history; write another name on the left, as in "
-                "y = x + 1, or x += y, which gives the name to another tensor then"
-            )
-        self._become_value(new, new, history=history)
+            self._write_whole(new)
+        else:
+            self._become_value(new, new, history=history)
         return self
 
     def _fitting(self, new: Self, name: str) -> Self:
@@ -182,12 +180,13 @@ class InPlaceMethods(_Below):
         ):  # fmt: skip
             if sys.getrefcount(self) <= _references():
                 return new
-            self._write_part(
-                lambda x, value: x._become_value(value, value, x is not self),
-                self._fitting(new, sign),
-            )
+            self._write_whole(self._fitting(new, sign))
             return self
         return self._replace(new, sign)
+
+    def _write_whole(self, new: Self) -> None:
+        """Assign a value with a history to a stored tensor."""
+        self._write_part(lambda x, value: x._become_value(value, value, x is not self), new)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))

@@ -342,7 +342,7 @@ class Tensor(
             `src` is of another kind, as floats for integers.
         GradientError
             Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
-            parameter, or is stored already.
+            parameter, or comes from outside of the function that is traced.
         """
         if state.changing is None and put_new(self, src):
             return self
