@@ -91,8 +91,8 @@ def load(*names: str) -> None:
         return
     if sys.meta_path is None:
         raise ImportError(
-            f"{', '.join(names)}: nothing can be imported while the interpreter ends; do once "
-            "before what a finalizer does then",
+            f"{', '.join(names)}: nothing can be imported while the interpreter ends; use it once "
+            "before that",
             name=names[0],
         )
     # What is imported here may ask for more, as in a child that a handler forked amid an import;
@@ -108,8 +108,8 @@ def load(*names: str) -> None:
 class Module:
     """A module that is imported when an attribute of it is first asked for.
 
-    A later call then needs no import statement, which fails while the interpreter ends. Type
-    checkers see the module where the other branch of ``TYPE_CHECKING`` imports it.
+    Functions that use it need no import statement, which fails while the interpreter ends. For type
+    checkers, import the real module under ``if TYPE_CHECKING``.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Module:
 
 @atexit.register
 def _keep_for_finalizers() -> None:
-    """Find the modules that others have imported, while that can still be done."""
+    """Bind each Module that is loaded: sys.modules is cleared while the interpreter ends."""
     for module in Module.every:
         if _is_whole(module.__name__):
             module.__dict__ = sys.modules[module.__name__].__dict__

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.device.tuned import Tuned
 
-__all__ = ["Device", "allocator", "check_device", "free_programs", "is_device", "is_open", "known",
-           "opened", "register"]  # fmt: skip
+__all__ = ["Device", "allocator", "check_device", "free_programs", "is_device", "known", "opened",
+           "register"]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class _Entry:
 
 
 def _of_backend(module: str) -> Callable[[], Device]:
-    """Give what imports a backend and opens its device."""
+    """Return a factory that imports a backend and opens its device."""
     backend = Module(module)
     return lambda: cast("Device", backend.open_device())
 
@@ -69,7 +69,7 @@ def register(name: str, factory: Callable[[], Device]) -> None:
 
     A device that was opened before stays open for whoever holds it.
     """
-    # No lock: backends are imported while a fork may hold all of them.
+    # No lock: a fork may hold all of them.
     before = _entries.get(name)
     _entries[name] = _Entry(factory) if before is None else _Entry(factory, before.allocator)
 
@@ -77,11 +77,6 @@ def register(name: str, factory: Callable[[], Device]) -> None:
 def known() -> tuple[str, ...]:
     """Names of all devices."""
     return tuple(_entries)
-
-
-def is_open(name: str = "CPU") -> bool:
-    """Return whether the device `name` has been opened. Raises DeviceError for an unknown name."""
-    return _find(name).device is not None
 
 
 def opened(name: str = "CPU") -> Device:

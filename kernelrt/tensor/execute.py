@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import atexit
 import gc
-import sys
 from dataclasses import dataclass, replace
 from functools import partial
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,7 +15,6 @@ from kernelrt import dtype as dt
 from kernelrt._eager import Prepared, new_result
 from kernelrt._evaluate import LARGE_BYTES, Entry
 from kernelrt._late import Module, load
-from kernelrt._lazy import LazyHandle
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
@@ -142,21 +141,39 @@ def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPl
     return partial(scheduling.schedule, device=registry.opened().spec), runtime.prepare
 
 
-def _open_for_finalizers() -> None:
-    """Import what a first computation needs, as finalizers that run later cannot import.
+def _import_for_finalizers() -> None:
+    """Import what computations need if an object is left whose finalizer may compute.
 
-    Programs that have computed something, or that have no tensors left, pay nothing for it.
+    Finalizers that run after this cannot import.
     """
-    if "kernelrt.tensor.interpret" in sys.modules:
+    if not any(map(_may_compute, {type(found) for found in gc.get_objects()})):
         return
-    if any(issubclass(type(found), LazyHandle) for found in gc.get_objects()):
-        load("kernelrt.tensor.interpret")
-        if not registry.is_open():
-            load("kernelrt.schedule", "kernelrt.runtime", "kernelrt.codegen")
-            registry.opened()
+    registry.opened()
+    known: set[str] = set()
+    while more := {module.__name__ for module in Module.every} - known:  # as these import others
+        load(*more)
+        known |= more
 
 
-atexit.register(_open_for_finalizers)
+def _may_compute(kind: type) -> bool:
+    """Return whether a class of the user's has a finalizer in a module that uses kernelrt."""
+    for base in kind.__mro__:
+        finalizer = vars(base).get("__del__")
+        if isinstance(finalizer, FunctionType) and not _is_ours(finalizer):
+            names: dict[str, object] = finalizer.__globals__
+            return any(map(_is_ours, names.values()))
+    return False
+
+
+def _is_ours(value: object) -> bool:
+    """Return whether a module, a class or a function is of kernelrt."""
+    if not isinstance(value, ModuleType | FunctionType | type):
+        return False
+    name: object = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return isinstance(name, str) and name.partition(".")[0] == "kernelrt"
+
+
+atexit.register(_import_for_finalizers)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -57,8 +57,9 @@ def test_kernels_are_compiled_until_the_end(end, warm, tmp_path: Path):
 
 
 @pytest.mark.cases(1 / 2)
+@pytest.mark.parametrize("interprets", ["on", "off"])
 @pytest.mark.parametrize("warm", [False, True])
-def test_finalizers_compute_while_the_interpreter_ends(warm, tmp_path: Path):
+def test_finalizers_compute_while_the_interpreter_ends(warm, interprets, tmp_path: Path):
     code = """
 import kernelrt as krt
 
@@ -72,13 +73,16 @@ class Last:
         self.x += 1
         assert self.x[2:4, 5].tolist() == [2, 3]
         assert (self.x @ self.x.T).exp().sum().item() > 0
+        assert abs((self.x + 1).softmax(-1).sum().item() - 20) < 1e-4
+        assert self.x.sort()[0].sum().item() == self.x.cumsum(0)[-1].sum().item()
+        assert krt.rand(3).sum().item() < 3
         print("computed", flush=True)
 
 last = Last()
 """ + ("krt.ones(3).exp().sum().item()\n" if warm else "")
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path), "KERNELRT_INTERPRET": "on"},
+        env={**os.environ, "KERNELRT_CACHE_DIR": str(tmp_path), "KERNELRT_INTERPRET": interprets},
         capture_output=True, text=True, timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert (done.stdout, done.stderr, done.returncode) == ("computed\n", "", 0)
