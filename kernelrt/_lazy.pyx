@@ -744,10 +744,7 @@ cdef object compute = None
 
 
 def _name_copy(copy, carry_out, realize):
-    """Tell what copies a value to memory at once, where it can, and what carries out assignments.
-
-    And what computes a tensor.
-    """
+    """Set the functions that copy a value, carry out assignments and compute a tensor."""
     global copy_now, flush, compute
     copy_now, flush, compute = copy, carry_out, realize
 
@@ -854,7 +851,7 @@ def put_rows(ArrayHandle self not None, object index, object value):
     shape = run_of(whole, with_numbers(items_of(index)), &run)
     if shape is None:
         return False
-    if self.data == NULL:  # an assignment to each of its rows would make a graph of its own
+    if self.data == NULL:  # compute it first, or each row that is written adds to its graph
         if not is_number and records_gradients() and not no_history(<ArrayHandle> value):
             return False
         compute(self)
@@ -916,7 +913,7 @@ def put_new(ArrayHandle self not None, object value):
     else:
         return False
     with lock:
-        return not is_changing(self, own) and copy_now(self, value)
+        return self._uop is own and not is_changing(self, own) and copy_now(self, value)
 
 
 def put_shown(ArrayHandle view not None, ArrayHandle value not None):

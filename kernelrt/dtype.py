@@ -218,6 +218,8 @@ def parse(spec: object, argument: str = "dtype") -> DType:
     raise DTypeError(f"{argument}: {spec!r} names no scalar type; expected one of {names}")
 
 
+#: The number of the first type that is registered with NumPy by others.
+_FIRST_OF_USERS: Final = 256
 #: NumPy imports a module for the name of a dtype, so this goes by kind and size.
 _OF_NUMPY: Final = {
     (found.kind, found.itemsize): d for d in ALL if d is not bfloat16
@@ -228,7 +230,7 @@ _OF_NUMPY: Final = {
 def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
     """The DType of a NumPy dtype; byte order must be native."""
     found = _OF_NUMPY.get((dtype.kind, dtype.itemsize))
-    if found is None or not dtype.isnative:
+    if found is None or not dtype.isnative or dtype.num >= _FIRST_OF_USERS:
         names = ", ".join(d.name for d in _OF_NUMPY.values())
         raise DTypeError(
             f"{argument} has NumPy dtype {dtype!s}, which kernelrt does not hold; "

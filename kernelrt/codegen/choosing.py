@@ -45,10 +45,8 @@ SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
 #: them, and loops leave the instruction cache.
 LONGEST = 100_000
-#: The same by the estimate, which is at least half of the text, and by how much less where the text
-#: is too long nevertheless.
+#: The same by the estimate, which is mostly at least half of the text.
 MOST_BYTES = 95_000
-_FEWER = 1_000
 #: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
 _CHEAP, _DEAR = 12, 40
 #: Rows that wait for their sums together: more of them hide no more.
@@ -71,13 +69,13 @@ def choose(
         chooser = Chooser(info, target, most)
         tiling = split(info, chooser.choose(), cycles, costs.chunk)
         written = chooser.written(chooser.tiles)
-        doubtful = written > MOST_BYTES // 2 or most < MOST_BYTES
-        if length is None or not doubtful or written > most:  # then nothing shorter is found
+        # Above `most` the search has found nothing shorter.
+        if length is None or written > most or (2 * written <= LONGEST and most == MOST_BYTES):
             return tiling
         real = length(tiling)
         if real <= LONGEST:
             return tiling
-        most = written * LONGEST // real - _FEWER
+        most = min(written * LONGEST // real, written * 9 // 10)
 
 
 def _sizes(most: int, size: int) -> list[int]:

@@ -104,7 +104,7 @@ def plan_arena(
 def _later(firsts: Sequence[int], count: int) -> list[int]:
     """What :func:`_followers` gives for `count` items that run one after the other.
 
-    Of the intermediates, in their order, the first users are given.
+    `firsts` are the first users of the intermediates, in ascending order.
     """
     every = (1 << len(firsts)) - 1
     known = [bisect_right(firsts, item) for item in range(count)]

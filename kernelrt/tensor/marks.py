@@ -362,7 +362,7 @@ def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
 
 
 def stale(storage: UOp, node: UOp) -> UOp:
-    """The value in `storage`, which cannot be computed from its history, that of `node`, again."""
+    """`storage`, marked as the value of `node`, whose history cannot be computed again."""
     new = mark(storage, Stale(node))
     known = [node, node.src[0]] if is_kept(node) else [node]
     if copies := [copy for one in known for copy in state.copied.get(one, ())]:

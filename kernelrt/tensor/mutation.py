@@ -186,7 +186,8 @@ class InPlaceMethods(_Below):
 
     def _write_whole(self, new: Self) -> None:
         """Assign a value with a history to a stored tensor."""
-        self._write_part(lambda x, value: x._become_value(value, value, x is not self), new)
+        with state.lock:
+            self._write_part(lambda x, v: x._become_value(v, v, x is not self), new)
 
     def __iadd__(self, other: Operand) -> Self:
         return cast("Self", self._in_place(operator.add, other, "+="))

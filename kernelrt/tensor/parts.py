@@ -13,19 +13,21 @@ from kernelrt._late import Module
 from kernelrt._lazy import put_rows, put_shown
 from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
-from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, hooking, realize, state, views
+from kernelrt.tensor import build, hooking, state, views
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.marks import (
     Kept,
     Severed,
     Stale,
+    below,
     detach,
     is_kept,
     lineage,
     mark,
+    reads_of,
     rewritten,
     with_values,
 )
@@ -48,12 +50,13 @@ if TYPE_CHECKING:
 
     from kernelrt._written import Written
     from kernelrt.ir import Dim
-    from kernelrt.tensor import masked
+    from kernelrt.tensor import masked, realize
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.indexing import IndexingMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
     masked = Module("kernelrt.tensor.masked")
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["PartMethods"]
 
@@ -311,23 +314,23 @@ class PartMethods(_Below):
         def is_stored(node: UOp) -> bool:
             return is_kept(node) and reads(node.arg.storage, written)
 
-        parts: dict[UOp, UOp] = {}  # each with its history
-        apart = {value}
-        for node in toposort([value], stop=is_stored):
+        stored: dict[UOp, UOp] = {}  # parts of the memory, with the nodes that compute them
+        used = {value}
+        for node in below([value], is_stored):
             if is_stored(node):
-                parts[node] = node.src[0]
+                stored[node] = node.src[0]
             elif node.op is Op.BUFFER and written.overlaps(node.arg):
-                parts[node] = node
-            elif node.op in _CUTS and node.src[0] in parts:
-                parts[node] = rewritten([node], {node.src[0]: parts[node.src[0]]})[0]
+                stored[node] = node
+            elif node.op in _CUTS and node.src[0] in stored:
+                stored[node] = rewritten([node], {node.src[0]: stored[node.src[0]]})[0]
             else:
-                apart.update(node.src)
+                used.update(reads_of(node))
         copies = {}
-        for node in apart & parts.keys():
+        for node in used & stored.keys():
             copy = self._of(detach(node)).clone()
             realize.realize(copy)
             assert copy._buffer is not None
-            storage, history = storage_node(copy._buffer, copy.dims), parts[node]
+            storage, history = storage_node(copy._buffer, copy.dims), stored[node]
             copies[node] = mark(history, Kept(storage)) if lineage(history) is True else storage
         return copies
 
