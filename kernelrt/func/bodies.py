@@ -74,7 +74,6 @@ def _tensor(leaf: object, name: str) -> Tensor:
     if isinstance(leaf, Tensor):
         found = leaf
     else:
-
         try:
             found = creation.tensor(leaf)
         except (DTypeError, ShapeError) as error:

@@ -10,14 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
 from kernelrt._survey import _name_ops
 from kernelrt.errors import VariableError
-from kernelrt.ir import bounds, shape
 from kernelrt.ir.ops import ALU, COMPARE, Op
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType
+    from kernelrt.ir import bounds, shape
+else:
+    shape = Module("kernelrt.ir.shape")
+    bounds = Module("kernelrt.ir.bounds")
 
 __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
 
@@ -140,7 +144,6 @@ class UOp(Node):
 
 
 def _infer_shape(node: UOp) -> None:
-
     for operand in node.src:
         if operand.cached_shape is None:
             break
@@ -153,7 +156,6 @@ def _infer_shape(node: UOp) -> None:
 
 
 def _infer_bounds(node: UOp) -> None:
-
     for below in toposort([node], stop=lambda u: u.cached_bounds is not None):
         if below.cached_bounds is None:
             below.cached_bounds = bounds.infer(below)

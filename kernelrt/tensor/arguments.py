@@ -21,7 +21,6 @@ from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
 from kernelrt.tensor import promotion, state
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.promotion import element, expression
 
 if TYPE_CHECKING:
@@ -29,8 +28,10 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.tensor import masked
+    from kernelrt.tensor import tensor as tensor_module
 else:
     masked = Module("kernelrt.tensor.masked")
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
            "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number", "real",
@@ -86,7 +87,6 @@ def flag(value: object, name: str) -> bool:
 def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_module.Tensor:
     """A checked tensor, of a floating type where that is wanted."""
     if not isinstance(value, tensor_module.Tensor):
-
         masked.refuse_part(value)
         raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
     if floats:

@@ -6,16 +6,20 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from kernelrt._handle import put_all as settle
+from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import handles, realize, sharing, state
+from kernelrt.tensor import handles, sharing, state
 from kernelrt.tensor.marks import detach, is_kept, mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from kernelrt.tensor import realize
     from kernelrt.tensor.base import TensorBase
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["assign_all", "put_all"]
 
@@ -63,7 +67,6 @@ def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
     read = dict.fromkeys(toposort(sources, stop=is_kept))
     found = [t for t, node in lazy if node in read]
     if found and not any(node.op is Op.VAR or not is_static(node.shape) for node in read):
-
         realize.materialize(found)
 
 
@@ -114,7 +117,6 @@ def put_all(
             ready.append((tensor, value))
     with state.lock:
         if state.changing is not None:
-
             realize.check_settled(_with_memory(ready))
         together = tuple(id(t) for t, _ in ready)
         unit = dict.fromkeys(together, together) if len(together) > 1 else {}

@@ -10,6 +10,7 @@ from kernelrt import dtype as dt
 from kernelrt._eager import _name_buffer, settlement
 from kernelrt._evaluate import _name_values
 from kernelrt._handle import become, exchange
+from kernelrt._late import Module
 from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted, is_changing
 from kernelrt._lazy import storage_node as _storage_node
 from kernelrt._memory import Memory, count_writes
@@ -19,7 +20,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, realize, sharing, state, views
+from kernelrt.tensor import build, grads, handles, sharing, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
@@ -44,8 +45,11 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh
     from kernelrt.dtype import DType
+    from kernelrt.tensor import realize
     from kernelrt.tensor.grads import Home, Spent
     from kernelrt.tensor.trace import Trace
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["Operand", "TensorBase", "is_parameter", "storage_node"]
 
@@ -104,7 +108,6 @@ class TensorBase(LazyHandle):
         gradients flow through is left whole.
         """
         if is_static(self.dims):
-
             realize.compute_piece(self)
 
     @classmethod

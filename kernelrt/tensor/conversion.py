@@ -43,13 +43,11 @@ class ConversionMethods(_Below):
         """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
         out = options.pop("out", ())
         if out and "where" not in options and all(isinstance(o, ArrayHandle) for o in out):
-
             found = getattr(ufunc, method)(*inputs, **options)
             return numpy_calls.written(found, out, asked(ufunc, method))
         options = {**options, "out": out} if out else options
         found = operate(self, ufunc, method, inputs, options)
         if found is NotImplemented:
-
             found = numpy_calls.universal(self, ufunc, method, inputs, options)
         if found is NotImplemented:
             name, own = asked(ufunc, method), "the tensor's own methods"

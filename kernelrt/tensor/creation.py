@@ -10,6 +10,7 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import array_copy
+from kernelrt._late import Module
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name, nothing
@@ -18,7 +19,6 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
 from kernelrt.tensor import build, sharing
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import (
     check_sizes,
     integer,
@@ -38,7 +38,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.dtype import DType
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.tensor import Tensor
+else:
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["arange", "check_shape", "empty", "empty_like", "eye", "from_data",
            "from_numpy", "full", "full_like", "has_memory", "line_end", "linspace", "ones",
@@ -49,7 +52,6 @@ _T = TypeVar("_T", bound=TensorBase)
 
 
 def _class() -> type[tensor_module.Tensor]:
-
     return tensor_module.Tensor
 
 

@@ -131,7 +131,6 @@ class DerivedMethods(_Below):
         if span is None:
             span = (0.0, 1.0) if build.has_zero(self.dims) else None
         if span is None:
-
             first, last = (domains.finite(v, "input") for v in (self.amin(), self.amax()))
         else:
             low, high = (real(v, "range") for v in span)

@@ -20,7 +20,6 @@ from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
 from kernelrt.tensor import build, state
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import flag, whole
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.creation import from_data
@@ -35,10 +34,12 @@ if TYPE_CHECKING:
     from kernelrt.ir.foreign import Form
     from kernelrt.runtime import kernel
     from kernelrt.tensor import members
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.marks import CustomRule
 else:
     kernel = Module("kernelrt.runtime.kernel")
     members = Module("kernelrt.tensor.members")
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["call", "keeps_order"]
 
@@ -402,7 +403,6 @@ class _Vjp(RuleOfAll):
         return self._asked(node, g)[i]
 
     def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:
-
         floats, others = self._cut(node), iter(node.arg.parts)
         results = [next(floats) if dtype.is_float else next(others) for _, dtype in self.forms]
         slopes = self._cut(g)

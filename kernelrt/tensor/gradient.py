@@ -14,7 +14,7 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
-from kernelrt.tensor import build, grads, hints, plan_cache, realize, state
+from kernelrt.tensor import build, grads, hints, plan_cache, state
 from kernelrt.tensor.assign import put_all
 from kernelrt.tensor.hooking import (
     PASSED_BY,
@@ -44,10 +44,11 @@ if TYPE_CHECKING:
     from kernelrt._eager import Fresh
     from kernelrt._memory import Memory
     from kernelrt.dtype import DType
-    from kernelrt.tensor import adjoints
+    from kernelrt.tensor import adjoints, realize
     from kernelrt.tensor.base import TensorBase
 else:
     adjoints = Module("kernelrt.tensor.adjoints")
+    realize = Module("kernelrt.tensor.realize")
 
 
 _T = TypeVar("_T", bound="TensorBase")

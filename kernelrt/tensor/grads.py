@@ -15,16 +15,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from kernelrt._handle import touch
+from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import realize, state, views
+from kernelrt.tensor import state, views
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from kernelrt.ir import UOp
+    from kernelrt.tensor import realize
     from kernelrt.tensor.base import TensorBase
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "Use", "are_shared_alike", "before_run",
            "find", "home_of", "kind_of", "move_out", "read", "tensor_of", "write"]  # fmt: skip

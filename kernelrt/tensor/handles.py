@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import grads, realize, state, views
+from kernelrt.tensor import grads, state, views
 from kernelrt.tensor.marks import detach, mark
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from kernelrt.ir import UOp
+    from kernelrt.tensor import realize
     from kernelrt.tensor.base import TensorBase
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["check_no_history", "data_of", "owner_of", "read", "set_data", "writable"]
 
@@ -40,7 +44,6 @@ def data_of(tensor: TensorBase) -> TensorBase:
     else:
         tensor._enter()
         if not tensor.is_realized:
-
             realize.materialize([tensor])
         grads.move_out(tensor)
         buffer, shape = tensor._buffer, tensor._shape

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernelrt._handle import exchange, touch
 from kernelrt._hooks import Entry, Handle
+from kernelrt._late import Module
 from kernelrt._modes import GRAD, Mode
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
@@ -20,7 +21,6 @@ from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import resolve
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.marks import (
     Hooked,
     Kept,
@@ -35,8 +35,11 @@ from kernelrt.tensor.marks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.marks import Hooks
+else:
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "Late", "answered", "are_met", "check_met",
            "follow", "grad_fn", "handed_on", "hook", "is_hooked", "retain", "retains"]  # fmt: skip
@@ -102,7 +105,7 @@ class Late:
     made : int
         Nodes that are older may have been made of it without the mark.
     kept : weak reference to Kept, or None
-        Marks values that lie in its memory.
+        The mark of the value's memory, if it is stored.
     """
 
     mark: weakref.ref[Hooked]
@@ -254,10 +257,11 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
 
 
 def _copies_of(value: UOp) -> list[UOp]:
-    """A value and the same of copies of memory that was written over since."""
+    """`value`, and the nodes that replaced it where memory that it reads was written over."""
     found = [value]
     for one in found:
-        found += [copy for to in state.copied.get(one, ()) if (copy := to()) is not None]
+        copies = (copy for to in state.copied.get(one, ()) if (copy := to()) is not None)
+        found += [copy for copy in copies if copy not in found]
     return found
 
 
@@ -316,7 +320,6 @@ def handed_on(found: Iterable[tuple[_E, _T]], *, create_graph: bool) -> list[tup
 
 
 def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | None:
-
     with Mode(GRAD, create_graph):
         given: TensorBase = tensor_module.Tensor._of(g if create_graph else detach(g))
         before: UOp | None = given._entered()

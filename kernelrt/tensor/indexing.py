@@ -12,7 +12,7 @@ from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
-from kernelrt.tensor import build, creation, positions, sharing, state, views
+from kernelrt.tensor import build, positions, sharing, state, views
 from kernelrt.tensor.arguments import axis_of, index_of, integer
 from kernelrt.tensor.operation import operations
 from kernelrt.tensor.positions import (
@@ -30,12 +30,13 @@ from kernelrt.tensor.positions import (
 )
 
 if TYPE_CHECKING:
-    from kernelrt.tensor import masked
+    from kernelrt.tensor import creation, masked
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.reduction import ReductionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
     masked = Module("kernelrt.tensor.masked")
+    creation = Module("kernelrt.tensor.creation")
 
 __all__ = ["IndexingMethods"]
 
@@ -86,7 +87,6 @@ class IndexingMethods(_Below):
                     out = out.unsqueeze(axis)
                 found = out._held_positions(axis, item)
                 if found is None:
-
                     if isinstance(index, tuple):
                         raise masked.unknown_count()
                     return cast("Self", masked.MaskedPart(self, self._lift(item, "index")))

@@ -5,17 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import prod, same
-from kernelrt.tensor import creation
 from kernelrt.tensor.arguments import own_axis, sized
 from kernelrt.tensor.handles import data_of, set_data
 
 if TYPE_CHECKING:
+    from kernelrt.tensor import creation
     from kernelrt.tensor.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    creation = Module("kernelrt.tensor.creation")
 
 __all__ = ["InquiryMethods"]
 

@@ -35,7 +35,6 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
         raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
-
             masked.refuse_part(t)
             raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
     dtype = joint_type(t.uop for t in tensors)

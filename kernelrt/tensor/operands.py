@@ -9,11 +9,12 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from kernelrt import dtype as dt
+from kernelrt._late import Module
 from kernelrt._modes import local
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import UOp
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import build, creation
+from kernelrt.tensor import build
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.promotion import (
     Weak,
@@ -26,9 +27,11 @@ from kernelrt.tensor.promotion import (
 )
 
 if TYPE_CHECKING:
+    from kernelrt.tensor import creation
     from kernelrt.tensor.base import TensorBase as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
+    creation = Module("kernelrt.tensor.creation")
 
 __all__ = ["OperandMethods"]
 

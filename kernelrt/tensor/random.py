@@ -13,7 +13,6 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, broadcasts_to, dim_max, format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import (
     check_floats,
     index_of,
@@ -32,10 +31,12 @@ if TYPE_CHECKING:
 
     from kernelrt.dtype import DType
     from kernelrt.tensor import domains
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.stream import Generator, Share, Transform
     from kernelrt.tensor.tensor import Tensor
 else:
     domains = Module("kernelrt.tensor.domains")
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initial_seed",
            "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like",
@@ -237,7 +238,6 @@ def _normal_around(
     with state.no_grad():
         out: Tensor = (noise * std + mean).cast(kind)
         if isinstance(std, TensorBase):
-
             out = domains.if_each(out, cast("Any", std).expand(size), 0, math.inf, "std")
     return out.requires_grad_() if requires_grad else out
 

@@ -13,7 +13,6 @@ from kernelrt.errors import ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
 from kernelrt.tensor import build, state
-from kernelrt.tensor import tensor as tensor_module
 from kernelrt.tensor.arguments import axis_of, check_bools, check_floats, flag, integer, real
 from kernelrt.tensor.marks import detach
 from kernelrt.tensor.operation import operations
@@ -23,11 +22,13 @@ from kernelrt.tensor.promotion import element
 
 if TYPE_CHECKING:
     from kernelrt.tensor import domains
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.conversion import ConversionMethods as _Below
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
     domains = Module("kernelrt.tensor.domains")
+    tensor_module = Module("kernelrt.tensor.tensor")
 
 __all__ = ["SelectionMethods"]
 
@@ -54,7 +55,6 @@ def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
 
 
 def _ranks(flags: UOp, size: int) -> UOp:
-
     rank = build.sub(tensor_module.Tensor._of(flags.cast(dt.int64)).cumsum(0).uop, 1)
     end = build.full(size, dt.int64, flags.shape)
     return build.where(flags.alu(Op.AND, rank.alu(Op.LT, end)), rank, end)
@@ -362,7 +362,6 @@ class SelectionMethods(_Below):
             return self._of(build.full(0, x.dtype, (count,)))
         wide = x.cast(x.dtype.accumulator)
         if low == high:
-
             first, last = (domains.finite(v, "input") for v in (wide.amin(), wide.amax()))
             same = first.eq(last)
             first, last = first - same.cast(first.dtype), last + same.cast(first.dtype)

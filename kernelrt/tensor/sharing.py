@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor import build, realize, state
+from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import Kept, below, is_kept, mark, rewritten
 
 if TYPE_CHECKING:
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Storage
     from kernelrt.ir import UOp
+    from kernelrt.tensor import realize
     from kernelrt.tensor.base import TensorBase
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = [
     "compute_readers",

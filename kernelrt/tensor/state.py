@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from kernelrt import _locks
 from kernelrt._handle import Roster
+from kernelrt._late import Module
 from kernelrt._modes import GRAD, Mode, Setting, _name_lock, local
-from kernelrt.tensor import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from kernelrt._written import Written
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
+    from kernelrt.tensor import arguments
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Home
     from kernelrt.tensor.hooking import Late
     from kernelrt.tensor.marks import Hooked, Leaf
+else:
+    arguments = Module("kernelrt.tensor.arguments")
 
 __all__ = ["bearer", "births", "changing", "computing", "copied", "differentiating",
            "enable_grad", "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late",
@@ -44,7 +47,7 @@ leaves: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictiona
 hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
 #: Marks of results that something had been made of before, by the values without them.
 late: weakref.WeakKeyDictionary[UOp, tuple[Late, ...]] = weakref.WeakKeyDictionary()
-#: The same expressions of copies of memory that was written over, by those of that memory.
+#: For nodes that read memory which was written over: the nodes that read copies of it instead.
 copied: weakref.WeakKeyDictionary[UOp, tuple[weakref.ref[UOp], ...]] = weakref.WeakKeyDictionary()
 #: Tensors whose storage does not hold yet what was assigned to them.
 pending: dict[int, TensorBase] = {}
@@ -153,5 +156,4 @@ def _around(mode: Mode[bool], function: Callable[..., object] | None) -> object:
 
 
 def _truth(mode: object) -> bool:
-
     return arguments.flag(mode, "mode")

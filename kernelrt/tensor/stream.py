@@ -16,19 +16,25 @@ import numpy as np
 
 from kernelrt import dtype as dt
 from kernelrt._handle import draw, undraw
+from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
-from kernelrt.tensor import build, creation, execute, realize, state
-from kernelrt.tensor import tensor as tensor_module
+from kernelrt.tensor import build, execute, state
 from kernelrt.tensor.arguments import whole
 
 if TYPE_CHECKING:
     from kernelrt._core import Bindings
     from kernelrt.dtype import DType
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor import creation, realize
+    from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.tensor import Tensor
+else:
+    tensor_module = Module("kernelrt.tensor.tensor")
+    realize = Module("kernelrt.tensor.realize")
+    creation = Module("kernelrt.tensor.creation")
 
 __all__ = ["Generator", "Share", "Transform", "default_generator", "source_of", "threefry"]
 
@@ -122,7 +128,6 @@ class Generator:
         with state.lock:
             found = self._state.get("state")
             if found is None:
-
                 key = tensor_module.Tensor._over(Buffer(2, dt.uint32), (2,))
                 counter = tensor_module.Tensor._over(Buffer(1, dt.uint64), (1,))
                 _write(key, counter, _DEFAULT_SEED)
@@ -134,7 +139,6 @@ class Generator:
         """Key and counter, with what was assigned to them, as by a loop that draws, in memory."""
         parts = self._parts()
         if any(id(t) in state.pending for t in parts):
-
             realize.flush()
         return parts
 

@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
 from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
 from kernelrt._modes import TraceMode, count_read
 from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
@@ -14,7 +15,7 @@ from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.foreign import Foreign
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import build, grads, realize, state
+from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.handles import owner_of
 from kernelrt.tensor.marks import Given, gradient_operands, history, origins, strip
 from kernelrt.tensor.weak import Numbers
@@ -23,8 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from kernelrt.ir import Dim, UOp
+    from kernelrt.tensor import realize
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.grads import Effect, Spent
+else:
+    realize = Module("kernelrt.tensor.realize")
 
 __all__ = ["LEAF", "Asked", "ByValue", "Trace", "forbid", "is_tracing", "lineage_kind",
            "was_parameter"]  # fmt: skip
@@ -153,7 +157,6 @@ class Trace(TraceMode):
         self.constants: set[Buffer] = set()
 
     def _begin(self) -> None:
-
         realize.flush()
         advance()
 

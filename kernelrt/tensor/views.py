@@ -20,6 +20,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt._evaluate import copied
 from kernelrt._handle import ArrayHandle, Link
+from kernelrt._late import Module
 from kernelrt._lazy import _name_views, shows_memory
 from kernelrt._memory import count_writes
 from kernelrt._modes import undisturbed
@@ -37,13 +38,17 @@ from kernelrt.ir.shape import (
     reshaped_strides,
 )  # fmt: skip
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, hooking, realize, sharing, state
+from kernelrt.tensor import build, sharing, state
 from kernelrt.tensor.marks import Kept, detach, is_kept, mark
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from kernelrt.tensor import hooking, realize
     from kernelrt.tensor.base import TensorBase
+else:
+    realize = Module("kernelrt.tensor.realize")
+    hooking = Module("kernelrt.tensor.hooking")
 
 __all__ = [
     "AS_STRIDED",
@@ -408,7 +413,6 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     _drop_data(tensor, link)
     link.below = value  # last: where an interrupt comes before, it is all done again
     if before is not None and before.op is Op.DETACH:
-
         if computed and hooking.is_hooked(tensor, before):
             before = before.src[0] if is_kept(before) else before
             shown = _followed(link, value.arg.storage)
