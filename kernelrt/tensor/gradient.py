@@ -361,17 +361,13 @@ def backward(
     with state.enable_grad() if create_graph else contextlib.nullcontext():
         now = handed_on(uninterrupted(tensor, differentiate, backward), create_graph=create_graph)
     if state.local.nonfinite and state.local.trace is None:
-        _compute(tensor, *(new for _, new in now))
+        realize.realize(tensor, *(new for _, new in now))
     new_by_target = [
         (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
     while not _collect(new_by_target, create_graph):
         pass  # interrupting code has collected gradients, too
     hints.tell()
-
-
-def _compute(*tensors: TensorBase) -> None:
-    realize.realize(*tensors)
 
 
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
