@@ -113,7 +113,8 @@ ROWS = [
             function("T.nn.functional.grid_sample", mode=mode, padding_mode=padding,
                      align_corners=align),
             ("b c h w", In("b 4 3 2", -1.3, 1.3)), sizes=SMALL, zero="b", special=False,
-            half=False, second=False, tol=20.0,
+            # The 16 taps of a cubic have both signs, and cancel where the image is even.
+            half=False, second=False, tol=50.0 if mode == "bicubic" else 20.0,
             why="its gradient has steps; torch's float16 and NaN are its kernel's")
         for mode in ("bilinear", "nearest", "bicubic")
         for padding in ("zeros", "border", "reflection")
