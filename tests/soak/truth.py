@@ -143,25 +143,43 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
 _PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot"}
 
 
+def _check_mask(query: Any, key: Any, *others: Any, **named: Any) -> None:
+    """Raise Invalid for a mask that does not broadcast to the scores."""
+    mask = named.get("attn_mask", others[1] if len(others) > 1 else None)
+    if mask is None or query.numel():
+        return
+    scores = (*query.shape[:-1], key.shape[-2])
+    try:
+        mask.expand(scores)
+    except RuntimeError:
+        raise Invalid(f"a mask of {tuple(mask.shape)} for scores of {scores}") from None
+
+
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
     """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
 
-    Nor is a matrix product of two types, which torch refuses unless it adds up nothing.
+    Nor is what torch refuses unless there are no elements: a matrix product of two types, an
+    attention mask of another shape, and pools of images without elements but to one.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
 
-    class OneType(BaseTorchFunctionMode):
+    class Checked(BaseTorchFunctionMode):
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
             if func.__name__ in _PRODUCTS and args[0].dtype != args[1].dtype:
                 raise Invalid(f"{func.__name__} of {args[0].dtype} and {args[1].dtype}")
+            pool = re.fullmatch(r"adaptive_avg_pool(\d)d", func.__name__)
+            if pool and 0 in args[0].shape[-int(pool[1]) :]:
+                raise Invalid(f"{func.__name__} of no elements")
+            if func.__name__ == "scaled_dot_product_attention":
+                _check_mask(*args, **(kwargs or {}))
             return super().__torch_function__(func, types, args, kwargs)
 
     torch.set_warn_always(True)  # it would warn once in a process, and then not
-    with warnings.catch_warnings(), OneType():
+    with warnings.catch_warnings(), Checked():
         warnings.simplefilter("error")
         yield
 
