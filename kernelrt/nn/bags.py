@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
-from kernelrt.ir.shape import format_shape, total
+from kernelrt.ir.shape import dim_max, format_shape, total
 from kernelrt.tensor.arguments import own_axis, real
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.creation import arange, full, zeros
@@ -14,6 +14,7 @@ from kernelrt.tensor.positions import within
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
+    from kernelrt.ir.size import Size
     from kernelrt.tensor import Tensor
 
 __all__ = ["check_lookup", "embedding", "embedding_bag"]
@@ -95,8 +96,17 @@ def embedding(
     rows: Tensor = input.embedding(weight)
     if padding_idx is None:
         return rows
-    place = own_axis(padding_idx, int(weight.shape[0]), "padding_idx")
-    return rows.where((input != place).unsqueeze(-1), rows.detach())
+    kept = input != _padding_row(weight, padding_idx)
+    return rows.where(kept.unsqueeze(-1), rows.detach())
+
+
+def _padding_row(weight: Tensor, padding_idx: int) -> int | Size:
+    """Return the row that `padding_idx` names; negative ones count from the end.
+
+    How many rows there are may be known only at run time.
+    """
+    place = own_axis(padding_idx, dim_max(weight.dims[0]), "padding_idx")
+    return place if padding_idx >= 0 else weight.shape[0] + padding_idx
 
 
 def embedding_bag(
@@ -155,7 +165,7 @@ def embedding_bag(
     rows: Tensor = input.embedding(weight)
     kept = None
     if padding_idx is not None:
-        kept = input != own_axis(padding_idx, int(weight.shape[0]), "padding_idx")
+        kept = input != _padding_row(weight, padding_idx)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights.unsqueeze(-1)
     if offsets is None:

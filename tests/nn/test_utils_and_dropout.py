@@ -149,6 +149,25 @@ def test_alpha_dropout_keeps_mean_and_variance():
     assert len(np.unique(given.grad.numpy())) == 2
 
 
+
+@pytest.mark.parametrize("padding_idx", [0, 2, -1, -5])
+@pytest.mark.parametrize("bag", [False, True])
+def test_a_row_of_padding_in_a_table_of_open_size(bag, padding_idx):
+    torch = pytest.importorskip("torch")
+    table = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    index = np.array([[0, 4], [2, 0]])
+
+    def looked_up(lib, table):
+        options = {"padding_idx": padding_idx, **({"mode": "mean"} if bag else {})}
+        name = "embedding_bag" if bag else "embedding"
+        return getattr(lib.nn.functional, name)(lib.tensor(index), table, **options)
+
+    sizes = {"table": {0: krt.Variable("n", 1, 64)}}
+    run = krt.jit(lambda table: looked_up(krt, table), dynamic=sizes)
+    want = looked_up(torch, torch.tensor(table)).numpy()
+    np.testing.assert_allclose(run(table).numpy(), want, rtol=1e-6)
+
+
 def test_from_pretrained():
     table = krt.randn(4, 3)
     frozen = nn.Embedding.from_pretrained(table, padding_idx=1)
