@@ -47,7 +47,7 @@ def agree(cases: tuple[Case, ...], name: str, calls: int = COMPARED_CALLS) -> No
         except PeerMissingError:
             continue
         # A copy: NumPy's array of a torch tensor changes with the tensor.
-        found[side.name] = [np.array(call()) for _ in range(calls)]
+        found[side.name] = [np.asarray(call()).copy() for _ in range(calls)]
     first, *others = found.items()
     for peer, results in others:
         for ours, theirs in zip(first[1], results, strict=True):
