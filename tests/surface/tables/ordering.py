@@ -20,7 +20,7 @@ ROWS = [
     Row("argsort", "x.argsort(dim=-2, stable=True)", ("a b c",), grad=False, ints=True),
     Row("argsort_descending", "x.argsort(0, True, True)", ("a b",), grad=False,
         torch="T.argsort(x, dim=0, descending=True, stable=True)", ints=True),
-    Row("msort", "x.msort()", ("a b",), ints=True),
+    Row("msort", "x.msort()", ("a b",), ints=True, torch="x.sort(dim=0, stable=True)[0]"),
     Row("topk", "x.topk(1, -1)", ("a b",), values="apart", special=False, why=TIES),
     Row("topk_values", "x.topk(3, 0).values", ("a b",), values="apart", sizes={"a": 5}, ints=True),
     Row("topk_least", "x.topk(2, 1, largest=False).values", ("a b c",), values="apart",
