@@ -251,9 +251,14 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
                 memory = weakref.ref(node.arg) if kept else None
                 new.late = late = Late(weakref.ref(new), marked.made, memory)
                 with state.lock:
-                    for value in _copies_of(base):
-                        state.late[value] = (*state.late.get(value, ()), late)
+                    _note_late(base, late)
             return new
+
+
+def _note_late(base: UOp, late: Late) -> None:
+    """Note that something may have been made of `base`, or of copies of it, before a mark."""
+    for value in _copies_of(base):
+        state.late[value] = (*state.late.get(value, ()), late)
 
 
 def _copies_of(value: UOp) -> list[UOp]:

@@ -46,7 +46,7 @@ from kernelrt.tensor.promotion import as_scalar, check_size, element
 from kernelrt.tensor.scattering import replaced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from kernelrt._written import Written
     from kernelrt.ir import Dim
@@ -279,9 +279,7 @@ class PartMethods(_Below):
         if copies := self._copies(value, written):
             done = with_values([value], copies)
             with state.lock:
-                for node, copy in done.items():
-                    if copy is not node:
-                        state.copied[node] = (*state.copied.get(node, ()), weakref.ref(copy))
+                _note_copies(done)
             later = self._of(done[value])
             later._plain = False
         if known is None or reads(known, written):
@@ -536,3 +534,10 @@ def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
     """The size that each item has in `value`: integers, which drop their axis, count 1."""
     sizes = iter(value.dims)
     return [1 if is_number(i) else next(sizes) for i in items]
+
+
+def _note_copies(done: Mapping[UOp, UOp]) -> None:
+    """Note which nodes replaced others because these read memory that is written over."""
+    for node, copy in done.items():
+        if copy is not node:
+            state.copied[node] = (*state.copied.get(node, ()), weakref.ref(copy))
