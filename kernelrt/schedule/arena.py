@@ -78,10 +78,8 @@ def plan_arena(
         ):
             offsets[holder] = stop - sizes[holder]
         return offsets, sum(sizes.values())
-    followers = (
-        _later([users[h][0] for h in ordered], len(uses)) if deps is None else
-        _followers(_begin(ordered, users, deps), deps)
-    )  # fmt: skip
+    firsts = [users[h][0] for h in ordered]
+    followers = [] if deps is None else _followers(_begin(ordered, users, deps), deps)
     # All other bytes so far wait for the first that may have them: its number, then as in idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
@@ -95,20 +93,14 @@ def plan_arena(
         stop = start + sizes[holder]
         _claim(idle, start, stop)
         total = max(total, stop)
-        after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))
+        if deps is None:
+            known = bisect_right(firsts, users[holder][-1])  # these begin before it is free
+            after = ((1 << len(ordered)) - 1) >> known << known
+        else:
+            after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))
         if after:
             heapq.heappush(busy, ((after & -after).bit_length() - 1, start, stop, after))
     return offsets, total
-
-
-def _later(firsts: Sequence[int], count: int) -> list[int]:
-    """What :func:`_followers` gives for `count` items that run one after the other.
-
-    `firsts` are the first users of the intermediates, in ascending order.
-    """
-    every = (1 << len(firsts)) - 1
-    known = [bisect_right(firsts, item) for item in range(count)]
-    return [every >> n << n for n in known]
 
 
 def _begin(
