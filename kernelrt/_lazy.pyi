@@ -61,7 +61,7 @@ def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
     False, and nothing done, elsewhere.
     """
 
-def put_new(tensor: TensorBase, value: object) -> bool:
+def fill_or_copy(tensor: TensorBase, value: object) -> bool:
     """Assign a number, or a tensor of the same shape and type, to all elements of stored memory.
 
     False, and nothing done, elsewhere.

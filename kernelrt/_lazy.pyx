@@ -753,11 +753,15 @@ cdef bint no_history(ArrayHandle self) except -1:
     return self._plain or self._uop is None or lineage_of(<Node> self._uop) is False
 
 
+cdef bint is_own(ArrayHandle self) except -1:
+    """Return whether no trace, no owner of a ``data`` and nobody outside has to know of writes."""
+    return (not tracing() and getattr(self, "_whose", None) is None
+            and not (shared[0] and is_outside(self)))
+
+
 cdef bint takes_values(ArrayHandle self) except -1:
     """Return whether parts of a tensor may be assigned: no leaf, no history, no shared memory."""
-    return (self._leaf is None and not tracing() and no_history(self)
-            and getattr(self, "_whose", None) is None
-            and not (shared[0] and is_outside(self)))
+    return self._leaf is None and no_history(self) and is_own(self)
 
 
 cdef ArrayHandle bound(object kind, Node found):
@@ -793,7 +797,7 @@ cdef bint put_value(
             or (records_gradients() and not no_history(given)) or not same_sizes(found, node)):
         return False
     if given.data == NULL and is_filled(node):
-        return False  # it is copied
+        return False  # the caller may write one number to all elements
     if part is None:
         part = bound(kind, found)
     with lock:
@@ -887,12 +891,11 @@ def put_whole(ArrayHandle self not None, ArrayHandle value not None, tuple begun
     return None if disturbed(before) else put_value(type(self), <Node?> self._uop, value, self)
 
 
-def put_new(ArrayHandle self not None, object value):
+def fill_or_copy(ArrayHandle self not None, object value):
     cdef ArrayHandle given
     cdef Node node, own
-    if (self.data == NULL or self._link is not None or tracing() or copy_now is None
-            or not (self._leaf is not None or no_history(self))
-            or getattr(self, "_whose", None) is not None or (shared[0] and is_outside(self))):
+    if (self.data == NULL or self._link is not None or copy_now is None
+            or not (self._leaf is not None or no_history(self)) or not is_own(self)):
         return False
     settle(self)
     if self.data == NULL or (self._uop is None and not adopted(self)):

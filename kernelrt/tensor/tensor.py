@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
 from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
-from kernelrt._lazy import put_new
+from kernelrt._lazy import fill_or_copy
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
@@ -308,7 +308,7 @@ class Tensor(
         DTypeError
             `value` is of another kind, as floats for integers.
         """
-        if state.changing is None and put_new(self, value):
+        if state.changing is None and fill_or_copy(self, value):
             return self
         check_size(value, self.dtype, "value")
         new = self._lift(value, "value", like=True)
@@ -344,7 +344,7 @@ class Tensor(
             Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
             parameter, or comes from outside of the function that is traced.
         """
-        if state.changing is None and put_new(self, src):
+        if state.changing is None and fill_or_copy(self, src):
             return self
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
             src.requires_grad
@@ -378,16 +378,16 @@ class Tensor(
         DTypeError for a number that the type does not have.
         """
         given: object = value
-        if isinstance(given, Tensor):
+        number: UOp | bool | float | None = number_node(given)
+        if number is None and isinstance(given, Tensor):
             if given.ndim:
                 raise ShapeError(
                     "value: expected a number or a tensor without axes, not one of shape "
                     f"{format_shape(given.dims)}; copy_() takes that"
                 )
             return self.copy_(given)
-        if state.changing is None and put_new(self, given):
+        if state.changing is None and fill_or_copy(self, given):
             return self
-        number: UOp | bool | float | None = number_node(value)
         if number is None:
             number = element(value, self.dtype, "value")
         return self.assign(self._of(build.full(number, self.dtype, self.dims)))

@@ -237,3 +237,13 @@ def test_functions_of_the_package_take_their_names_of_parameters() -> None:
     assert flip.retraces == 0
     with pytest.raises(TypeError, match="nothing"):
         flip(krt.arange(3), nothing=1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "bool"])
+def test_fill_takes_a_float_argument(dtype):
+    """As a Python number does, it loses its fraction in integers."""
+    def filled(c):
+        return krt.zeros(3, dtype=dtype).logical_not().cast(dtype).fill_(c)
+
+    for c in (2.5, 0.0, 7.0):
+        assert krt.jit(filled)(c).tolist() == filled(c).tolist()
