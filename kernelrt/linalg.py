@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, Ty
 from kernelrt._lacking import LINALG, of_module
 from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor, arguments
+from kernelrt.tensor import Tensor
 from kernelrt.tensor import linalg as nodes
-from kernelrt.tensor.arguments import flag, take_by_value, tensor_of
+from kernelrt.tensor.arguments import flag, integer, take_by_value, tensor_of
 from kernelrt.tensor.creation import arange, zeros
 from kernelrt.tensor.einsum import multi_dot
 from kernelrt.tensor.norms import any_norm as norm
@@ -408,7 +408,7 @@ def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
     """Give powers 0 to N - 1 of each element, in a last axis; N is the size of the last one."""
     x = x.reshape(1) if x.ndim == 0 else x
-    count = int(x.shape[-1]) if N is None else arguments.integer(N, "N", 2)
+    count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
     return x.unsqueeze(-1) ** arange(count)
 
 

@@ -58,8 +58,6 @@ def make_replay(
     way : Way, optional
         What has to happen before a run.
     """
-    # The runtime is not loaded before there is a plan.
-
     writes = _written_ranges(plan)
     bindable = len(writes) <= MOST_WRITTEN_RANGES
     return Replay(

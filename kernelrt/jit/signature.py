@@ -134,7 +134,7 @@ def _container(node: _Node, children: list[object]) -> object:
     if node.is_record:
         names = cast("tuple[str, ...]", node.keys)
         own = zip(names, children, strict=True)
-        return _records().record(node.kind, [*own, *node.fixed])
+        return records.record(node.kind, [*own, *node.fixed])
     if hasattr(node.kind, "_fields"):
         return node.kind(*children)
     return node.kind(children)
@@ -187,7 +187,7 @@ def _walk(
             depth -= 1
             continue
         # Most are none, and need not ask the module that knows.
-        holds = hasattr(kind, "__dataclass_fields__") and _records().is_record(item)
+        holds = hasattr(kind, "__dataclass_fields__") and records.is_record(item)
         if kind in (list, dict) or holds:
             # Whatever contains itself does so through one of these.
             if id(item) in above:
@@ -218,7 +218,7 @@ def _walk(
             paths = [f"{path}.{f}" for f in fields] or [f"{path}[{i}]" for i in range(len(parts))]
             stack.extend(reversed(list(zip(paths, parts, strict=True))))
         elif holds:
-            names = _records().fields_of(kind)
+            names = records.fields_of(kind)
             nodes.append(_Node(kind, len(names), names, _fixed(path, item)))
             stack.extend((f"{path}.{n}", getattr(item, n)) for n in reversed(names))
         else:
@@ -227,14 +227,9 @@ def _walk(
     return nodes, leaves
 
 
-def _records() -> Any:
-    """The module that knows dataclasses, loaded where there are some."""
-    return records
-
-
 def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
     """The fields of a dataclass that are part of the program."""
-    found: tuple[tuple[str, object], ...] = _records().fixed_of(item)
+    found: tuple[tuple[str, object], ...] = records.fixed_of(item)
     for name, value in found:
         try:
             hash(value_key(value))

@@ -20,8 +20,8 @@ from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
-from kernelrt.tensor import promotion, state
-from kernelrt.tensor.promotion import element, expression
+from kernelrt.tensor import state
+from kernelrt.tensor.promotion import element, expression, number_node
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -141,7 +141,7 @@ def take_by_value(value: Any) -> Any:
 
 def python_number(value: Any) -> Any:
     """Return the number that a float argument stands for step by step; else `value`."""
-    if not state.local.stepwise or promotion.number_node(value) is None:
+    if not state.local.stepwise or number_node(value) is None:
         return value
     return value.item()
 

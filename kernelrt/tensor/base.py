@@ -20,7 +20,7 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, sharing, state, views
+from kernelrt.tensor import build, grads, handles, marks, sharing, state, views
 from kernelrt.tensor.arguments import own_axis
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.marks import (
@@ -33,9 +33,6 @@ from kernelrt.tensor.marks import (
     lineage,
     mark,
     marked_anew,
-)
-from kernelrt.tensor.marks import (
-    stale as stale_value,
 )
 
 if TYPE_CHECKING:
@@ -265,7 +262,7 @@ class TensorBase(LazyHandle):
         if self._leaf is not None:
             new = mark(storage, self._leaf)
         elif stale and not plain:
-            new = stale_value(storage, node)
+            new = marks.stale(storage, node)
         elif severed is not None:
             new = mark(storage, severed)
         elif not plain:

@@ -20,11 +20,11 @@ from kernelrt.tensor.drawing import exponentials, positive_rand
 
 if TYPE_CHECKING:
     from kernelrt.ir import Dim
+    from kernelrt.tensor import domains
     from kernelrt.tensor.stream import Generator
     from kernelrt.tensor.tensor import Tensor
 
     Shape = tuple[Dim, ...]
-    from kernelrt.tensor import domains
 else:
     domains = Module("kernelrt.tensor.domains")
 

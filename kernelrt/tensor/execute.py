@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,7 +19,7 @@ from kernelrt._late import Module, load
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.region import RegionMap, region_of
-from kernelrt.errors import JitError, VariableError
+from kernelrt.errors import DeviceError, JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.tensor import build, state
 from kernelrt.tensor.marks import strip
@@ -148,11 +149,12 @@ def _import_for_finalizers() -> None:
     """
     if not any(map(_may_compute, {type(found) for found in gc.get_objects()})):
         return
-    registry.opened()
     known: set[str] = set()
-    while more := {module.__name__ for module in Module.every} - known:  # as these import others
-        load(*more)
-        known |= more
+    with contextlib.suppress(ImportError, DeviceError):  # raised where a finalizer needs it
+        registry.opened()
+        while more := {module.__name__ for module in Module.every} - known:
+            load(*more)  # which may add others
+            known |= more
 
 
 def _may_compute(kind: type) -> bool:
@@ -161,7 +163,7 @@ def _may_compute(kind: type) -> bool:
         finalizer = vars(base).get("__del__")
         if isinstance(finalizer, FunctionType) and not _is_ours(finalizer):
             names: dict[str, object] = finalizer.__globals__
-            return any(map(_is_ours, names.values()))
+            return any(map(_is_ours, list(names.values())))  # threads may go on
     return False
 
 

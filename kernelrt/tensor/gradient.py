@@ -161,7 +161,6 @@ def _runs(nodes: Sequence[UOp]) -> adjoints.Runs | None:
     """The runs of programs that gradients flow through, if there are any."""
     if not nodes:
         return None
-
     return adjoints.Runs(nodes)
 
 

@@ -379,7 +379,7 @@ def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
 
 
 def with_values(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
-    """What each node below `roots` becomes with the values of `put` in the place of its keys."""
+    """Replace the keys of `put` by its values; map each node below `roots` to its new node."""
     done: dict[UOp, UOp] = dict(put)
     for node in below(roots, put.__contains__):
         if node not in done:

@@ -6,7 +6,7 @@ import operator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from kernelrt.errors import JitError
-from kernelrt.tensor import promotion
+from kernelrt.tensor.promotion import as_scalar, number_node
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,7 +100,7 @@ class MaskedPart:
         if isinstance(other, MaskedPart):
             return other.under(self._source, self._mask)
 
-        if promotion.as_scalar(other) is not None or promotion.number_node(other) is not None:
+        if as_scalar(other) is not None or number_node(other) is not None:
             return other
         value = self._source._lift(other, "other")
         return self._filled(self._source._under(self._mask, value))

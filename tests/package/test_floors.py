@@ -33,7 +33,7 @@ FLOORS = {
 APART = {("schedule", "codegen"), ("codegen", "schedule")}
 #: The one name of a higher floor: the backend of a device, imported when the device is opened.
 PLUGGED_IN = {("device/registry.py", "backend")}
-#: What imports modules that are named by strings.
+#: These take the names of modules to import.
 BY_NAME = {"Module", "load", "_of_backend"}
 
 
