@@ -94,7 +94,7 @@ def prepare_apart(
         Whether what stays the same does so for many runs: then matrices of it are laid out as
         their products read them.
     """
-    written = RegionMap[None]()
+    written: RegionMap[None] = RegionMap()
     for buffer in (*changing, *(storage.arg for storage, _ in commits)):
         written.add(region_of(buffer), None)
 
@@ -149,12 +149,17 @@ def _import_for_finalizers() -> None:
     """
     if not any(map(_may_compute, {type(found) for found in gc.get_objects()})):
         return
-    known: set[str] = set()
     with contextlib.suppress(ImportError, DeviceError):  # raised where a finalizer needs it
         registry.opened()
-        while more := {module.__name__ for module in Module.every} - known:
-            load(*more)  # which may add others
-            known |= more
+        _import_every_module()
+
+
+def _import_every_module() -> None:
+    """Import all that functions import late, and what that does in turn."""
+    known: set[str] = set()
+    while more := {module.__name__ for module in Module.every} - known:
+        load(*more)
+        known |= more
 
 
 def _may_compute(kind: type) -> bool:
@@ -295,7 +300,7 @@ def make_entry(
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
     """The regions that commits write."""
-    written = RegionMap[None]()
+    written: RegionMap[None] = RegionMap()
     for storage, _ in commits:
         written.add(region_of(storage.arg), None)
     return written

@@ -143,7 +143,7 @@ class Stale:
 
     def __init__(self, node: UOp, called: str | None = None) -> None:
         self._called = called
-        self._leaves = weakref.WeakSet[Leaf]()
+        self._leaves: weakref.WeakSet[Leaf] = weakref.WeakSet()
         if not state.differentiating:
             return  # the marks that are asked for are those of functions being differentiated
         self._leaves |= origins(node)[0]
