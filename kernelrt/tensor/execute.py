@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType, ModuleType
@@ -149,6 +150,10 @@ def _import_for_finalizers() -> None:
     """
     if not any(map(_may_compute, {type(found) for found in gc.get_objects()})):
         return
+    if sys.version_info[:2] == (3, 12):
+        # Python 3.12 starts a scheduled collection within its last one, when a finalizer runs
+        # bytecode, and can then loop over the broken list of objects for ever.
+        gc.disable()
     with contextlib.suppress(ImportError, DeviceError):  # raised where a finalizer needs it
         registry.opened()
         _import_every_module()
