@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -206,7 +207,9 @@ def tanh(x: UOp) -> UOp:
     With h = (e**(-2 a) - 1) / 2, which lies in (-1/2, 0], tanh a = -h / (1 + h). It is computed
     as h * (h / (1 + h)) - h, where what the division rounds off weighs little as long as h is
     small. h is q 2**(n - 1) + (2**(n - 1) - 1/2) with q from a polynomial without constant term,
-    so nothing cancels near 0. The sign is that of x throughout, also for zeros.
+    so nothing cancels near 0. From ln(3) / 2 on, where tanh a is 1/2, it is computed as
+    1 - e**(-2 a) / (1 + h) instead, which keeps the digits of 1 - tanh a. The sign is that of x
+    throughout, also for zeros.
     """
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     a = at_most(x.alu(Op.ABS), k.saturated)
@@ -220,5 +223,8 @@ def tanh(x: UOp) -> UOp:
     p = in_halves(r, z, k.twice_expm1)
     q = fma(p, z, r + r) if x.dtype is dt.float32 else (r + r) + fma(n, -k.ln2[1], p * z)
     scale = power_of_two(shifted)
-    h = fma(scale, q, scale - 0.5)
-    return with_sign_of(fma(h, h / (h + 1.0), negated(h)), x)
+    h, power = fma(scale, q, scale - 0.5), fma(scale, q, scale)
+    above_half = a >= math.log(3) / 2
+    factor = above_half.where(a.const_like(-1.0), h)
+    quotient = above_half.where(power + power, h) / (h + 1.0)
+    return with_sign_of(fma(factor, quotient, negated(factor)), x)

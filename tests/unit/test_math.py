@@ -73,10 +73,11 @@ def edges(dtype: dt.DType) -> Array:
     """Numbers around which functions change their ways."""
     info = np.finfo(dt.to_numpy(dtype))
     near = [
-        0.0, info.smallest_subnormal, info.tiny, info.eps, 0.25, 0.5, np.sqrt(0.5), 1.0, np.pi / 4,
-        np.pi / 2, np.pi, 2.0, 3.92, 5.93, 9.0, 10.0, 19.06, 22.0, 88.72284, 87.33655, 103.9721,
-        709.782712893384, 708.3964185322641, 745.1332191019411, 2.0**23, 2.0**24, 2.0**31, 2.0**50,
-        2.0**52, 2.0**53, 2.0**63, 2.0**77, 2.0**103, 1e22, info.max,
+        0.0, info.smallest_subnormal, info.tiny, info.eps, 0.25, 0.5, np.log(3) / 2, np.sqrt(0.5),
+        1.0, np.pi / 4, np.pi / 2, np.pi, 2.0, 3.92, 5.93, 9.0, 10.0, 19.06, 22.0,
+        88.72284, 87.33655, 103.9721, 709.782712893384, 708.3964185322641,
+        745.1332191019411, 2.0**23, 2.0**24, 2.0**31, 2.0**50, 2.0**52, 2.0**53, 2.0**63, 2.0**77,
+        2.0**103, 1e22, info.max,
     ]  # fmt: skip
     with np.errstate(all="ignore"):
         x = np.array(near).astype(info.dtype)
@@ -124,6 +125,16 @@ def check(op: Op, *arrays: Array) -> None:
 def test_float32_over_its_whole_range(op: Op) -> None:
     bits = np.arange(0, 1 << 32, 21613 * COARSER.get(op, 1), dtype=np.uint64)
     check(op, bits.astype(np.uint32).view(np.float32))
+
+
+@pytest.mark.parametrize(("low", "high", "limit"), [(1, 2, 1.25), (2, 4, 0.7), (4, 20, 0.55)])
+@pytest.mark.parametrize("dtype", CHECKED, **by_name)
+def test_tanh_keeps_the_distance_from_1(
+    dtype: dt.DType, low: float, high: float, limit: float
+) -> None:
+    x = np.random.default_rng(4).uniform(low, high, 100_000).astype(dt.to_numpy(dtype))
+    for signed in (x, -x):
+        assert ulps(run(Op.TANH, signed), truth(Op.TANH, signed)).max() <= limit
 
 
 @pytest.mark.parametrize("op", UNARY, **by_name)
