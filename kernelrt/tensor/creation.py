@@ -84,7 +84,8 @@ def from_data(
     array = _as_array(data, name, wanted)
     source = dt.from_numpy(array.dtype, name)
     if wanted is None:
-        wanted = source if hasattr(data, "dtype") else _python_default(source)
+        typed = hasattr(data, "dtype") or (source is dt.float64 and _holds_float64(data))
+        wanted = source if typed else _python_default(source)
     if wanted is dt.bfloat16:
         wide = _over_copy(kind, array.astype(np.float32), dt.float32)
         return kind._of(wide.uop.cast(wanted))
@@ -135,6 +136,19 @@ def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
 def _python_default(found: DType) -> DType:
     """Python floats become float32, ints int64."""
     return dt.float32 if found is dt.float64 else found
+
+
+def _holds_float64(data: object) -> bool:
+    """Return whether a nested list holds an array, a tensor or a NumPy number of float64."""
+    level = [data]
+    while level:
+        if {type(item) for item in level} <= {float, int, bool}:
+            return False
+        names = (str(getattr(item, "dtype", "")) for item in level)
+        if any(name.rpartition(".")[2] == "float64" for name in names):
+            return True
+        level = [x for item in level if isinstance(item, list | tuple) for x in item]
+    return False
 
 
 def refuse_masked(data: object, name: str) -> None:
@@ -245,7 +259,8 @@ def tensor(
     Parameters
     ----------
     data : number, nested list of numbers, NumPy array, Tensor, or array-like
-        What to copy. Python floats become float32 and ints int64; arrays keep their type.
+        What to copy. Python floats become float32 and ints int64; arrays keep their type,
+        and a list that holds float64 arrays or NumPy numbers becomes float64.
     dtype : DType, str or NumPy dtype, optional
         Type to convert to.
     device : str, optional

@@ -115,7 +115,8 @@ class Tensor(
     Parameters
     ----------
     data : number, nested list of numbers, NumPy array, Tensor, or array-like
-        What to copy. Python floats become float32 and ints int64; arrays keep their type.
+        What to copy. Python floats become float32 and ints int64; arrays keep their type,
+        and a list that holds float64 arrays or NumPy numbers becomes float64.
     dtype : DType, str or NumPy dtype, optional
         Type to convert to.
     device : str, optional

@@ -18,6 +18,30 @@ def test_types_of_python_data():
     assert krt.tensor([True]).dtype is krt.bool_
     assert krt.tensor([[1, 2.5]]).dtype is krt.float32
     assert krt.tensor(np.float64(1.5)).dtype is krt.float64
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        [np.float64(1.5), 2.0], [2.0, np.float64(1.5)], [1, np.float64(1.5)],
+        [[np.float64(1)], [2]],
+        (np.array([1.0, 2]), np.array([3.0, 4])), [krt.tensor(1.5, dtype=krt.float64), 2.0],
+        [np.float32(1), np.float64(2)],
+    ],
+)  # fmt: skip
+def test_lists_that_hold_float64_become_float64(data) -> None:
+    made = krt.tensor(data)
+    assert made.dtype is krt.float64
+    np.testing.assert_array_equal(made, np.array(data, np.float64))
+    assert krt.tensor(data, dtype="float32").dtype is krt.float32
+
+
+@pytest.mark.parametrize(
+    "data", [[1.5, 2.0], [np.float32(1.5), 2.0], [[1.5], [np.int64(2)]], [], [[], []],
+             [krt.tensor(1.5), 2.0]],
+)  # fmt: skip
+def test_other_lists_of_floats_become_float32(data) -> None:
+    assert krt.tensor(data).dtype is krt.float32
     assert krt.tensor(np.zeros(2)).dtype is krt.float64
     assert krt.tensor([1, 2], dtype="int8").dtype is krt.int8
     assert krt.Tensor([1.0], dtype=krt.float16).dtype is krt.float16
