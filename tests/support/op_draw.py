@@ -73,7 +73,8 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
         return None
     dtype = _dtype(row, rng)
     # Equal rows make a singular matrix, whose factors are not unique.
-    layouts = [w for w in LAYOUTS if w != "expanded"] if name.startswith("linalg-") else LAYOUTS
+    factors = name.startswith(("linalg-", "norms-"))
+    layouts = [w for w in LAYOUTS if w != "expanded"] if factors else LAYOUTS
     inputs = []
     for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
         own = "bool" if isinstance(spec, Bool) else "int64" if isinstance(spec, Index) else dtype
