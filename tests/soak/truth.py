@@ -141,6 +141,7 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
 
 
 _PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot"}
+_MARGINS = {"multi_margin_loss", "multilabel_margin_loss"}
 
 
 def _check_mask(query: Any, key: Any, *others: Any, **named: Any) -> None:
@@ -160,7 +161,8 @@ def strict() -> Iterator[None]:
     """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
 
     Nor is what torch refuses unless there are no elements: a matrix product of two types, an
-    attention mask of another shape, and pools of images without elements but to one.
+    attention mask of another shape, and pools of images without elements but to one. Nor are
+    margin losses of no samples, for which torch returns memory that nothing was written to.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
@@ -174,6 +176,8 @@ def strict() -> Iterator[None]:
             pool = re.fullmatch(r"adaptive_avg_pool(\d)d", func.__name__)
             if pool and 0 in args[0].shape[-int(pool[1]) :]:
                 raise Invalid(f"{func.__name__} of no elements")
+            if func.__name__ in _MARGINS and not args[0].numel():
+                raise Invalid(f"{func.__name__} of no samples")
             if func.__name__ == "scaled_dot_product_attention":
                 _check_mask(*args, **(kwargs or {}))
             return super().__torch_function__(func, types, args, kwargs)
