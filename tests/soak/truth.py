@@ -140,8 +140,15 @@ class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
     """torch does not know what the case means, or its values say nothing."""
 
 
-_PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot"}
+_PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot",
+             "einsum"}  # fmt: skip
 _MARGINS = {"multi_margin_loss", "multilabel_margin_loss"}
+
+
+def _tensors(args: Any) -> list[Any]:
+    """List the tensors among arguments and in lists of them."""
+    found = [x for a in args for x in (a if isinstance(a, list | tuple) else [a])]
+    return [x for x in found if hasattr(x, "dtype")]
 
 
 def _check_mask(query: Any, key: Any, *others: Any, **named: Any) -> None:
@@ -171,8 +178,8 @@ def strict() -> Iterator[None]:
         def __torch_function__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            if func.__name__ in _PRODUCTS and args[0].dtype != args[1].dtype:
-                raise Invalid(f"{func.__name__} of {args[0].dtype} and {args[1].dtype}")
+            if func.__name__ in _PRODUCTS and len(kinds := {x.dtype for x in _tensors(args)}) > 1:
+                raise Invalid(f"{func.__name__} of {kinds}")
             pool = re.fullmatch(r"adaptive_avg_pool(\d)d", func.__name__)
             if pool and 0 in args[0].shape[-int(pool[1]) :]:
                 raise Invalid(f"{func.__name__} of no elements")
