@@ -315,6 +315,7 @@ class DrawingMethods(_Below):
 
     def _put(self, value: Any) -> Self:
         whole = cast("Any", self)  # assigning comes above this family
+        whole._check_no_leaf("drawing values")
         return cast("Self", whole.assign(value.cast(self.dtype)))
 
 

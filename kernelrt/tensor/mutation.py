@@ -9,12 +9,13 @@ import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt._lazy import moment, put_shown, put_whole
-from kernelrt.errors import DTypeError, GradientError, PlanBusyError, ShapeError
+from kernelrt.errors import DTypeError, PlanBusyError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import flag, integer
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.parts import changes_in_place
 from kernelrt.tensor.promotion import element, is_number
 
 if TYPE_CHECKING:
@@ -152,10 +153,7 @@ class InPlaceMethods(_Below):
             return False
         if parameter or outside or self._born is not trace or hasattr(self, "_whose"):
             why = "requires a gradient" if self.requires_grad else "keeps no history of its value"
-            raise GradientError(
-                f"{name}: the tensor {why} and would change in place; do it in "
-                "'with kernelrt.no_grad():', or write another name on the left, as in y = x + 1"
-            )
+            raise changes_in_place(name, why)
         return True
 
     def _in_place(

@@ -58,7 +58,7 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
     masked = Module("kernelrt.tensor.masked")
     realize = Module("kernelrt.tensor.realize")
 
-__all__ = ["PartMethods"]
+__all__ = ["PartMethods", "changes_in_place"]
 
 _T = TypeVar("_T", bound="PartMethods")
 
@@ -66,6 +66,14 @@ _T = TypeVar("_T", bound="PartMethods")
 _CUTS = frozenset({Op.SHRINK, Op.RESHAPE, Op.PERMUTE})
 
 _SELECTED = "what the index selects"
+
+
+def changes_in_place(name: str, why: str) -> GradientError:
+    """Make the error for a change in place that would be one of a tensor without a history."""
+    return GradientError(
+        f"{name}: the tensor {why} and would change in place; do it in "
+        "'with kernelrt.no_grad():', or change a copy, as in y = x.clone()"
+    )
 
 
 class PartMethods(_Below):
@@ -94,8 +102,9 @@ class PartMethods(_Below):
         DTypeError
             The value is a number that the type of this tensor does not have.
         GradientError
-            The value has a history, and the tensor is a parameter, its data, or comes from outside
-            of the function that is traced.
+            Gradients are recorded, and the tensor is a leaf that requires one; or the value has a
+            history, and the tensor is a parameter, a detached view, its data, or comes from
+            outside of the function that is traced.
         """
         if state.changing is None and put_rows(self, index, value):
             return
@@ -186,6 +195,7 @@ class PartMethods(_Below):
         own = self.requires_grad and self._leaf is None
         if not state.local.grad:
             return False
+        self._check_no_leaf("x[...] = value")
         trace = state.local.trace
         bare = self._is_parameter or self._born is not trace or hasattr(self, "_whose")
         if not own and not (new is not None and new.requires_grad):
@@ -199,6 +209,12 @@ class PartMethods(_Below):
                 "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
             )
         return True
+
+    def _check_no_leaf(self, name: str) -> None:
+        """Raise GradientError if this tensor, or its root, is a leaf that requires a gradient."""
+        root: TensorBase = self if self._link is None else self._link.root
+        if root._leaf is not None and state.local.grad and not views.is_detached(self):
+            raise changes_in_place(name, "requires a gradient")
 
     def _become_shown(self, value: Self, new: Self) -> None:
         """Assign to the elements that a view shows.
@@ -214,6 +230,11 @@ class PartMethods(_Below):
             return
         views.check_history(self)
         if views.is_detached(self):
+            if state.local.grad and new.requires_grad:
+                raise GradientError(
+                    "value: gradients flow into it, and a detached view keeps no history; pass "
+                    "value.detach() if none is meant to flow, or write to a clone()"
+                )
             value = new = value.detach()
         # Reading and writing the whole is one step, or another thread's part would be lost.
         with state.lock if state.local.trace is None else contextlib.nullcontext():

@@ -342,9 +342,11 @@ class Tensor(
         DTypeError
             `src` is of another kind, as floats for integers.
         GradientError
-            Gradients are recorded and flow into `src`, and this tensor keeps no history: it is a
-            parameter, or comes from outside of the function that is traced.
+            Gradients are recorded, and this tensor is a leaf that requires one; or they flow into
+            `src`, and this tensor keeps no history, as a parameter, or a tensor from outside of
+            the function that is traced.
         """
+        self._check_no_leaf("copy_")
         if state.changing is None and fill_or_copy(self, src):
             return self
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
@@ -370,13 +372,18 @@ class Tensor(
         return self.cast(target.dtype).expand(shape)
 
     def zero_(self) -> Self:
-        """Assign zeros."""
-        return self.assign(0 if not self.dtype.is_bool else False)
+        """Assign zeros; see :meth:`fill_`."""
+        return self.fill_(0)
 
     def fill_(self, value: bool | float) -> Self:
         """Assign one number, or a tensor without axes, to all elements.
 
-        DTypeError for a number that the type does not have.
+        Raises
+        ------
+        DTypeError
+            The type does not have the number.
+        GradientError
+            Gradients are recorded, and this tensor is a leaf that requires one.
         """
         given: object = value
         number: UOp | bool | float | None = number_node(given)
@@ -387,6 +394,7 @@ class Tensor(
                     f"{format_shape(given.dims)}; copy_() takes that"
                 )
             return self.copy_(given)
+        self._check_no_leaf("fill_")
         if state.changing is None and fill_or_copy(self, given):
             return self
         if number is None:

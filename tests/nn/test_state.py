@@ -31,7 +31,7 @@ def test_round_trip_between_models() -> None:
     assert same(values(a), values(b))
     assert b[0].weight.data_ptr() == address
     assert b[0].weight.requires_grad
-    a[0].weight.fill_(0.0)
+    a[0].weight.assign(0.0)
     assert b[0].weight.numpy().any()
 
 

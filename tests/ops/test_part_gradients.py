@@ -268,13 +268,20 @@ def test_room_within_a_traced_function() -> None:
         assert w.grad.tolist() == [2 * (5 + a) + 4 * (10 + a), 2 * (6 + a) + 4 * (12 + a)]
 
 
-@pytest.mark.parametrize("case", ["parameter", "frozen", "data"])
+PLACES = {
+    "parameter": r"^x\[\.\.\.\] = value: .*no_grad\(\)", "frozen": r"^value: .*detach\(\)",
+    "data": r"^value: .*detach\(\)", "detached": r"^value: .*detach\(\)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLACES)
 def test_parameters_refuse_a_history(case: str) -> None:
     w, x = krt.ones(3, requires_grad=True), krt.tensor([1.0, 2.0, 3.0], requires_grad=True)
     x = x.requires_grad_(False) if case == "frozen" else x.data if case == "data" else x
+    x = x.detach() if case == "detached" else x
     krt.realize(x)
     before = x.tolist()
-    with pytest.raises(GradientError, match=r"^value: .*detach\(\)"):
+    with pytest.raises(GradientError, match=PLACES[case]):
         x[0] = w.sum()
     assert x.tolist() == before
 
@@ -294,6 +301,34 @@ def test_without_gradients_storage_takes_what_comes() -> None:
     x[1] = w.sum().detach()
     assert x.tolist() == [3.0, 3.0]
     assert not x.requires_grad
-    w[1] = 7.0
+    with krt.no_grad():
+        w[1] = 7.0
     assert w.is_leaf
     assert w.tolist() == [1, 7, 1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "x[0] = 5", "x[1:] = 5", "x[x > 1] = 5", "x[krt.tensor([0, 2])] = 5", "x[0] = x[1] * 2",
+        "x[0] += 2", "x[1:].mul_(2)", "x[1:].fill_(2)", "x.fill_(2)", "x.zero_()",
+        "x.copy_(krt.zeros(3))", "x.add_(1)", "x.uniform_()", "x += 1", "x.T[0] = 3",
+        "x.reshape(3, 1)[1:] = 2", "x.masked_fill_(x > 1, 0)",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("how", ["stored", "lazy", "jit"])
+def test_leaves_change_without_gradients_alone(change: str, how: str) -> None:
+    x = krt.tensor([1.0, 2.0, 3.0]) * 1
+    x = (x if how == "lazy" else x.realize()).requires_grad_()
+    names = {"krt": krt, "x": x}
+
+    def run() -> None:
+        exec(change, names)  # noqa: S102
+
+    write = krt.jit(run) if how == "jit" else run
+    with pytest.raises(GradientError, match=r"requires a gradient.*no_grad\(\)"):
+        write()
+    assert x.tolist() == [1, 2, 3]
+    with krt.no_grad():
+        write()
+    assert names["x"].tolist() != [1, 2, 3]
