@@ -67,7 +67,7 @@ class Fractions:
         if self.ratios is not None:
             counts = [int(size * ratio) for size, ratio in zip(sizes, self.ratios, strict=True)]
         for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
-            if count < 1 or count + kernel - 1 > size:
+            if count + kernel - 1 > size:
                 raise ShapeError(
                     f"{self.name}: {count} windows of {kernel} do not fit in {size} elements, each "
                     "at a place of its own"
@@ -164,8 +164,8 @@ def _pooled(
 def _starts(sample: Tensor, size: int, count: int, kernel: int) -> Tensor:
     """Where windows begin along an axis, for each channel of each image."""
     last = full((*sample.dims, 1), size - kernel, dtype=dt.int64)
-    if count == 1:
-        return last
+    if count <= 1:
+        return last[..., :count]
     step = (size - kernel) / (count - 1)
     sample = sample.detach().unsqueeze(-1)
     first = ((arange(count - 1) + sample) * step).long() - (sample * step).long()
