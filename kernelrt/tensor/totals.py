@@ -69,7 +69,9 @@ def norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
     if alone:
         return build.mul(g, build.where(x.ne(x), x, sign(x)))
     if p == 2:
-        return _unless_zero(norm, build.mul(x, g.alu(Op.DIV, norm)))
+        slope = build.mul(x, g.alu(Op.DIV, norm))
+        # Not 0 where g is infinite, as behind a root of the norm.
+        return build.where(norm.eq(build.zeros_like(norm)), build.mul(g, 0), slope)
     # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.
     share = x.alu(Op.ABS).alu(Op.DIV, norm).alu(Op.POW, build.full(p - 1, x.dtype, x.shape))
     slope = build.mul(g, build.mul(sign(x), share))

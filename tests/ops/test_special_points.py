@@ -80,6 +80,14 @@ def test_functions_of_one_tensor(line, dtype):
     agree(line, [points(dtype)], dtype)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("x", [[0.0], [0.0, 0.0], [0.0, -0.0, 0.0], [3.0, 0.0]])
+@pytest.mark.parametrize("line", ["x.norm()", "x.norm() ** 0.5", "x.norm(dim=0).sqrt()",
+                                  "x.norm().log()", "x.norm() ** 2", "1 / x.norm()"])  # fmt: skip
+def test_norms_of_zeros(line, x, dtype):
+    agree(line, [x], dtype)
+
+
 # torch's gradients of elu and hardswish at NaN depend on how many elements there are; its hardswish
 # and gelu overflow too early and its hardsigmoid has the digits of float32.
 @pytest.mark.parametrize("dtype", TYPES)
