@@ -169,7 +169,8 @@ def strict() -> Iterator[None]:
 
     Nor is what torch refuses unless there are no elements: a matrix product of two types, an
     attention mask of another shape, and pools of images without elements but to one. Nor are
-    margin losses of no samples, for which torch returns memory that nothing was written to.
+    margin losses of no samples, for which torch returns memory that nothing was written to, and
+    indices of take_along_dim that are out of range, which it does not check.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
@@ -185,6 +186,10 @@ def strict() -> Iterator[None]:
                 raise Invalid(f"{func.__name__} of no elements")
             if func.__name__ in _MARGINS and not args[0].numel():
                 raise Invalid(f"{func.__name__} of no samples")
+            if func.__name__ == "take_along_dim" and len(args) == 3:
+                data, index, axis = args
+                if index.numel() and index.max() >= data.shape[axis]:
+                    raise Invalid(f"take_along_dim of {index.max()} of {data.shape[axis]}")
             if func.__name__ == "scaled_dot_product_attention":
                 _check_mask(*args, **(kwargs or {}))
             return super().__torch_function__(func, types, args, kwargs)
