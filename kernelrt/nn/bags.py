@@ -14,10 +14,14 @@ from kernelrt.tensor.positions import within
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
+    from kernelrt.ir import Dim
     from kernelrt.ir.size import Size
     from kernelrt.tensor import Tensor
 
 __all__ = ["check_lookup", "embedding", "embedding_bag"]
+
+#: A place behind the end of any tensor.
+_NOWHERE = 1 << 62
 
 
 def check_lookup(
@@ -222,8 +226,7 @@ def _uneven(
     if mode == "max":
         if kept is not None:
             rows = rows.where(kept.unsqueeze(-1), float("-inf"))
-        most = full(shape, float("-inf"), dtype).index_reduce(0, bag, rows, "amax")
-        out = most.where(count > 0, 0.0)
+        out = _first_maxima(rows, bag, shape, count > 0)
     else:
         if kept is not None:
             rows = rows.where(kept.unsqueeze(-1), 0.0)
@@ -231,3 +234,18 @@ def _uneven(
         if mode == "mean":
             out = out / count.clamp(min=1)
     return out[:-1] if closed else out
+
+
+def _first_maxima(rows: Tensor, bag: Tensor, shape: tuple[Dim, ...], filled: Tensor) -> Tensor:
+    """The maxima of bags, where those that are `filled`; the first of equal elements, as in torch.
+
+    The first gets the gradient.
+    """
+    if rows.dims[0] == 0:
+        return zeros(shape, dtype=rows.dtype)
+    apart = rows.detach()
+    most = full(shape, float("-inf"), rows.dtype).index_reduce(0, bag, apart, "amax")
+    hits = (apart == most.index_select(0, bag)).logical_or(apart.isnan())
+    places = arange(rows.dims[0]).unsqueeze(-1).where(hits, _NOWHERE)
+    first = full(shape, _NOWHERE, dt.int64).index_reduce(0, bag, places, "amin")
+    return rows.gather(0, first.where(filled, 0)).where(filled, 0.0)

@@ -220,3 +220,27 @@ def test_what_is_refused():
         x.max_unpool1d(krt.full((2, 3, 4), 8, dtype="int64"), 2).numpy()
     with pytest.raises(IndexBoundsError):
         nn.EmbeddingBag(3, 2)(krt.tensor([1, 2]), krt.tensor([1])).numpy()
+
+
+@pytest.mark.parametrize("offsets", [None, [0, 2, 2, 5], [0, 6], [0, 0, 0]])
+@pytest.mark.parametrize("padding_idx", [None, 1])
+@pytest.mark.parametrize("values", ["equal", "apart", "infinite"])
+def test_the_first_maximum_of_a_bag_gets_the_gradient(offsets, padding_idx, values):
+    rng = np.random.default_rng(0)
+    table = rng.integers(-1, 2, (4, 5)) if values == "equal" else rng.standard_normal((4, 5))
+    table = np.where(table < 0, -np.inf, table) if values == "infinite" else table
+    index = rng.integers(0, 4, 6)
+    index = index.reshape(2, 3) if offsets is None else index
+
+    def results(lib):
+        weight = lib.tensor(table.astype(np.float64)).requires_grad_()
+        where = None if offsets is None else lib.tensor(offsets)
+        out = lib.nn.functional.embedding_bag(
+            lib.tensor(index), weight, where, mode="max", padding_idx=padding_idx
+        )
+        factors = lib.arange(1.0, out.numel() + 1).reshape(out.shape)
+        (out.where(out.isfinite(), lib.zeros_like(out)) * factors).sum().backward()
+        return out.detach().numpy(), weight.grad.numpy()
+
+    for mine, theirs in zip(results(krt), results(torch), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
