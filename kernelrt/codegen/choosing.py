@@ -45,8 +45,10 @@ SHORT = 4
 #: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
 #: them, and loops leave the instruction cache.
 LONGEST = 100_000
-#: The same by the estimate, which is mostly at least half of the text.
+#: The same by the estimate.
 MOST_BYTES = 95_000
+#: The estimate up to which the text is not written to see its length: it is at least 0.4 of that.
+SURE_BYTES = 40_000
 #: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
 _CHEAP, _DEAR = 12, 40
 #: Rows that wait for their sums together: more of them hide no more.
@@ -70,7 +72,7 @@ def choose(
         tiling = split(info, chooser.choose(), cycles, costs.chunk)
         written = chooser.written(chooser.tiles)
         # Above `most` the search has found nothing shorter.
-        if length is None or written > most or (2 * written <= LONGEST and most == MOST_BYTES):
+        if length is None or written > most or (written <= SURE_BYTES and most == MOST_BYTES):
             return tiling
         real = length(tiling)
         if real <= LONGEST:

@@ -65,6 +65,17 @@ def test_weighted_labels(asts, shape):
     check(asts, x.grad)
 
 
+@pytest.mark.parametrize("sizes", [(9, 16, 9), (16, 16, 16), (17, 31, 9)])
+def test_products_of_every_second_column(asts, sizes):
+    rows, n, columns = sizes
+    x, y = leaf(rows, 2 * n).detach(), leaf(n, columns).detach()
+    x, y = (t.cast("bfloat16").realize().requires_grad_() for t in (x, y))
+    part = x[:, ::2]
+    out = part.mm(y)
+    (out * out + out).sum().backward()
+    check(asts, out, x.grad, y.grad)
+
+
 @pytest.mark.parametrize("shapes", [
     ((7, 1, 9), (1, 5, 9)), ((31, 1), (31, 47)), ((5, 1, 1, 7), (5, 6, 7, 1)), ((1, 33), (17, 1)),
     ((3, 1, 15), (3, 40, 1)),
