@@ -163,6 +163,14 @@ def _check_mask(query: Any, key: Any, *others: Any, **named: Any) -> None:
         raise Invalid(f"a mask of {tuple(mask.shape)} for scores of {scores}") from None
 
 
+def _check_axes(x: Any, *_: Any, scale_factor: Any = None, **named: Any) -> None:
+    """Raise Invalid where a factor that is not 1 leaves the size of an axis."""
+    if named.get("mode", "nearest") == "nearest" and scale_factor is not None:
+        factors = scale_factor if isinstance(scale_factor, tuple) else [scale_factor] * x.ndim
+        if any(f != 1 and int(n * f) == n for n, f in zip(x.shape[2:], factors, strict=False)):
+            raise Invalid(f"interpolate of {tuple(x.shape)} by {scale_factor}")
+
+
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
     """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
@@ -170,7 +178,8 @@ def strict() -> Iterator[None]:
     Nor is what torch refuses unless there are no elements: a matrix product of two types, an
     attention mask of another shape, and pools of images without elements but to one. Nor are
     margin losses of no samples, for which torch returns memory that nothing was written to, and
-    indices of take_along_dim that are out of range, which it does not check.
+    indices of take_along_dim that are out of range, which it does not check, and nearest elements
+    along an axis of unchanged size, which it copies or not by the number of all elements.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
@@ -186,6 +195,8 @@ def strict() -> Iterator[None]:
                 raise Invalid(f"{func.__name__} of no elements")
             if func.__name__ in _MARGINS and not args[0].numel():
                 raise Invalid(f"{func.__name__} of no samples")
+            if func.__name__ == "interpolate":
+                _check_axes(*args, **(kwargs or {}))
             if func.__name__ == "take_along_dim" and len(args) == 3:
                 data, index, axis = args
                 if index.numel() and index.max() >= data.shape[axis]:
