@@ -177,13 +177,15 @@ def _check_axes(x: Any, *_: Any, scale_factor: Any = None, **named: Any) -> None
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """What torch warns of (deprecated, of no freedom, broadcast by accident) is not asked.
+    """Raise Invalid for calls whose results in torch mean nothing.
 
-    Nor is what torch refuses unless there are no elements: a matrix product of two types, an
-    attention mask of another shape, pools of images without elements but to one, and indices. Nor
-    are margin losses of no samples, for which torch returns memory that nothing was written to,
-    indices of take_along_dim that are out of range, which it does not check, and nearest elements
-    along an axis of unchanged size, which it copies or not by the number of all elements.
+    - torch warns: deprecated, no degrees of freedom, broadcast by accident.
+    - Without elements torch takes what it refuses otherwise: products of two types, masks and
+      targets of another shape, pools, indices.
+    - torch returns memory that nothing was written to: margin losses of no samples.
+    - torch does not check the indices: take_along_dim.
+    - The result depends on the number of all elements: the nearest ones along an axis whose size a
+      factor leaves as it is.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
@@ -197,6 +199,8 @@ def strict() -> Iterator[None]:
             pool = re.fullmatch(r"adaptive_avg_pool(\d)d", func.__name__)
             if pool and 0 in args[0].shape[-int(pool[1]) :]:
                 raise Invalid(f"{func.__name__} of no elements")
+            if func.__name__ == "soft_margin_loss" and args[0].shape != args[1].shape:
+                raise Invalid(f"{func.__name__} of {args[0].shape} and {args[1].shape}")
             if func.__name__ in _MARGINS and not args[0].numel():
                 raise Invalid(f"{func.__name__} of no samples")
             if func.__name__ in _INDEXED and not args[0].numel() and any(
