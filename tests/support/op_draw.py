@@ -72,9 +72,10 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
     if not all(rows.fits(spec, of) for spec in row.specs):
         return None
     dtype = _dtype(row, rng)
-    # Equal rows make a singular matrix, whose factors are not unique.
-    factors = name.startswith(("linalg-", "norms-"))
-    layouts = [w for w in LAYOUTS if w != "expanded"] if factors else LAYOUTS
+    # Equal rows make a singular matrix, whose factors are not unique. Of equal distances along
+    # columns torch gives each the whole gradient, as if each were the greatest alone.
+    unequal = name.startswith(("linalg-", "norms-")) or name == "derived-pdist_inf"
+    layouts = [w for w in LAYOUTS if w != "expanded"] if unequal else LAYOUTS
     inputs = []
     for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
         own = "bool" if isinstance(spec, Bool) else "int64" if isinstance(spec, Index) else dtype
