@@ -338,6 +338,7 @@ def torch_values(
                 execute({"lines": [line]}, scope, look)
                 made = scope[target(line)]
                 check_axis(line, made)
+                check_product(line, made, case["dtype"])
                 scope[target(line)] = moved(made)
         results = [scope[name] for name in case["results"]]
         if case["grad"]:
@@ -357,6 +358,14 @@ def torch_values(
 def check_axis(line: str, made: Any) -> None:
     if ".roll(" in line and made.numel() == 0:
         raise Invalid("torch rolls nothing along any axis")
+
+
+def check_product(line: str, made: Any, kind: str) -> None:
+    """Raise Invalid for products that only float64 tells from 0."""
+    if "prod(" in line and made.numel() and made.is_floating_point():
+        least = made.detach().abs()[made != 0].min() if made.any() else 1.0
+        if least < np.finfo(kind).tiny:
+            raise Invalid(f"a product of {float(least)}")
 
 
 @dataclass
