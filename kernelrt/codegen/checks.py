@@ -31,8 +31,9 @@ def bound(
         dt.bool_,
     )
     outside = alu(text, Op.NOT, dt.bool_, [inside])
-    mask = emitter.mask_of(place)
-    if mask is not None and outside.lanes > 1:
+    # A lane that does not exist may hold the sum of nothing beside the condition of another one.
+    mask = emitter.mask_of(place) if outside.lanes > 1 else emitter.exists(place)
+    if mask is not None:
         outside = alu(text, Op.AND, dt.bool_, [outside, mask])
     failed = outside
     if outside.lanes > 1:

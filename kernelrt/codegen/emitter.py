@@ -402,3 +402,14 @@ class Emitter:
             if lanes > 1 and frame is not None and frame.mask is not None:
                 return frame.mask
         return None
+
+    def exists(self, place: Mapping[UOp, Position]) -> Value | None:
+        """Whether one lane exists, where the vector's range ends inside its vector."""
+        for r, (offset, lanes) in place.items():
+            frame = self.frames.frame_of(r)
+            if lanes == 1 and frame is not None and frame.mask is not None:
+                assert frame.base is not None
+                at = self.text.emit(f"add i64 {frame.base.text}, {offset}")
+                size = self.value(r.src[0], {})
+                return Value(self.text.emit(f"icmp slt i64 {at}, {size.text}"), 1, dt.bool_)
+        return None

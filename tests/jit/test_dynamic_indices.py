@@ -71,6 +71,18 @@ def test_dynamic_and_static_sizes_agree(name):
     assert failures or name == "one of many"
 
 
+@pytest.mark.parametrize("rows", [1, 2, 3, 5, 8, 13, 20])
+@pytest.mark.parametrize("held", ["all", "last", "none"])
+def test_lanes_that_do_not_exist_check_no_index(rows, held):
+    """Such a lane has the sum of nothing beside the condition of the last row."""
+    f = krt.jit(lambda x: x.masked_scatter(x > 0, x.abs()), dynamic={"x": {0: N}})
+    x = np.arange(1.0, rows + 1).reshape(rows, 1)
+    x[{"all": slice(0, 0), "last": slice(0, -1), "none": slice(None)}[held]] *= -1
+    want = x.copy()
+    want[x > 0] = np.abs(x).ravel()[: (x > 0).sum()]
+    np.testing.assert_array_equal(f(x), want)
+
+
 ROWS = {
     "constant": "x[c * 0]",
     "summed": "x[c * 0].sum(0)",
