@@ -226,7 +226,7 @@ def _uneven(
     if mode == "max":
         if kept is not None:
             rows = rows.where(kept.unsqueeze(-1), float("-inf"))
-        out = _first_maxima(rows, bag, shape, count > 0)
+        out = _first_maxima(rows, bag, kept, shape)
     else:
         if kept is not None:
             rows = rows.where(kept.unsqueeze(-1), 0.0)
@@ -236,16 +236,17 @@ def _uneven(
     return out[:-1] if closed else out
 
 
-def _first_maxima(rows: Tensor, bag: Tensor, shape: tuple[Dim, ...], filled: Tensor) -> Tensor:
-    """The maxima of bags, where those that are `filled`; the first of equal elements, as in torch.
-
-    The first gets the gradient.
-    """
-    if rows.dims[0] == 0:
-        return zeros(shape, dtype=rows.dtype)
+def _first_maxima(
+    rows: Tensor, bag: Tensor, kept: Tensor | None, shape: tuple[Dim, ...]
+) -> Tensor:
+    """The maxima of bags, 0 where one keeps none. The first of equal elements gets the gradient."""
     apart = rows.detach()
     most = full(shape, float("-inf"), rows.dtype).index_reduce(0, bag, apart, "amax")
     hits = (apart == most.index_select(0, bag)).logical_or(apart.isnan())
-    places = arange(rows.dims[0]).unsqueeze(-1).where(hits, _NOWHERE)
-    first = full(shape, _NOWHERE, dt.int64).index_reduce(0, bag, places, "amin")
-    return rows.gather(0, first.where(filled, 0)).where(filled, 0.0)
+    if kept is not None:
+        hits = hits.logical_and(kept.unsqueeze(-1))
+    places = arange(rows.dims[0]).unsqueeze(-1)
+    found = places.where(hits, _NOWHERE)
+    first = full(shape, _NOWHERE, dt.int64).index_reduce(0, bag, found, "amin")
+    chosen = rows.where(places == first.index_select(0, bag), 0.0)
+    return zeros(shape, dtype=rows.dtype).index_add(0, bag, chosen)

@@ -222,7 +222,7 @@ def test_what_is_refused():
         nn.EmbeddingBag(3, 2)(krt.tensor([1, 2]), krt.tensor([1])).numpy()
 
 
-@pytest.mark.parametrize("offsets", [None, [0, 2, 2, 5], [0, 6], [0, 0, 0]])
+@pytest.mark.parametrize("offsets", [None, [0, 2, 2, 5], [0, 6], [0, 0, 0], [0, 1]])
 @pytest.mark.parametrize("padding_idx", [None, 1])
 @pytest.mark.parametrize("values", ["equal", "apart", "infinite"])
 def test_the_first_maximum_of_a_bag_gets_the_gradient(offsets, padding_idx, values):
@@ -244,3 +244,26 @@ def test_the_first_maximum_of_a_bag_gets_the_gradient(offsets, padding_idx, valu
 
     for mine, theirs in zip(results(krt), results(torch), strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+def test_bags_of_no_rows_have_gradients():
+    n = krt.Variable("n", 0, 16)
+    for jitted in (False, True):
+        weight = krt.ones(4, 3, requires_grad=True)
+
+        def total(index, weight=weight):
+            out = nn.functional.embedding_bag(index, weight, krt.tensor([0, 0]), mode="max")
+            out.sum().backward()
+            return out
+
+        run = krt.jit(total, dynamic={"index": {0: n}}) if jitted else total
+        assert run(krt.zeros(0).long()).tolist() == [[0] * 3] * 2
+        assert weight.grad.tolist() == [[0] * 3] * 4
+
+
+def test_a_padded_row_takes_no_gradient_of_infinite_maxima():
+    weight = krt.tensor([[5.0], [-np.inf]]).requires_grad_()
+    index, offsets = krt.tensor([0, 1]), krt.tensor([0])
+    out = nn.functional.embedding_bag(index, weight, offsets, mode="max", padding_idx=0)
+    out.sum().backward()
+    assert weight.grad.tolist() == [[0], [1]]
