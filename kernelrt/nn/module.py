@@ -425,7 +425,9 @@ class Module(Observed):
         self, *, destination: dict[str, Tensor] | None = None, prefix: str = "",
         keep_vars: bool = False,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """Every tensor in this module by its dotted name; the tensors themselves, no copies.
+        """Every tensor in this module by its dotted name, without copies.
+
+        Those that require gradients are given as detached views, which can be changed in place.
 
         Parameters
         ----------
@@ -434,10 +436,11 @@ class Module(Observed):
         prefix : str
             Put before each name; where it does not end with a dot, with one.
         keep_vars : bool
-            Changes nothing: parameters are not detached in any case.
+            Give the parameters themselves instead of views.
         """
-        flag(keep_vars, "keep_vars")
         found = tree.tensors_by_name(self, prefix.removesuffix("."))
+        if not flag(keep_vars, "keep_vars"):
+            found = {name: t.detach() if t.requires_grad else t for name, t in found.items()}
         if destination is None:
             return found
         destination.update(found)
