@@ -145,7 +145,7 @@ def _holds_float64(data: object) -> bool:
         if {type(item) for item in level} <= {float, int, bool}:
             return False
         names = (str(getattr(item, "dtype", "")) for item in level)
-        if any(name.rpartition(".")[2] == "float64" for name in names):
+        if any(name.rpartition(".")[2] in ("float64", ">f8") for name in names):
             return True
         level = [x for item in level if isinstance(item, list | tuple) for x in item]
     return False
@@ -226,18 +226,22 @@ def _has_buffer(data: object) -> bool:
 
 
 def _check_rectangular(data: Sequence[Any], name: str) -> None:
-    """Raise ShapeError naming the first element that does not have its neighbours' length."""
+    """Raise ShapeError naming the first element that does not have its neighbours' length.
+
+    NumPy compares the arrays and tensors among them.
+    """
     level: list[tuple[str, Any]] = [(name, data)]
     above: set[int] = set()
     while level:
+        level = [(path, item) for path, item in level if not getattr(item, "shape", ())]
         lengths = [len(d) if isinstance(d, list | tuple) else -1 for _, d in level]
-        for (path, item), length in zip(level, lengths, strict=True):
-            if length != lengths[0] and not hasattr(item, "shape"):
+        for (path, _), length in zip(level, lengths, strict=True):
+            if length != lengths[0]:
                 raise ShapeError(
                     f"{path} has {_count(length)}, but {level[0][0]} has {_count(lengths[0])}; "
                     "nested lists must be rectangular"
                 )
-        if lengths[0] < 0:
+        if not lengths or lengths[0] < 0:
             return
         # Numbers lie equally deep, so a list that occurs at two depths has no end.
         lists = {id(d): path for path, d in level if isinstance(d, list | tuple)}

@@ -14,6 +14,7 @@ from kernelrt.tensor import build, state
 from kernelrt.tensor.arguments import check_floats, flag, integer, real, shape_of
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.marks import detach
+from kernelrt.tensor.statistics import distances
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor import domains
     from kernelrt.tensor.searching import SearchingMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
     domains = Module("kernelrt.tensor.domains")
@@ -58,7 +60,7 @@ class DerivedMethods(_Below):
         first, second = np.triu_indices(self._static_size(0, "pdist"), 1)
         if not len(first) or build.has_zero(self.dims):
             return self[first].sum(-1)  # nothing, or zeros, of which there is a gradient
-        return (self[first] - self[second]).norm(p, -1)
+        return cast("Self", distances(cast("Tensor", self[first] - self[second]), p))
 
     def histogram(
         self,

@@ -49,7 +49,7 @@ class Fractions:
         self.name = name
         self.kernel = per_axis(kernel_size, n, "kernel_size", least=1)
         self.counts = (
-            None if output_size is None else per_axis(output_size, n, "output_size", least=1)
+            None if output_size is None else per_axis(output_size, n, "output_size", least=0)
         )
         self.ratios: tuple[float, ...] | None = None
         if output_ratio is not None:

@@ -118,6 +118,7 @@ class InPlaceMethods(_Below):
         """Give this tensor the value of `new`, and its history."""
         new = self._fitting(new, name)
         if self._link is not None:
+            self._check_no_leaf(name)
             self._become_value(new, new, history=False)
             return self
         history = self._gets_history(new, name)

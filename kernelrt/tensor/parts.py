@@ -108,6 +108,7 @@ class PartMethods(_Below):
         """
         if state.changing is None and put_rows(self, index, value):
             return
+        self._check_no_leaf("x[...] = value")
         mask = not isinstance(index, tuple) and mask_rank(index) is not None
         if state.local.trace is not None and self._takes_part(index, value, mask=mask):
             return
@@ -195,7 +196,6 @@ class PartMethods(_Below):
         own = self.requires_grad and self._leaf is None
         if not state.local.grad:
             return False
-        self._check_no_leaf("x[...] = value")
         trace = state.local.trace
         bare = self._is_parameter or self._born is not trace or hasattr(self, "_whose")
         if not own and not (new is not None and new.requires_grad):
@@ -212,8 +212,12 @@ class PartMethods(_Below):
 
     def _check_no_leaf(self, name: str) -> None:
         """Raise GradientError if this tensor, or its root, is a leaf that requires a gradient."""
+        if not state.local.grad or views.is_detached(self):
+            return
         root: TensorBase = self if self._link is None else self._link.root
-        if root._leaf is not None and state.local.grad and not views.is_detached(self):
+        # A trace notes that the plan depends on this answer.
+        requires = state.local.trace is None or root.requires_grad
+        if requires and root._leaf is not None:
             raise changes_in_place(name, "requires a gradient")
 
     def _become_shown(self, value: Self, new: Self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
     _Below = object
 
-__all__ = ["Extrema", "StatisticsMethods", "std_mean", "var_mean"]
+__all__ = ["Extrema", "StatisticsMethods", "distances", "std_mean", "var_mean"]
 
 _T = TypeVar("_T")
 
@@ -176,7 +176,7 @@ class StatisticsMethods(_Below):
         gaps = self.unsqueeze(-2) - other.unsqueeze(-3)
         if build.has_zero(gaps.dims[-1:]):
             return gaps.sum(-1)
-        return gaps.norm(p, -1)
+        return cast("Self", distances(cast("Tensor", gaps), p))
 
     def pairwise_distance(
         self, x2: TensorBase, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
@@ -220,6 +220,12 @@ class StatisticsMethods(_Below):
             build.full(1, size.dtype, size.dims),
         )  # fmt: skip
         return (x * self._of(factor)).cast(self.dtype)
+
+
+def distances(gaps: Tensor, p: float) -> Tensor:
+    """The `p`-norm along the last axis; 0 passes no gradient on, not even an infinite one."""
+    found = gaps.norm(p, -1)
+    return found.where(found.ne(0), 0.0) if p == 2 else found
 
 
 def std_mean(

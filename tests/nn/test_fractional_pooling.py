@@ -52,6 +52,7 @@ def test_an_image_alone_and_windows_that_fill_it() -> None:
 def test_batches_without_images() -> None:
     assert F.fractional_max_pool2d(krt.zeros(0, 1, 4, 4), 2, 2).shape == (0, 1, 2, 2)
     assert F.fractional_max_pool3d(krt.zeros(0, 1, 4, 4, 4), 2, 2).shape == (0, 1, 2, 2, 2)
+    assert F.fractional_max_pool2d(krt.zeros(2, 1, 4, 4), 2, (0, 2)).shape == (2, 1, 0, 2)
 
 
 @pytest.mark.parametrize("ratio", [(0.1, 0.1), (0.1, 0.5), (0.5, 0.2)])
@@ -74,7 +75,7 @@ def test_ratios_that_leave_no_windows(ratio) -> None:
     ({"output_ratio": 1.0}, "output_ratio: expected 2 numbers between 0 and 1"),
     ({"output_ratio": (0.5, 0.5, 0.5)}, "output_ratio: expected 2 numbers"),
     ({"output_size": 4}, "4 windows of 2 do not fit in 4 elements"),
-    ({"output_size": 0}, "output_size: expected 2 numbers of at least 1"),
+    ({"output_size": -1}, "output_size: expected 2 numbers of at least 0"),
     ({"output_size": 2, "_random_samples": krt.ones(1, 2)}, "_random_samples: expected shape"),
 ])  # fmt: skip
 def test_what_is_refused(options, text) -> None:

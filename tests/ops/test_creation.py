@@ -27,6 +27,8 @@ def test_types_of_python_data():
         [[np.float64(1)], [2]],
         (np.array([1.0, 2]), np.array([3.0, 4])), [krt.tensor(1.5, dtype=krt.float64), 2.0],
         [np.float32(1), np.float64(2)],
+        [np.array([1.0, 2]), [3.0, 4.0]], [[3.0, 4.0], np.array([1.0, 2])],
+        [[1, 2], np.array([1.0, 2], ">f8")],
     ],
 )  # fmt: skip
 def test_lists_that_hold_float64_become_float64(data) -> None:

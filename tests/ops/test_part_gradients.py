@@ -9,6 +9,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
+from kernelrt import nn
 from kernelrt.errors import GradientError
 
 torch = Package("torch")
@@ -332,3 +333,23 @@ def test_leaves_change_without_gradients_alone(change: str, how: str) -> None:
     with krt.no_grad():
         write()
     assert names["x"].tolist() != [1, 2, 3]
+
+
+@pytest.mark.parametrize("change", ["x.fill_(2)", "x.zero_()", "x.copy_(krt.zeros(3))", "x[0] = 2"])
+def test_plans_depend_on_whether_a_tensor_requires_gradients(change: str) -> None:
+    x = krt.ones(3).realize()
+    names = {"krt": krt, "x": x}
+    write = krt.jit(lambda: exec(change, names))  # noqa: S102
+    write()
+    x.requires_grad_()
+    with pytest.raises(GradientError, match=r"no_grad\(\)"):
+        write()
+
+
+def test_assign_changes_views_of_leaves() -> None:
+    w = krt.ones(4, 3, requires_grad=True)
+    w[:2].assign(2.0)
+    nn.init.zeros_(w[3:])
+    assert w.sum(1).tolist() == [6, 6, 3, 0]
+    nn.load_state_dict({"a": w, "b": w[:1]}, {"a": krt.zeros(4, 3), "b": krt.ones(1, 3)})
+    assert w.sum(1).tolist() == [3, 0, 0, 0]

@@ -88,6 +88,13 @@ def test_norms_of_zeros(line, x, dtype):
     agree(line, [x], dtype)
 
 
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("line", ["T.cdist(x, x).sqrt()", "T.cdist(x, x.detach()).sqrt()",
+                                  "F.pdist(x).log1p()", "F.pdist(x).sqrt()"])  # fmt: skip
+def test_distances_of_0(line, dtype):
+    agree(line, [[[0, 0], [0, 0], [1, 2]]], dtype)
+
+
 # torch's gradients of elu and hardswish at NaN depend on how many elements there are; its hardswish
 # and gelu overflow too early and its hardsigmoid has the digits of float32.
 @pytest.mark.parametrize("dtype", TYPES)
