@@ -1,7 +1,7 @@
 /* Loops over strided arrays, one for each operation and type, and the programs made of them.
  *
  * Elements get the bits that compiled kernels give them, so operations are defined as in
- * kernelrt/codegen/alu.py: integers wrap, a division by zero gives zero, casts to integers
+ * kernelrt/backend/llvm/instructions.py: integers wrap, a division by zero gives zero, casts to integers
  * saturate, and an extremum is NaN if an operand is. */
 #include "interpret.h"
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
-from kernelrt.codegen.tiles import Tile
 from kernelrt.ir.uop import UOp
+from kernelrt.loops.tiles import Tile
 
 class MachineModel:
     """What a core has, and what it takes for which work; all numbers of it by their names."""

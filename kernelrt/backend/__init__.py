@@ -1,3 +1,3 @@
-"""Backends: one package a device, which is imported when the device is opened."""
+"""Backends: one package a device, imported when the device is opened, and the LLVM printer."""
 
 __all__: list[str] = []

@@ -17,7 +17,7 @@ from kernelrt import dtype as dt
 from kernelrt._core import get_num_threads
 from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device import Buffer
 from kernelrt.device.costs import BECOMES
 from kernelrt.ir import Op, UOp, const, toposort

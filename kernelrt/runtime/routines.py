@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["routine_kernel"]
 
-#: Chunks at most, as of kernels that are generated (codegen/chunking.py).
+#: Chunks at most, as of kernels that are generated (loops/partition.py).
 _MOST_CHUNKS: Final = 64
 #: What a routine may take of the stack of the thread that runs it.
 _STACK_BYTES: Final = 1 << 16

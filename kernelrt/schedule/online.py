@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 __all__ = ["fold_online"]
 
 #: Blocks of rows are larger than the first cache, so that a kernel asks for the next one while it
-#: goes along one again (``codegen.streams.next_rows``), and at most this many times as large: of
-#: 64, 80, 160 and 400 kB beside a first cache of 48 the first is the fastest for ``logsumexp`` of
-#: 8 x 2,000,000, the last takes 5% longer (Zen 5).
+#: goes along one again (``loops.passes.prefetch_streams.next_rows``), at most this many times as
+#: large: of 64, 80, 160 and 400 kB beside a first cache of 48 the first is the fastest for
+#: ``logsumexp`` of 8 x 2,000,000, the last takes 5% longer (Zen 5).
 _LARGEST: Final = 4
 #: Parts of the second cache that a block of columns takes at least, and at most: half as many bytes
 #: of 40000 x 400 and 16000 x 1024 took up to half as long again for their variances.

@@ -1,9 +1,9 @@
 """Operands of products whose number of columns is dynamic, copied so that rows go along columns.
 
 Vectors of a product go along its columns. Where an operand lies along the depth instead, as the
-keys of attention do, a kernel of fixed size turns panels of it (codegen/packing). One whose columns
-are counted at run time would gather each lane: 8 x 4 products of 64 x 16 by 16 x 64 take 290 us so,
-and 45 with the copy (AVX-512).
+keys of attention do, a kernel of fixed size turns panels of it (loops/passes/pack_operands). One
+whose columns are counted at run time would gather each lane: 8 x 4 products of 64 x 16 by 16 x 64
+take 290 us so, and 45 with the copy (AVX-512).
 """
 
 from __future__ import annotations

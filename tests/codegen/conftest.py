@@ -12,11 +12,11 @@ from support.skip_list import require
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.loops import Pass
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, const, simplify, toposort
+from kernelrt.loops.loop_ir import Pass
 
 Array = np.ndarray
 

@@ -9,12 +9,12 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.abreast import abreast
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.math import MATH
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.math.decompositions import MATH
+from kernelrt.loops.passes.interleave import abreast
 
 SIZE = 256
 TARGETS = ["avx512", "avx2", "neon"]

@@ -11,15 +11,15 @@ from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.loops import build as nest_of
-from kernelrt.codegen.summation import order_of_sums
-from kernelrt.codegen.tiling import Tiling
-from kernelrt.codegen.words import MANY_ROWS, ROWS, SIDES, in_words
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.loop_ir import build as nest_of
+from kernelrt.loops.passes.packed_dot import MANY_ROWS, ROWS, SIDES, in_words
+from kernelrt.loops.reduction_order import order_of_sums
+from kernelrt.loops.tiling import Tiling
 from tests.codegen.conftest import runner
 
 SERVER = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512bf16")

@@ -9,22 +9,22 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer, renderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.blocking import block
-from kernelrt.codegen.candidates import verify
-from kernelrt.codegen.choosing import MOST_BYTES
-from kernelrt.codegen.loops import Fetch, Loop, Pass
-from kernelrt.codegen.loops import build as nest_of
-from kernelrt.codegen.loops_spec import verify_loops
-from kernelrt.codegen.summation import order_of_sums
-from kernelrt.codegen.tiles import Tile, extent
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer, renderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError, SpecError
 from kernelrt.ir import Op, Variable, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.local import most_elements
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.loop_ir import Fetch, Loop, Pass
+from kernelrt.loops.loop_ir import build as nest_of
+from kernelrt.loops.passes.cache_blocking import block
+from kernelrt.loops.reduction_order import order_of_sums
+from kernelrt.loops.search_space import verify
+from kernelrt.loops.tile_heuristic import MOST_BYTES
+from kernelrt.loops.tiles import Tile, extent
+from kernelrt.loops.tiling import Tiling
+from kernelrt.loops.verify_loops import verify_loops
 from tests.codegen.conftest import index_at, runner, walked
 
 #: Caches so small that small operands leave them: what a kernel computes does not depend on it.

@@ -134,7 +134,7 @@ def test_equal_rows_of_a_tile_have_equal_bits(run, build, rng):
 
 
 def test_a_large_product_is_split_into_chunks(run, build, rng):
-    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.backend.llvm import LLVMRenderer
     from kernelrt.device.spec import host
 
     m, n, k = 257, 120, 300
@@ -195,7 +195,7 @@ def test_a_reduction_inside_one_that_carries_vectors(run, build, rng):
 
 
 def test_a_tile_is_made_of_fused_multiply_adds(build):
-    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.backend.llvm import LLVMRenderer
     from kernelrt.device.spec import DeviceSpec
 
     index, value = product(build, 64, 64, 64, "NN")
@@ -211,7 +211,7 @@ def test_a_tile_is_made_of_fused_multiply_adds(build):
 
 def test_a_double_that_varies_with_no_loop_takes_no_lanes(build):
     """The step number that an optimizer scales its update by."""
-    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.backend.llvm import LLVMRenderer
     from kernelrt.device.spec import DeviceSpec
 
     index, value = product(build, 64, 64, 64, "TN")
@@ -226,7 +226,7 @@ def test_a_double_that_varies_with_no_loop_takes_no_lanes(build):
 @pytest.mark.parametrize("columns", [False, True])
 def test_a_double_of_each_member_takes_no_lanes(build, columns):
     """Its rate of learning; one of each column goes with the vectors."""
-    from kernelrt.codegen import LLVMRenderer
+    from kernelrt.backend.llvm import LLVMRenderer
     from kernelrt.device.spec import DeviceSpec
 
     m, i, j, t = build.range(8, 0), build.range(64, 1), build.range(64, 2), build.range(64, 3)

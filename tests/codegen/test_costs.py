@@ -9,13 +9,13 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.math import MATH
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.costs import BECOMES, costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite, toposort
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.size import plain
+from kernelrt.loops.math.decompositions import MATH
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),

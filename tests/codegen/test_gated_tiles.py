@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.skipping import Gate, computed
-from kernelrt.codegen.tiles import Tile
 from kernelrt.ir import Op, UOp, const
+from kernelrt.loops.passes.predication import Gate, computed
+from kernelrt.loops.tiles import Tile
 
 
 def loop(size, number):

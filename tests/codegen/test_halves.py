@@ -9,8 +9,8 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.halves import halves
+from kernelrt.backend.llvm import LLVMRenderer
+from kernelrt.backend.llvm.wide_multiply import halves
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
 

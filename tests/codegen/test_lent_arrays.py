@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.merging import merge_passes
-from kernelrt.codegen.reuse import lent
-from kernelrt.codegen.tiles import Tile
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.passes.fuse_loops import merge_passes
+from kernelrt.loops.passes.share_arrays import lent
+from kernelrt.loops.tiles import Tile
+from kernelrt.loops.tiling import Tiling
 
 SHAPE = (5, 70)
 

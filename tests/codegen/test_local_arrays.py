@@ -10,14 +10,14 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer, renderer
-from kernelrt.codegen.tiles import Tile
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer, renderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
+from kernelrt.loops.tiles import Tile
+from kernelrt.loops.tiling import Tiling
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.loops import Axis, Loop, LoopNest, Pass, Step, build
-from kernelrt.codegen.loops_spec import verify_loops
-from kernelrt.codegen.tiles import Part, Tile, parts
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp, Variable, const
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.loop_ir import Axis, Loop, LoopNest, Pass, Step, build
+from kernelrt.loops.tiles import Part, Tile, parts
+from kernelrt.loops.tiling import Tiling
+from kernelrt.loops.verify_loops import verify_loops
 
 
 def product(build):

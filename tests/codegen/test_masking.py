@@ -7,12 +7,12 @@ import itertools
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.masking import needed
-from kernelrt.codegen.packing import new_range
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import UOp, const
+from kernelrt.loops.passes.masked_tiles import needed
+from kernelrt.loops.passes.pack_operands import new_range
 
 BLOCKS, COLUMNS, ROWS = 6, 4, 3
 BLOCK, COLUMN, ROW = (new_range(n, i) for i, n in enumerate((BLOCKS, COLUMNS, ROWS)))

@@ -17,10 +17,10 @@ from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.math import MATH
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite
+from kernelrt.loops.math.decompositions import MATH
 
 Array = np.ndarray
 Apply = Callable[..., Array]

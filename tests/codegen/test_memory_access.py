@@ -127,8 +127,8 @@ def test_reductions_over_columns_run_outside_the_rows(run, build, rng):
 
 
 def test_two_reductions_of_one_row_share_a_pass(run, build, rng):
-    from kernelrt.codegen.analysis import Analysis
-    from kernelrt.codegen.merging import merge_passes
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.passes.fuse_loops import merge_passes
 
     m, k = 20, 70
     i, r, s = build.range(m, 0), build.range(k, 1), build.range(k, 2)

@@ -10,14 +10,14 @@ from support.work import lines_run
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer, renderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.chunking import FEW, _share
-from kernelrt.codegen.packing import _places, contraction, pack
-from kernelrt.codegen.streams import LINE, WAY
+from kernelrt.backend.llvm import LLVMRenderer, renderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.partition import FEW, _share
+from kernelrt.loops.passes.pack_operands import _places, contraction, pack
+from kernelrt.loops.passes.prefetch_streams import LINE, WAY
 
 #: Rows, columns and depth; rows of the operand that lie 4096 bytes apart meet in the cache.
 WIDE = (40, 1024, 64)

@@ -7,11 +7,11 @@ import json
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.cycles import PAGE
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.cost_model import PAGE
 
 
 def shares(build, rows, columns, dtype=dt.float32):

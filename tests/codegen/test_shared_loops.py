@@ -7,12 +7,12 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen.analysis import Analysis, kernel_cost
-from kernelrt.codegen.choosing import choose
-from kernelrt.codegen.merging import merge_passes
 from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op
+from kernelrt.loops.analysis import Analysis, kernel_cost
+from kernelrt.loops.passes.fuse_loops import merge_passes
+from kernelrt.loops.tile_heuristic import choose
 
 SIZES = (1, 2, 3, 4, 5, 8, 15, 16, 17, 33)
 

@@ -7,7 +7,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, Variable
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.renderer import LLVMRenderer
+from kernelrt.backend.llvm.renderer import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Variable, const
 

@@ -10,18 +10,18 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.choosing import Chooser
-from kernelrt.codegen.loops import Fetch, Loop, Pass
-from kernelrt.codegen.loops import build as nest_of
-from kernelrt.codegen.loops_spec import verify_loops
-from kernelrt.codegen.tiles import extent
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.terms import linear
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.loop_ir import Fetch, Loop, Pass
+from kernelrt.loops.loop_ir import build as nest_of
+from kernelrt.loops.tile_heuristic import Chooser
+from kernelrt.loops.tiles import extent
+from kernelrt.loops.tiling import Tiling
+from kernelrt.loops.verify_loops import verify_loops
 from tests.codegen.conftest import index_at, walked
 
 AVX512 = DeviceSpec.avx512()

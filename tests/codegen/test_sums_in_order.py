@@ -8,16 +8,16 @@ import random
 import numpy as np
 import pytest
 
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis
-from kernelrt.codegen.loops import Loop, Pass
-from kernelrt.codegen.loops import build as nest_of
-from kernelrt.codegen.tiles import Tile
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import host
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op
 from kernelrt.ir.reducers import IN_ORDER
+from kernelrt.loops.analysis import Analysis
+from kernelrt.loops.loop_ir import Loop, Pass
+from kernelrt.loops.loop_ir import build as nest_of
+from kernelrt.loops.tiles import Tile
+from kernelrt.loops.tiling import Tiling
 
 from .conftest import runner
 

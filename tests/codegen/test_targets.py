@@ -10,7 +10,7 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
 from kernelrt.backend.cpu.elf import undefined
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
 

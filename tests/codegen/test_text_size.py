@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op
 

@@ -16,23 +16,23 @@ import pytest
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.analysis import Analysis, kernel_cost
-from kernelrt.codegen.blocking import block
-from kernelrt.codegen.candidates import verify
-from kernelrt.codegen.choosing import choose
-from kernelrt.codegen.loops import build
-from kernelrt.codegen.math import MATH
-from kernelrt.codegen.merging import merge_passes
-from kernelrt.codegen.packing import pack
-from kernelrt.codegen.summation import order_of_sums
-from kernelrt.codegen.tiles import Tile, extent
-from kernelrt.codegen.tiling import Tiling
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, Variable, const, rewrite, toposort
+from kernelrt.loops.analysis import Analysis, kernel_cost
+from kernelrt.loops.loop_ir import build
+from kernelrt.loops.math.decompositions import MATH
+from kernelrt.loops.passes.cache_blocking import block
+from kernelrt.loops.passes.fuse_loops import merge_passes
+from kernelrt.loops.passes.pack_operands import pack
+from kernelrt.loops.reduction_order import order_of_sums
+from kernelrt.loops.search_space import verify
+from kernelrt.loops.tile_heuristic import choose
+from kernelrt.loops.tiles import Tile, extent
+from kernelrt.loops.tiling import Tiling
 from kernelrt.runtime.sizes import evaluate
 
 RENDERER = LLVMRenderer(host())

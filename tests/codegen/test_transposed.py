@@ -7,8 +7,8 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu.compiler import LLVMCompiler
-from kernelrt.codegen.llvm import Text, Value
-from kernelrt.codegen.transposed import transpose
+from kernelrt.backend.llvm.llvm_types import Text, Value
+from kernelrt.backend.llvm.vector_shuffles import transpose
 from kernelrt.device.spec import DeviceSpec
 
 

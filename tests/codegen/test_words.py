@@ -12,11 +12,11 @@ from support.work import lines_run
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.words import MANY_ROWS, ROWS, SIDES, in_words
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, UOp, Variable, const, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.loops.passes.packed_dot import MANY_ROWS, ROWS, SIDES, in_words
 from tests.codegen.conftest import runner
 
 VNNI = replace(DeviceSpec.avx512(), features=f"{DeviceSpec.avx512().features},+avx512vnni")

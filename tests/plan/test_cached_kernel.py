@@ -14,7 +14,7 @@ import pytest
 from support import plan_kernels
 
 from kernelrt import dtype as dt
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import Device, opened, register
 from kernelrt.errors import CompileError, DeviceError, DTypeError, PlanBuildError

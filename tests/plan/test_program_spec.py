@@ -8,7 +8,7 @@ import pytest
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.device.registry import opened
 from kernelrt.device.spec import DeviceSpec, host

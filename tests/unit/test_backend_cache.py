@@ -14,7 +14,7 @@ from support.skip_list import needs
 
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader, ObjectCache, object_cache
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device import registry
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.errors import CompileError

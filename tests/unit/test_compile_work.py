@@ -10,8 +10,8 @@ import pytest
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt import nn
-from kernelrt.codegen import LLVMRenderer
-from kernelrt.codegen.emitter import Emitter
+from kernelrt.backend.llvm import LLVMRenderer
+from kernelrt.backend.llvm.emitter import Emitter
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
 from kernelrt.schedule import arena, indexing

@@ -12,9 +12,9 @@ from support.scalars import evaluate, fused_multiply_add
 from support.skip_list import needs
 
 from kernelrt import dtype as dt
-from kernelrt.codegen.math import MATH, decompose
 from kernelrt.ir import Op, UOp, const, rewrite, toposort
 from kernelrt.ir.kernel_spec import verify_kernel
+from kernelrt.loops.math.decompositions import MATH, decompose
 
 Array = np.ndarray
 WIDE = [dt.float32, dt.float64]

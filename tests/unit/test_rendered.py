@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import kernelrt as krt
-import kernelrt.codegen
+import kernelrt.backend.llvm
 from kernelrt import dtype as dt
 from kernelrt.backend.cpu import ObjectCache, rendered
 from kernelrt.backend.cpu.rendered import StoredRenderer, decoded, encoded, package_stamp
-from kernelrt.codegen import LLVMRenderer
+from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device.program import ProgramSpec
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, Variable, const
@@ -145,7 +145,7 @@ def test_an_edit_before_the_code_generator_is_imported_keeps_nothing(package, ca
     renderer = StoredRenderer(SPEC, cache)
     file.write_text("x")
     os.utime(file, ns=(2, 2))
-    monkeypatch.delitem(sys.modules, "kernelrt.codegen")
+    monkeypatch.delitem(sys.modules, "kernelrt.backend.llvm")
     renderer.render(scaled())
     assert not cache.folder.exists() or not list(cache.folder.iterdir())
 

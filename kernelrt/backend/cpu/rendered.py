@@ -26,12 +26,12 @@ from kernelrt.ir.size import plain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from kernelrt import codegen
+    from kernelrt.backend import llvm
     from kernelrt.backend.cpu.object_cache import ObjectCache
     from kernelrt.device.program import Variant
     from kernelrt.device.spec import DeviceSpec
 else:
-    codegen = Module("kernelrt.codegen")
+    llvm = Module("kernelrt.backend.llvm")
 
 __all__ = ["StoredRenderer", "decoded", "encoded", "package_stamp"]
 
@@ -81,9 +81,9 @@ class StoredRenderer:
         """Give the loops of a kernel AST as text for people."""
         return self._renderer().outline(ast, variant)
 
-    def _renderer(self) -> codegen.LLVMRenderer:
-        late = "kernelrt.codegen" not in sys.modules
-        kind = codegen.LLVMRenderer
+    def _renderer(self) -> llvm.LLVMRenderer:
+        late = "kernelrt.backend.llvm" not in sys.modules
+        kind = llvm.LLVMRenderer
         if late and self._stamp is not None and package_stamp() != self._stamp:
             self._stamp = None  # an edit came before the import
         return kind(self.device)

@@ -1,0 +1,313 @@
+"""The memory of a kernel: its arguments, its local arrays, and addresses in both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.backend.llvm.llvm_types import Value, memory_type, register_type
+from kernelrt.errors import CompileError
+from kernelrt.ir.local import local_bytes, local_itemsize
+from kernelrt.ir.ops import Op
+from kernelrt.ir.terms import linear
+from kernelrt.loops.analysis import stride, word_step
+from kernelrt.loops.passes.share_arrays import replaced
+from kernelrt.loops.tiles import lane_within, lanes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kernelrt.backend.llvm.emitter import Emitter
+    from kernelrt.dtype import DType
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.tiles import Place, Position
+
+__all__ = ["Array", "Held", "Memory"]
+
+#: Bytes that local arrays are aligned to: a line of the cache, and the widest vector.
+_ALIGN = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Array:
+    """Memory that is indexed.
+
+    Attributes
+    ----------
+    pointer : str
+        Where it begins.
+    type : str
+        LLVM type of an element.
+    align : int
+        Bytes that every element is aligned to.
+    width : int
+        Elements side by side for each index, one for each lane of a loop outside.
+    lane : int
+        Which of these are meant, or the first.
+    unit : str
+        LLVM type of what indices count, where elements are words of several of these.
+    """
+
+    pointer: str
+    type: str
+    align: int
+    width: int = 1
+    lane: int = 0
+    unit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A local array, and the place of the tile around that its values are for."""
+
+    place: Place
+    array: Array
+
+
+class Memory:
+    """Arguments and local arrays of the kernel that `emitter` writes."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.text = emitter.text
+        self._strides: dict[tuple[UOp, UOp], int | None] = {}
+        self._linear: dict[UOp, tuple[dict[UOp, int], int]] = {}
+        #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
+        self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
+        self._replaced = replaced(emitter.info)
+        #: LOCALs that lie in a PARAM, from an index on.
+        self.lent: Mapping[UOp, tuple[UOp, UOp]] = {}
+
+    # Arguments ---------------------------------------------------------------------------
+
+    def pointer(self, param: UOp) -> Value:
+        """The buffer of a PARAM."""
+        return self._argument("ptr", "%bufs", param.arg[0])
+
+    def variable(self, number: int) -> Value:
+        """An entry of ``vals``."""
+        return self._argument("i64", "%vals", number)
+
+    def _argument(self, ty: str, table: str, number: int) -> Value:
+        memo = self.emitter.frames.stack[0].memo
+        key = (table, number)
+        if key not in memo:
+            with self.emitter.frames.at(0):
+                slot = self.text.emit(f"getelementptr {ty}, ptr {table}, i64 {number}")
+                name = self.text.emit(f"load {ty}, ptr {slot}, !invariant.load !0")
+            memo[key] = Value(name, 1, dt.int64)
+        return memo[key]
+
+    # Addresses ---------------------------------------------------------------------------
+
+    def stride(self, index: UOp, r: UOp) -> int | None:
+        """Elements between neighbours along `r`, as :func:`analysis.stride` finds them."""
+        key = (index, r)
+        if key not in self._strides:
+            self._strides[key] = stride(index, r)
+        return self._strides[key]
+
+    def index(self, index: UOp, place: Mapping[UOp, Position]) -> tuple[Value | None, int]:
+        """A flat index as a run-time part, shared by the whole tile, and a constant."""
+        if index not in self._linear:
+            self._linear[index] = linear(index)
+        terms, constant = self._linear[index]
+        for term, factor in terms.items():
+            if term.op is Op.RANGE:
+                constant += factor * place[term][0]
+        # Of sums of loops that no mask cuts off, places differ in the constant alone.
+        memo, key = self.emitter.frames.top.memo, ("index", index)
+        total = memo.get(key)
+        if total is None:
+            total = self._sum(terms, place)
+            if total is not None and self._is_whole(terms):
+                memo[key] = total
+        return total, constant
+
+    def _is_whole(self, terms: Mapping[UOp, int]) -> bool:
+        """Whether `terms` are loops without a mask."""
+        frames = map(self.emitter.frames.frame_of, terms)
+        return all(frame is not None and frame.mask is None for frame in frames)
+
+    def _sum(self, terms: Mapping[UOp, int], place: Mapping[UOp, Position]) -> Value | None:
+        """The sum of `terms`, each in the innermost loop that it varies with."""
+        emitter = self.emitter
+        parts = [
+            (emitter.frames.level(emitter.info.deps[term]), term, factor)
+            for term, factor in terms.items()
+        ]
+        parts.sort(key=lambda p: (p[0], p[1].op, p[1].arg if p[1].op is Op.RANGE else 0))
+        total: Value | None = None
+        done: tuple[object, ...] = ()
+        for depth, term, factor in parts:
+            with emitter.frames.at(depth):
+                total, done = self._plus(total, done, term, factor, place)
+        return total
+
+    def _plus(
+        self,
+        total: Value | None,
+        done: tuple[object, ...],
+        term: UOp,
+        factor: int,
+        place: Mapping[UOp, Position],
+    ) -> tuple[Value | None, tuple[object, ...]]:
+        """`total` + `term` * `factor`, in the loop that is on top."""
+        emitter = self.emitter
+        if term.op is Op.RANGE:
+            frame = emitter.frames.frame_of(term)
+            assert frame is not None
+            assert frame.base is not None
+            part, key = frame.base, (term, factor)
+            if part.text == "0":
+                return total, done
+            clamp = frame.mask is not None and place[term][1] == 1
+            if clamp:
+                # Scalars past the end read the last element; undo the constant added outside.
+                offset = place[term][0]
+                moved = emitter.value(term, {term: place[term]})
+                part = Value(self.text.emit(f"sub i64 {moved.text}, {offset}"), 1, dt.int64)
+                key = (term, factor, place[term])  # type: ignore[assignment]
+        else:
+            scalar = {r: (o, 1) for r, (o, _) in place.items()}
+            part = emitter.value(term, scalar)
+            key = (emitter.key(term, scalar), factor)  # type: ignore[assignment]
+        done = (*done, key)
+        memo = emitter.frames.top.memo
+        found = memo.get(("sum", done))
+        if found is None:
+            text = part.text
+            if factor != 1:
+                text = self.text.emit(f"mul i64 {text}, {factor}")
+            if total is not None:
+                text = self.text.emit(f"add i64 {total.text}, {text}")
+            found = memo[("sum", done)] = Value(text, 1, dt.int64)
+        return found, done
+
+    def address(
+        self, array: Array, index: UOp, place: Mapping[UOp, Position], gate: Value | None = None
+    ) -> str:
+        """Pointer to the element at `index`; to the first element where a scalar gate is false."""
+        base = array.pointer
+        total, constant = self.index(index, place)
+        unit = array.unit or array.type
+        row = unit if array.width == 1 else f"[{array.width} x {unit}]"
+        if gate is not None:
+            text = str(constant) if total is None else total.text
+            if total is not None and constant:
+                text = self.text.emit(f"add i64 {text}, {constant}")
+            text = self.text.emit(f"select i1 {gate.text}, i64 {text}, i64 0")
+            total, constant = Value(text, 1, dt.int64), 0
+        if total is not None:
+            # What lies elsewhere in the tile is found from the same address.
+            memo, key = self.emitter.frames.top.memo, ("at", base, row, total.text)
+            if key not in memo:
+                text = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
+                memo[key] = Value(text, 1, dt.int64)
+            base = memo[key].text
+        offset = constant * array.width + array.lane
+        if offset:
+            base = self.text.emit(f"getelementptr {unit}, ptr {base}, i64 {offset}")
+        return base
+
+    # Arrays -----------------------------------------------------------------------------------
+
+    def allocations(self) -> list[str]:
+        """What the function's entry has to begin with: the memory of local arrays, in one frame.
+
+        One of them is written to there, for LLVM to make the frame there. Where a branch comes
+        first, LLVM may make it behind that one, and its loop that touches each page of it destroys
+        r11, whatever that holds by then (LLVM 20 to 22 for x86-64).
+        """
+        lines = [
+            f"  {name} = alloca [{nbytes} x i8], align {_ALIGN}"
+            for name, nbytes in self._allocated.values()
+        ]
+        first = next(iter(self._allocated.values()), None)
+        if first is not None:
+            lines.append(f"  store volatile i8 0, ptr {first[0]}, align {_ALIGN}")
+        return lines
+
+    def allocated_bytes(self) -> int:
+        """How much of the stack `allocations` take."""
+        return sum(-nbytes // _ALIGN * -_ALIGN for _, nbytes in self._allocated.values())
+
+    def hold(self, local: UOp, places: list[Place]) -> None:
+        """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
+        kind = _local_type(local.dtype)
+        if local in self.lent:
+            param, start = self.lent[local]
+            whole = self.array(param, {})
+            self.emitter.frames.top.arrays[local] = [
+                Held(place, replace(whole, pointer=self.address(whole, start, place)))
+                for place in places
+            ]
+            return
+        where = local
+        while where in self._replaced and not self._is_wide(local):
+            where = self._replaced[where]
+        held = []
+        for number, place in enumerate(places):
+            lanes = lanes_of(place)
+            nbytes = lanes * local_bytes(local.dtype, local.src[1:])
+            name, most = self._allocated.get((where, number), ("", 0))
+            self._allocated[where, number] = name or self.text.name("local"), max(nbytes, most)
+            pointer = self._allocated[where, number][0]
+            held.append(Held(place, Array(pointer, kind, local_itemsize(local.dtype), lanes)))
+        self.emitter.frames.top.arrays[local] = held
+
+    def _is_wide(self, local: UOp) -> bool:
+        """Whether loops around carry vectors: arrays are then had lane by lane, or side by side."""
+        frames = map(self.emitter.frames.frame_of, self.emitter.info.deps[local])
+        return any(lanes > 1 for f in frames if f is not None for _, lanes in f.positions)
+
+    def array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
+        """The memory of a PARAM, or of a LOCAL at `place`."""
+        if source.op in (Op.PARAM, Op.WORDS):
+            param = source.src[0] if source.op is Op.WORDS else source
+            pointer, unit = self.pointer(param).text, memory_type(param.dtype)
+            return Array(pointer, memory_type(source.dtype), param.dtype.itemsize, unit=unit)
+        deps = self.emitter.info.deps[source]
+        frames = self.emitter.frames
+        within = self.emitter.restrict(place, deps)
+        for held in frames.stack[frames.level(deps)].arrays.get(source, ()):
+            if held.place == within:
+                return held.array
+            if lanes_of(within) == 1:
+                lane = lane_within(held.place, within)
+                if lane is not None:
+                    return replace(held.array, lane=lane)
+        raise CompileError(f"{source!r} was asked for outside its tile")
+
+    def step(self, u: UOp, r: UOp, place: Mapping[UOp, Position]) -> int | None:
+        """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""
+        source = u.src[0]
+        step = self.stride(u.src[1], r)
+        if source.op is not Op.LOCAL or step is None:
+            return word_step(step, source)
+        if r in self.emitter.info.deps[source]:
+            wide = place[r][1] > 1 and self._is_held(source, place)
+            return 1 if step == 0 and wide else None
+        return step * self.array(source, place).width
+
+    def _is_held(self, local: UOp, place: Mapping[UOp, Position]) -> bool:
+        """Whether each element of `local` is had as the vector at `place`."""
+        deps = self.emitter.info.deps[local]
+        within = self.emitter.restrict(place, deps)
+        frames = self.emitter.frames
+        arrays = frames.stack[frames.level(deps)].arrays.get(local, ())
+        return any(held.place == within for held in arrays)
+
+    def read(self, array: Array, raw: str, dtype: DType, lanes: int) -> Value:
+        """What was loaded from `array`, as it is in a register."""
+        if array.type == register_type(dtype):
+            return Value(raw, lanes, dtype)
+        return self.text.from_memory(raw, dtype, lanes)
+
+
+
+
+def _local_type(dtype: DType) -> str:
+    """LLVM type of an element of a local array: that of a register, but a byte for bool."""
+    return memory_type(dtype) if dtype.is_bool else register_type(dtype)

@@ -1,0 +1,71 @@
+"""Dot products of the parts of 32-bit words, as text.
+
+A DOT of 2 multiplies the signed 16-bit halves of two words, one of 4 the bytes of two words, those
+of the first unsigned and those of the second signed; the products are added, all modulo 2**32. A
+DOT of floats multiplies halves that are bfloat16.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.backend.llvm.llvm_types import Value, register_type, vector
+from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import start
+
+if TYPE_CHECKING:
+    from kernelrt.backend.llvm.llvm_types import Text
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["dot"]
+
+#: Names of the instruction for halves, by how many words a register holds.
+_PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+def dot(
+    b: Text, target: DeviceSpec, u: UOp, operands: list[Value], total: Value | None = None
+) -> Value:
+    """Write the DOT `u` of `operands`, added to `total` where one is given."""
+    values, lanes = b.align(operands)
+    values.append(b.constant(start(Op.ADD, u.dtype), u.dtype, lanes) if total is None else total)
+    most = max(4, target.vector_bits // 32)
+    runs = [range(i, min(i + most, lanes)) for i in range(0, lanes, most)]
+    if len(runs) == 1:
+        return _dot(b, u.arg, values)
+    out = [_dot(b, u.arg, [b.shuffle(v, None, list(run)) for v in values]) for run in runs]
+    return b.pack([b.lane(part, i) for part in out for i in range(part.lanes)])
+
+
+def _dot(b: Text, parts: int, values: list[Value]) -> Value:
+    """The same for no more lanes than a register has."""
+    dtype, lanes = values[-1].dtype, values[-1].lanes
+    width = max(4, 1 << (lanes - 1).bit_length())
+    words, halves = vector("i32", width), vector("i16", 2 * width)
+    x, y, sums = (_padded(b, v, width) for v in values)
+    if dtype.is_float:
+        floats = vector("float", width)
+        name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * width}"
+        text = b.call(name, floats, (floats, sums), (words, x), (words, y))
+    elif parts == 4:
+        name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
+        text = b.call(name, words, *((words, v) for v in (sums, x, y)))
+    else:
+        # LLVM joins the two where the processor does both at once.
+        left, right = (b.emit(f"bitcast {words} {v} to {halves}") for v in (x, y))
+        product = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
+        text = b.emit(f"add {words} {sums}, {product}")
+    out = Value(text, width, dtype)
+    return out if width == lanes else b.shuffle(out, None, list(range(lanes)))
+
+
+def _padded(b: Text, value: Value, width: int) -> str:
+    """`value` with lanes after its own, to the width of a register."""
+    if value.lanes == width:
+        return value.text
+    if value.lanes == 1:
+        scalar = register_type(value.dtype)
+        wide = vector(scalar, width)
+        return b.emit(f"insertelement {wide} zeroinitializer, {scalar} {value.text}, i64 0")
+    return b.shuffle(value, None, [i if i < value.lanes else -1 for i in range(width)]).text

@@ -1,0 +1,414 @@
+"""Passes: accumulators of reductions and elements of local arrays, computed in one loop nest."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.backend.llvm.dot_products import dot
+from kernelrt.backend.llvm.horizontal_reductions import across, any_lane, identity, merge, widen
+from kernelrt.backend.llvm.instructions import alu
+from kernelrt.backend.llvm.llvm_types import Value
+from kernelrt.errors import CompileError
+from kernelrt.ir.ops import Op, is_fused
+from kernelrt.loops.loop_ir import Pass
+from kernelrt.loops.passes.predication import LEAST_AT_ONCE
+from kernelrt.loops.tiles import lane_within, lanes_of, spread
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.backend.llvm.emitter import Choice, Emitter
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.loop_ir import Item, Loop
+    from kernelrt.loops.passes.predication import Gate
+    from kernelrt.loops.tiles import Place
+
+__all__ = ["Accumulators", "Sums"]
+
+#: Additions under way at once that hide the latency of one: two units of four cycles, and what
+#: several vectors side by side add to that.
+_CHAINS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Accumulators as they begin, and what two sets of them come to."""
+
+    start: list[Value]
+    join: Callable[[list[Value], list[Value]], list[Value]]
+
+
+class Accumulators:
+    """The passes of the kernel that `emitter` writes, and their results."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.text = emitter.text
+
+    def run(self, each: Pass) -> None:
+        """Compute the whole tile of all that `each` folds and fills."""
+        if each.kept:
+            self._run_kept(each)
+            return
+        native = self._native(each.outer)
+        places = [spread(p) for p in native] if each.vector else [[p] for p in native]
+        flat = [p for lone in places for p in lone]
+        for local in each.fills:
+            self.emitter.memory.hold(local, flat)
+        keys = [self.emitter.key(u, place) for u in each.folds for place in native]
+        memo = self.emitter.frames.top.memo
+        if each.gate is None:
+            results = self._fold(each, places)
+        else:
+            results = self._fold_if(each.gate, each, native, places)
+        memo.update(zip(keys, results, strict=True))
+
+    def _fold(self, each: Pass, places: list[list[Place]]) -> list[Value]:
+        """What the folds of `each` come to at each of `places`, fold by fold."""
+        flat = [p for lone in places for p in lone]
+        copies = each.copies(len(flat) * len(each.folds))
+        lanes = [each.lanes if each.vector else lanes_of(p) for p in flat]
+        start = [
+            identity(self.text, u, width)
+            for u in each.folds
+            for width in lanes
+            for _ in range(copies)
+        ]
+
+        def innermost(carried: list[Value]) -> list[Value]:
+            return self._tile(each, flat, copies, carried)
+
+        of_slot = [u for u in each.folds for _ in range(len(flat) * copies)]
+
+        sums = self._sums(of_slot, start)
+        totals = iter(self.emitter.carry(each.loop, start, innermost, sums))
+        results = []
+        for u in each.folds:
+            for lone in places:
+                parts = [
+                    merge(self.text, u, [next(totals) for _ in range(copies)]) for _ in lone
+                ]
+                results.append(across(self.text, u, parts) if each.vector else parts[0])
+        return results
+
+    def _fold_if(
+        self, gate: Gate, each: Pass, native: list[Place], places: list[list[Place]]
+    ) -> list[Value]:
+        """The same, where any of the places has a result that is looked at."""
+        emitter = self.emitter
+        masks = [
+            emitter.value(gate.condition, emitter.restrict(p, emitter.info.deps[gate.condition]))
+            for p in native
+        ]
+        if not gate.holds:
+            masks = [alu(self.text, Op.NOT, dt.bool_, [mask]) for mask in masks]
+        results: list[Value] = []
+
+        def body() -> None:
+            results.extend(self._fold(each, places))
+
+        before, after = emitter.frames.branch_if(any_lane(self.text, masks), body)
+        nothing = [identity(self.text, u, 1) for u in each.folds for _ in native]
+        return [
+            self._phi((self.text.splat(first, last.lanes), before), (last, after))
+            for first, last in zip(nothing, results, strict=True)
+        ]
+
+    def _phi(self, *arms: tuple[Value, str]) -> Value:
+        value = arms[0][0]
+        given = ", ".join(f"[ {v.text}, %{block} ]" for v, block in arms)
+        text = self.text.emit(f"phi {self.text.type_of(value)} {given}")
+        return Value(text, value.lanes, value.dtype)
+
+    def _sums(self, folds: Sequence[UOp], start: list[Value]) -> Sums:
+        """Accumulators that begin as `start`, and are those of `folds` one by one."""
+
+        def join(a: list[Value], b: list[Value]) -> list[Value]:
+            return [
+                alu(self.text, u.arg, u.dtype, [x, y])
+                for u, x, y in zip(folds, a, b, strict=True)
+            ]
+
+        return Sums(start, join)
+
+    def _run_kept(self, each: Pass) -> None:
+        """Empty the array, then add to its elements, a tile of them at a time."""
+        [array], [fold] = each.fills, each.folds
+        own = array.src[1:]
+        around = self._native(each.outer)
+        self.emitter.memory.hold(array, around)
+        loops = {loop.range: loop for loop in each.loops()}
+        self._empty(array, fold, around, [loops[r] for r in own])
+        choices: dict[UOp, Choice] = {}
+        if each.zeros is not None:
+            turn = each.closed[each.closed.index(own[0]) - 1]
+            choices[turn] = functools.partial(self._turn, each, around[0])
+        self.emitter.walk(
+            each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner), choices
+        )
+
+    def _elements(self, array: UOp, around: list[Place]) -> list[Place]:
+        """Places of the elements of `array` that the tiles of the open loops cover."""
+        inside = self.emitter.places(array.src[1:])
+        return [{**outer, **inner} for outer in around for inner in inside]
+
+    def _empty(
+        self, array: UOp, fold: UOp, around: list[Place], loops: Sequence[Loop]
+    ) -> None:
+        """Put what `fold` begins with into all elements of `array`, which `loops` go through."""
+        if loops:
+            first, *rest = loops
+            self.emitter.repeat(first, lambda: self._empty(array, fold, around, rest))
+            return
+        for place in self._elements(array, around):
+            value = identity(self.text, fold, lanes_of(place))
+            self.emitter.stores.fill(array, value, place)
+
+    def _add_kept(self, array: UOp, fold: UOp, around: list[Place], inner: Loop | None) -> None:
+        """Add what the tile of the open loops comes to, and all of `inner`, to its elements."""
+        emitter, stores = self.emitter, self.emitter.stores
+        places = self._elements(array, around)
+
+        def innermost(carried: list[Value]) -> list[Value]:
+            out = list(carried)
+            for turn in emitter.places(fold.src[1:]):
+                for i, place in enumerate(places):
+                    out[i] = self._combine(fold, out[i], place, turn)
+            return out
+
+        def before() -> list[Value]:
+            return [stores.element(array, place) for place in places]
+
+        zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
+        sums = self._sums([fold] * len(places), zeros)
+        if inner is None:
+            out = innermost(before())
+        elif inner.block:
+            part = emitter.carry(replace(inner, block=0), zeros, innermost, sums)
+            out = sums.join(before(), part)
+        else:
+            out = emitter.carry(inner, before(), innermost, sums)
+        for value, place in zip(out, places, strict=True):
+            stores.fill(array, value, place)
+
+    def _turn(
+        self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
+    ) -> None:
+        """One turn of what keeps sums; one row of products, where the gated factor is left out.
+
+        Nothing that fills the array of that factor is computed then.
+        """
+        emitter = self.emitter
+        assert each.zeros is not None
+        gate = each.zeros.src[2]
+        asked = emitter.info.closing([gate])
+        first = [x for x in before if isinstance(x, Pass) and not set(x.folds).isdisjoint(asked)]
+        emitter.run(first)
+
+        def whole() -> None:
+            emitter.loads.granted.add(gate)
+            emitter.run([x for x in before if x not in first])
+            rest()
+            emitter.loads.granted.remove(gate)
+
+        [place] = emitter.places(sorted(emitter.info.deps[gate], key=lambda r: int(r.arg)))
+        emitter.frames.either(
+            emitter.value(gate, place), whole, lambda: self._one_row_of_turn(each, around)
+        )
+
+    def _one_row_of_turn(self, each: Pass, around: Place) -> None:
+        """What a turn adds to the sums that `each` keeps where one factor is zero throughout.
+
+        All rows have the same products, which are added up once.
+        """
+        [array], [fold], load = each.fills, each.folds, each.zeros
+        assert load is not None
+        emitter, stores = self.emitter, self.emitter.stores
+        other = next(s for s in fold.src[0].src if s is not load)
+        varying = emitter.info.deps[other]
+        loops = {loop.range: loop for loop in each.loops()}
+        columns = [r for r in array.src[1:] if r in varying]
+        rows = [r for r in array.src[1:] if r not in varying]
+        inside = each.closed[each.closed.index(array.src[-1]) + 1 :]
+
+        def add() -> None:
+            places = [{**around, **p} for p in emitter.places(columns)]
+            zero = self.text.constant(0.0, fold.dtype)
+
+            def innermost(carried: list[Value]) -> list[Value]:
+                out = list(carried)
+                for turn in emitter.places(fold.src[1:]):
+                    for i, place in enumerate(places):
+                        at = emitter.restrict({**place, **turn}, varying)
+                        term = [emitter.value(other, at), zero]
+                        product = alu(self.text, Op.MUL, fold.dtype, term)
+                        out[i] = alu(self.text, Op.ADD, fold.dtype, [product, out[i]])
+                return out
+
+            zeros = [identity(self.text, fold, lanes_of(place)) for place in places]
+            sums = self._sums([fold] * len(places), zeros)
+            found = emitter.carry(replace(loops[inside[0]], block=0), zeros, innermost, sums)
+            nested(rows, lambda: share(dict(zip(map(_key, places), found, strict=True))))
+
+        def share(found: dict[object, Value]) -> None:
+            for place in ({**around, **p} for p in emitter.places(array.src[1:])):
+                part = found[_key(emitter.restrict(place, frozenset((*around, *columns))))]
+                total = alu(self.text, fold.arg, fold.dtype, [stores.element(array, place), part])
+                stores.fill(array, total, place)
+
+        def nested(ranges: Sequence[UOp], body: Callable[[], None]) -> None:
+            if ranges:
+                emitter.repeat(loops[ranges[0]], lambda: nested(ranges[1:], body))
+            else:
+                body()
+
+        nested(columns, add)
+
+    def result(self, u: UOp, place: Place) -> Value:
+        """What the REDUCE `u` came to at `place`, in the loop that is on top."""
+        memo = self.emitter.frames.top.memo
+        found = memo.get(self.emitter.key(u, place))
+        return found if found is not None else self._lane_of(u, place)
+
+    def _lane_of(self, u: UOp, place: Place) -> Value:
+        """A single lane of a result that the tile holds as a vector."""
+        memo = self.emitter.frames.top.memo
+        for native in self._native(sorted(self.emitter.info.deps[u], key=lambda r: int(r.arg))):
+            found = memo.get(self.emitter.key(u, native))
+            lane = lane_within(native, place)
+            if found is not None and lane is not None:
+                return self.text.lane(found, lane)
+        raise CompileError(f"{u!r} was asked for outside its tile")
+
+    def _native(self, ranges: Sequence[UOp]) -> list[Place]:
+        """Places at which results over `ranges` are held: vectors along the innermost alone.
+
+        Inside a reduction that carries vectors itself, the store's vector range goes lane by lane.
+        """
+        frames = self.emitter.frames
+        depths = [(frames.level(frozenset({r})), r) for r in ranges]
+        wide = [r for _, r in sorted(depths, key=lambda f: f[0]) if self._is_wide(r)]
+        options = []
+        for r in ranges:
+            frame = frames.frame_of(r)
+            assert frame is not None
+            positions = frame.positions
+            if r in wide[:-1]:
+                positions = tuple((o + i, 1) for o, lanes in positions for i in range(lanes))
+            options.append(positions)
+        return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
+
+    def _is_wide(self, r: UOp) -> bool:
+        frame = self.emitter.frames.frame_of(r)
+        return frame is not None and any(lanes > 1 for _, lanes in frame.positions)
+
+    def _tile(
+        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+    ) -> list[Value]:
+        """One tile's worth of elements, put into the arrays and added to the accumulators."""
+        inside = self.emitter.places(each.closed)
+        if each.zeros is None or len(inside) < LEAST_AT_ONCE:
+            return self._terms(each, places, copies, carried)
+        one: list[Value] = []
+        every: list[Value] = []
+
+        def yes() -> None:
+            every.extend(self._terms(each, places, copies, carried))
+
+        def no() -> None:
+            one.extend(self._one_row(each, places, copies, carried))
+
+        some = self._any_bit(each.zeros, places, inside)
+        then, otherwise = self.emitter.frames.either(some, yes, no)
+        return [
+            self._phi((a, then), (b, otherwise)) for a, b in zip(every, one, strict=True)
+        ]
+
+    def _terms(
+        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+    ) -> list[Value]:
+        """The elements at each of `places`."""
+        out = list(carried)
+        for turn, inner in enumerate(self.emitter.places(each.closed)):
+            for i, place in enumerate(places):
+                for local in each.fills:
+                    self._fill(local, {**place, **inner})
+                for g, u in enumerate(each.folds):
+                    slot = (g * len(places) + i) * copies + turn % copies
+                    out[slot] = self._combine(u, out[slot], place, inner)
+        return out
+
+    def _one_row(
+        self, each: Pass, places: list[Place], copies: int, carried: list[Value]
+    ) -> list[Value]:
+        """The same where one factor is zero at all places: it has the same products at each row.
+
+        Zeros in any order come to the same zero, so they are added in chains of their own.
+        """
+        (u,), out = each.folds, list(carried)
+        assert each.zeros is not None
+        other = next(s for s in u.src[0].src if s is not each.zeros)
+        varying = self.emitter.info.deps[other]
+        alike: dict[object, list[int]] = {}
+        for i, place in enumerate(places):
+            alike.setdefault(frozenset(self.emitter.restrict(place, varying).items()), []).append(i)
+        for rows in alike.values():
+            first = places[rows[0]]
+            chains = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _CHAINS
+            for turn, inner in enumerate(self.emitter.places(each.closed)):
+                at = turn % _CHAINS
+                chains[at] = self._combine(u, chains[at], first, inner)
+            total = merge(self.text, u, chains)
+            for i in rows:
+                slot = i * copies
+                out[slot] = alu(self.text, u.arg, u.dtype, [out[slot], total])
+        return out
+
+    def _any_bit(self, load: UOp, places: list[Place], inside: list[Place]) -> Value:
+        """Whether anything but 0 is among what `load` reads in a tile."""
+        deps = self.emitter.info.deps[load]
+        rows = {
+            frozenset(row.items()): row
+            for row in (self.emitter.restrict({**p, **inside[0]}, deps) for p in places)
+        }
+        bits, ty = "", ""
+        for row in rows.values():
+            ty, more = self.emitter.loads.row_bits(load, row, len(inside))
+            bits = more if not bits else self.text.emit(f"or {ty} {bits}, {more}")
+        mask = self.text.emit(f"icmp ne {ty} {bits}, zeroinitializer")
+        return any_lane(self.text, [Value(mask, len(inside), dt.bool_)])
+
+    def _fill(self, local: UOp, place: Place) -> None:
+        value = self.emitter.value(local.src[0], place)
+        self.emitter.stores.fill(local, self.text.splat(value, lanes_of(place)), place)
+
+    def _combine(self, u: UOp, total: Value, outer: Place, inner: Place) -> Value:
+        x = u.src[0]
+        place = {**outer, **inner}
+        mask = self.emitter.mask_of(inner)
+        target = self.emitter.target
+        fused = mask is None and is_fused(u.arg, x.op, is_float=x.dtype.is_float)
+        if fused and (x.op is Op.DOT or target.has_fma):
+            a, b = (self.emitter.value(s, place) for s in x.src)
+            if max(a.lanes, b.lanes) == total.lanes:
+                if x.op is Op.DOT:
+                    return dot(self.text, target, x, [a, b], total)
+                return alu(self.text, Op.FMA, u.dtype, [a, b, total])
+        element = self.emitter.value(x, place)
+        if total.lanes > 1 and element.lanes == 1:
+            element = self.text.splat(element, lanes_of(place))
+        if mask is not None and element.lanes > 1:
+            neutral = identity(self.text, u, element.lanes)
+            element = alu(self.text, Op.WHERE, u.dtype, [mask, element, neutral])
+        if element.lanes < total.lanes:
+            element = widen(self.text, u, element, total.lanes)
+        # The test for NaN is of the first operand, which waits for no other element.
+        return alu(self.text, u.arg, u.dtype, [element, total])
+
+
+def _key(place: Place) -> object:
+    return frozenset(place.items())

@@ -1,0 +1,415 @@
+"""A loop nest, written out as one LLVM function.
+
+Every value is emitted for a place: for each range it varies with, an offset into the current
+tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,
+the choice of places (see choosing.py), and what is shared between places is shared because the
+value does not vary with the range in question. Which loops there are, and what runs in them, is
+the nest's to say (loops.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.backend.llvm.addresses import Memory
+from kernelrt.backend.llvm.bounds_checks import bound
+from kernelrt.backend.llvm.cold_paths import rare
+from kernelrt.backend.llvm.dot_products import dot
+from kernelrt.backend.llvm.emit_reductions import Accumulators
+from kernelrt.backend.llvm.instructions import alu
+from kernelrt.backend.llvm.llvm_types import Text, Value
+from kernelrt.backend.llvm.loads import Loads
+from kernelrt.backend.llvm.loop_scopes import Frames, Segment
+from kernelrt.backend.llvm.prefetch_instructions import Prefetches
+from kernelrt.backend.llvm.stores import Stores
+from kernelrt.backend.llvm.wide_multiply import halves, interleave, lower_half
+from kernelrt.errors import CompileError
+from kernelrt.ir.ops import ALU, Op
+from kernelrt.loops.loop_ir import Axis, Fetch, Loop, Pass, Step
+from kernelrt.loops.passes.interleave import abreast
+from kernelrt.loops.tiles import Place, Position, Tile, is_fixed, lanes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.backend.llvm.emit_reductions import Sums
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.loop_ir import Item, LoopNest
+    from kernelrt.loops.tiles import Part
+
+__all__ = ["Body", "Choice", "Emitter"]
+
+#: One iteration: carried values at its start to those at its end.
+Body = Callable[[list[Value]], list[Value]]
+#: Writes a body where it is to be run: its items up to the last, and what writes that.
+Choice = Callable[["Sequence[Item]", Callable[[], None]], None]
+
+
+class Emitter:
+    """Writes one kernel.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    target : DeviceSpec
+        Decides whether a fused multiply-add is worth asking for.
+    variables : sequence of UOp
+        The VARs whose values ``vals`` holds, in this order; a chunk's number follows them.
+    """
+
+    def __init__(self, info: Analysis, target: DeviceSpec, variables: Sequence[UOp]) -> None:
+        self.info = info
+        self.target = target
+        self.text = Text(target.has_half)
+        self.frames = Frames(self.text)
+        self.memory = Memory(self)
+        self.loads, self.stores = Loads(self), Stores(self)
+        self.prefetches = Prefetches(self)
+        self.accumulators = Accumulators(self)
+        self.variables = variables
+        self._orders: dict[tuple[UOp, ...], list[UOp]] = {}
+        self._ranges: dict[UOp, list[UOp]] = {}
+
+    def write(self, name: str, nest: LoopNest) -> str:
+        """The function's text, with the declarations that it needs."""
+        self.memory.lent = nest.lent
+        self.run(nest.body)
+        lines = [*self.memory.allocations(), *self.frames.stack[0].lines]
+        declarations = "\n".join(sorted(self.text.declarations.values()))
+        body = "\n".join(lines)
+        return (
+            f"define void @{name}(ptr %bufs, ptr %vals) #0 {{\nentry:\n{body}\n  ret void\n}}\n"
+            f"{declarations}\n"
+        )
+
+    # Loops ------------------------------------------------------------------------------------
+
+    def run(self, items: Sequence[Item]) -> None:
+        """What stands in a body."""
+        for item in items:
+            if isinstance(item, Loop):
+                self._loop(item)
+            elif isinstance(item, Pass):
+                self.accumulators.run(item)
+            elif isinstance(item, Fetch):
+                self._fetch(item)
+            else:
+                self._store(item)
+
+    def _loop(self, loop: Loop) -> None:
+        self.repeat(loop, lambda: self.run(loop.body))
+
+    def carry(
+        self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
+    ) -> list[Value]:
+        """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
+        self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+
+        def body(values: list[Value]) -> list[Value]:
+            *before, last = loop.body
+            self.run(before)
+            if isinstance(last, Loop):
+                return self.carry(last, values, innermost, sums)
+            return innermost(values)
+
+        for segment in self._segments(loop):
+            if loop.block and segment.tile == loop.tile and segment.masked is None:
+                carried = self._in_blocks(loop, segment, carried, body, sums)
+            else:
+                carried = self.frames.run(loop.range, segment, carried, body)
+        return carried
+
+    def _in_blocks(
+        self, loop: Loop, segment: Segment, carried: list[Value], body: Body, sums: Sums
+    ) -> list[Value]:
+        """`segment` in runs that add up from nothing, and are added up."""
+        span, factor = loop.block, segment.tile.factor
+        whole = segment.trips is not None and segment.trips * factor % span == 0
+
+        def block(totals: list[Value]) -> list[Value]:
+            base = self.frames.top.base
+            assert base is not None
+            end = self.text.emit(f"add i64 {base.text}, {span}")
+            stop = Value(end, 1, dt.int64) if whole else self._least(end, segment.stop.text)
+            inner = Segment(base, stop, segment.tile, span // factor if whole else None)
+            found = self.frames.run(loop.range, inner, sums.start, body)
+            return sums.join(totals, found)
+
+        trips = None if segment.trips is None else -(-segment.trips * factor // span)
+        around = Segment(segment.start, segment.stop, Tile(span), trips)
+        return self.frames.run(loop.range, around, carried, block)
+
+    def walk(
+        self,
+        loop: Loop,
+        last: UOp,
+        innermost: Callable[[Loop | None], None],
+        choices: Mapping[UOp, Choice],
+    ) -> None:
+        """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next.
+
+        The bodies of loops over `choices` are written by those.
+        """
+        self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
+
+        def plainly(before: Sequence[Item], rest: Callable[[], None]) -> None:
+            self.run(before)
+            rest()
+
+        def body() -> None:
+            *before, then = loop.body
+            inner = then if isinstance(then, Loop) else None
+
+            def rest() -> None:
+                if loop.range is last or inner is None:
+                    innermost(inner)
+                else:
+                    self.walk(inner, last, innermost, choices)
+
+            choices.get(loop.range, plainly)(before, rest)
+
+        self.repeat(loop, body)
+
+    def repeat(self, loop: Loop, body: Callable[[], None]) -> None:
+        """`body` in each iteration of `loop`."""
+
+        def turn(_: list[Value]) -> list[Value]:
+            body()
+            return []
+
+        self._each(loop, [], turn)
+
+    def _store(self, step: Step) -> None:
+        """Place by place: all values, then all stores, so that a kernel may update in place."""
+        roots = tuple([s.src[2] for s in step.nodes])
+        places = self.places(step.ranges)
+        together = abreast(self.info, roots, self.target)
+        for first in range(0, len(places), together):
+            group = places[first : first + together]
+            if len(group) > 1:
+                self._side_by_side(roots, group)
+            for place in group:
+                values = self._values(roots, place)
+                for store, value in zip(step.nodes, values, strict=True):
+                    self.stores.store(store, value, self.restrict(place, self.info.deps[store]))
+
+    def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
+        """The values of `roots` at all of `places`, step by step."""
+        for u in self.info.order(roots):
+            if u.op is Op.RARE:
+                self._rare(u, places)
+            for place in places:
+                self._at_place(u, place)
+
+    def _rare(self, u: UOp, places: Sequence[Place]) -> None:
+        """The values of a RARE node of the innermost loop: one branch for all `places`."""
+        frame = self.frames.top
+        if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
+            return
+        asked = {self.key(u, p): p for p in places if self.key(u, p) not in frame.memo}
+        if not asked:  # an earlier part of the kernel has all of them
+            return
+        operands = [[self._at_place(s, p) for s in u.src] for p in asked.values()]
+        frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
+
+    def _fetch(self, item: Fetch) -> None:
+        places = self.places(item.ranges)
+        if item.later:
+            places = [{r: (offset, 1) for r, (offset, _) in places[0].items()}]
+        for access in item.accesses:
+            ranges = item.varying(access)
+            at = [self.restrict(place, ranges) for place in places]
+            self.prefetches.fetch(access, at, later=item.later)
+
+    def places(self, ranges: Sequence[UOp]) -> list[Place]:
+        """All places of the current tile over `ranges`, in loop order."""
+        frames = [self.frames.frame_of(r) for r in ranges]
+        options = [f.positions for f in frames if f is not None]
+        return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
+
+    def _each(self, loop: Loop, carried: list[Value], body: Body) -> list[Value]:
+        """The whole of `loop`, as one segment or several."""
+        for segment in self._segments(loop):
+            carried = self.frames.run(loop.range, segment, carried, body)
+        return carried
+
+    def _segments(self, loop: Loop) -> list[Segment]:
+        size = loop.range.src[0]
+        if loop.axis is Axis.CHUNK:
+            return self._chunk_segments(loop)
+        if is_fixed(loop.range):
+            return self._fixed_segments(loop.parts)
+        return self._open_segments(self._int(0), self.value(size, {}), loop.parts)
+
+    def _int(self, number: int) -> Value:
+        return self.text.constant(number, dt.int64)
+
+    def _fixed_segments(self, parts: Sequence[Part]) -> list[Segment]:
+        out, at = [], 0
+        for part in parts:
+            assert part.trips is not None
+            until = at + part.trips * part.tile.factor
+            out.append(Segment(self._int(at), self._int(until), part.tile, part.trips))
+            at = until
+        return out
+
+    def _open_segments(self, start: Value, stop: Value, parts: Sequence[Part]) -> list[Segment]:
+        """Each part as far as whole tiles go, the masked one to the end."""
+        out, at = [], start
+        for part in parts:
+            if part.masked:
+                out.append(Segment(at, stop, part.tile, None, masked=stop))
+                break
+            until, step = stop, part.tile.factor
+            if step > 1:
+                length = self.text.emit(f"sub i64 {stop.text}, {at.text}")
+                whole = self.text.emit(f"sdiv i64 {length}, {step}")
+                span = self.text.emit(f"mul i64 {whole}, {step}")
+                until = Value(self.text.emit(f"add i64 {at.text}, {span}"), 1, dt.int64)
+            out.append(Segment(at, until, part.tile, None))
+            at = until
+        return out
+
+    def _chunk_segments(self, loop: Loop) -> list[Segment]:
+        """This chunk's share of the range: whole tiles, and in the last chunk what is left."""
+        share, text, size = loop.share, self.text, loop.range.src[0]
+        core = self.memory.variable(len(self.variables))
+        low = Value(text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
+        high = text.emit(f"add i64 {low.text}, {share}")
+        if not is_fixed(loop.range):
+            limit = self._least(high, self.value(size, {}).text)
+            return self._open_segments(low, limit, loop.parts)
+        extent = int(size.arg)
+        rest = extent % loop.tile.factor
+        out = []
+        for part in loop.parts:
+            first, until = (
+                (low, extent - rest)
+                if part.tile == loop.tile
+                else (self._int(extent - rest), extent)
+            )
+            out.append(Segment(first, self._least(high, str(until)), part.tile, None))
+        return out
+
+    def _least(self, a: str, b: str) -> Value:
+        text = self.text.call("llvm.smin.i64", "i64", ("i64", a), ("i64", b))
+        return Value(text, 1, dt.int64)
+
+    # Values ---------------------------------------------------------------------------------
+
+    def restrict(self, place: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Place:
+        """The part of `place` that concerns `ranges`."""
+        return {r: p for r, p in place.items() if r in ranges}
+
+    def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
+        """What the value of `u` at `place` is remembered by."""
+        ranges = self._ranges.get(u)
+        if ranges is None:
+            ranges = self._ranges[u] = sorted(self.info.deps[u], key=lambda r: int(r.arg))
+        return (u, *map(place.get, ranges))
+
+    def value(self, root: UOp, place: Place) -> Value:
+        """The value of `root` at `place`, computed where its ranges are innermost."""
+        (found,) = self._values((root,), place)
+        return found
+
+    def _values(self, roots: tuple[UOp, ...], place: Place) -> list[Value]:
+        """The values of `roots`, each node below them looked at once."""
+        order = self._orders.get(roots)
+        if order is None:
+            order = self._orders[roots] = self.info.order(roots)
+        found = {u: self._at_place(u, place) for u in order}
+        return [found[root] for root in roots]
+
+    def _at_place(self, u: UOp, place: Place) -> Value:
+        if u.op is Op.CONST:
+            return self.text.constant(u.arg, u.dtype)
+        depth = self.frames.level(self.info.deps[u])
+        memo = self.frames.stack[depth].memo
+        key = self.key(u, place)
+        found = memo.get(key)
+        if found is None:
+            within = self.restrict(place, self.info.deps[u])
+            if depth + 1 == len(self.frames.stack):
+                found = self._compute(u, within)
+            else:
+                with self.frames.at(depth):
+                    found = self._compute(u, within)
+            memo[key] = found
+        return found
+
+    def _compute(self, u: UOp, place: Place) -> Value:
+        if u.op in ALU:
+            parts = halves(u) if lanes_of(place) > 1 else None
+            if parts is not None:
+                low = lower_half(self, parts[0], place)
+                return interleave(self.text, low, self._at_place(parts[1], place))
+            return alu(self.text, u.op, u.dtype, [self._at_place(s, place) for s in u.src])
+        if u.op is Op.RANGE:
+            return self._range(u, place)
+        if u.op is Op.RARE:
+            return rare(self, u, [[self._at_place(s, place) for s in u.src]])[0]
+        if u.op is Op.LOAD:
+            return self.loads.load(u, place)
+        if u.op is Op.DOT:
+            return dot(self.text, self.target, u, [self._at_place(s, place) for s in u.src])
+        if u.op is Op.REDUCE:
+            return self.accumulators.result(u, place)
+        if u.op is Op.BOUND:
+            index, *rest = (self._at_place(s, place) for s in (u.src[0], *u.src[3:]))
+            return bound(self, u, index, rest[0] if rest else index, place)
+        if u.op is Op.VAR:
+            return self.memory.variable(self.variables.index(u))
+        if u.op is Op.PARAM:
+            return self.memory.pointer(u)
+        raise CompileError(f"{u.op.name} has no place in a kernel; lower it before")
+
+    def _range(self, u: UOp, place: Place) -> Value:
+        """The loop variable as a value: a number, or consecutive numbers in lanes."""
+        frame = self.frames.frame_of(u)
+        assert frame is not None
+        assert frame.base is not None
+        offset, lanes = place[u]
+        text = frame.base.text
+        if offset:
+            text = self.text.emit(f"add i64 {text}, {offset}")
+        if lanes == 1:
+            if frame.mask is not None:
+                text = self._clamped(u, text)
+            return Value(text, 1, dt.int64)
+        wide = self.text.splat(Value(text, 1, dt.int64), lanes)
+        numbers = ", ".join(f"i64 {i}" for i in range(lanes))
+        return Value(
+            self.text.emit(f"add <{lanes} x i64> {wide.text}, <{numbers}>"), lanes, dt.int64
+        )
+
+    def _clamped(self, u: UOp, text: str) -> str:
+        """Lanes past the end read the last element instead; their results are masked out."""
+        size = self.value(u.src[0], {})
+        last = self.text.emit(f"sub i64 {size.text}, 1")
+        return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
+
+    def mask_of(self, place: Mapping[UOp, Position]) -> Value | None:
+        """Which lanes exist, where the vector's range ends inside this vector."""
+        for r, (_, lanes) in place.items():
+            frame = self.frames.frame_of(r)
+            if lanes > 1 and frame is not None and frame.mask is not None:
+                return frame.mask
+        return None
+
+    def exists(self, place: Mapping[UOp, Position]) -> Value | None:
+        """Whether one lane exists, where the vector's range ends inside its vector."""
+        for r, (offset, lanes) in place.items():
+            frame = self.frames.frame_of(r)
+            if lanes == 1 and frame is not None and frame.mask is not None:
+                assert frame.base is not None
+                at = self.text.emit(f"add i64 {frame.base.text}, {offset}")
+                size = self.value(r.src[0], {})
+                return Value(self.text.emit(f"icmp slt i64 {at}, {size.text}"), 1, dt.bool_)
+        return None

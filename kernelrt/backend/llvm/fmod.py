@@ -1,0 +1,131 @@
+"""The exact remainder of a division of floats, as a function beside the kernel.
+
+LLVM's frem would be a call of the C library's fmod for each lane. Here it is a division and an
+FMA of whole vectors, with a loop for quotients of more than 52 bits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.backend.llvm.llvm_types import vector
+
+if TYPE_CHECKING:
+    from kernelrt.backend.llvm.llvm_types import Text, Value
+
+__all__ = ["fmod"]
+
+
+def fmod(b: Text, x: Value, y: Value) -> str:
+    """``x - trunc(x / y) * y`` without any rounding, with the sign of `x`.
+
+    NaN where an operand is NaN, `x` is infinite or `y` is zero; `x` where `y` is infinite.
+    """
+    ty, wide = b.type_of(x), vector("double", x.lanes)
+    name = f"krt.fmod.{x.lanes}"
+    b.define(name, lambda: _source(name, x.lanes))
+    for intrinsic, operands in (("fabs", 1), ("trunc", 1), ("copysign", 2), ("fma", 3)):
+        suffix = "f64" if x.lanes == 1 else f"v{x.lanes}f64"
+        b.declare(f"llvm.{intrinsic}.{suffix}", wide, *(wide,) * operands)
+    if x.lanes > 1:
+        b.declare(f"llvm.vector.reduce.or.v{x.lanes}i1", "i1", vector("i1", x.lanes))
+    dividend, divisor = (_converted(b, v.text, ty, wide) for v in (x, y))
+    out = b.emit(f"call {wide} @{name}({wide} {dividend}, {wide} {divisor})")
+    return _converted(b, out, wide, ty)
+
+
+def _converted(b: Text, text: str, of: str, to: str) -> str:
+    if of == to:
+        return text
+    return b.emit(f"{'fpext' if 'double' in to else 'fptrunc'} {of} {text} to {to}")
+
+
+def _source(name: str, lanes: int) -> str:
+    """The function over doubles, which hold the remainders of narrower floats, too.
+
+    A multiple of ``d = y * 2**k`` below 2**52 d is subtracted from the remainder r, with k falling
+    to 0. The quotient q of r and d is rounded, so that trunc(q) may be one too great; the
+    difference, and with d added the right remainder, is a multiple of the unit of r or of d and
+    below d: FMA and the sum are exact. Quotients that overflow are tried with d greater by
+    2**1000 up to twice, which is exact as y is below 1 then.
+    """
+    t = {
+        "D": vector("double", lanes), "I": vector("i64", lanes), "M": vector("i1", lanes),
+        "S": "f64" if lanes == 1 else f"v{lanes}f64",
+    }  # fmt: skip
+
+    def real(bits: int) -> str:
+        return f"0x{bits:016X}" if lanes == 1 else f"splat (double 0x{bits:016X})"
+
+    def whole(number: int) -> str:
+        return f"{number}" if lanes == 1 else f"splat (i64 {number})"
+
+    constants = {
+        "zero": real(0), "one": real(1023 << 52), "inf": real(2047 << 52),
+        "nan": real(4095 << 51), "limit": real(1023 + 52 << 52), "far": real(1023 + 1000 << 52),
+        "i52": whole(52), "i51": whole(51), "true": "true" if lanes == 1 else "splat (i1 true)",
+    }  # fmt: skip
+    again = "and i1 %long, true"
+    if lanes > 1:
+        again = f"call i1 @llvm.vector.reduce.or.v{lanes}i1({t['M']} %long)"
+    return _TEMPLATE.format(name=name, again=again, **t, **constants)
+
+
+_TEMPLATE = """\
+define internal {D} @{name}({D} %x, {D} %y) #0 {{
+entry:
+  %a = call {D} @llvm.fabs.{S}({D} %x)
+  %b = call {D} @llvm.fabs.{S}({D} %y)
+  %below = fcmp olt {D} %a, %b
+  %finite = fcmp olt {D} %a, {inf}
+  %nonzero = fcmp ogt {D} %b, {zero}
+  %divides = and {M} %finite, %nonzero
+  %notbelow = xor {M} %below, {true}
+  %real = and {M} %divides, %notbelow
+  %r0 = select {M} %real, {D} %a, {D} {zero}
+  %d0 = select {M} %real, {D} %b, {D} {one}
+  br label %check
+check:
+  %r = phi {D} [ %r0, %entry ], [ %r2, %scaled ]
+  %q0 = fdiv {D} %r, %d0
+  %long = fcmp oge {D} %q0, {limit}
+  %again = {again}
+  br i1 %again, label %scaled, label %last
+scaled:
+  %over0 = fcmp oeq {D} %q0, {inf}
+  %far0 = fmul {D} %d0, {far}
+  %d1 = select {M} %over0, {D} %far0, {D} %d0
+  %q1 = fdiv {D} %r, %d1
+  %over1 = fcmp oeq {D} %q1, {inf}
+  %far1 = fmul {D} %d1, {far}
+  %d2 = select {M} %over1, {D} %far1, {D} %d1
+  %q2 = fdiv {D} %r, %d2
+  %above = fcmp oge {D} %q2, {limit}
+  %bits = bitcast {D} %q2 to {I}
+  %exponent = lshr {I} %bits, {i52}
+  %less = sub {I} %exponent, {i51}
+  %power = shl {I} %less, {i52}
+  %scale = bitcast {I} %power to {D}
+  %far2 = fmul {D} %d2, %scale
+  %d3 = select {M} %above, {D} %far2, {D} %d2
+  %q3 = fdiv {D} %r, %d3
+  %t1 = call {D} @llvm.trunc.{S}({D} %q3)
+  %m1 = fneg {D} %t1
+  %r1 = call {D} @llvm.fma.{S}({D} %m1, {D} %d3, {D} %r)
+  %negative1 = fcmp olt {D} %r1, {zero}
+  %back1 = fadd {D} %r1, %d3
+  %r2 = select {M} %negative1, {D} %back1, {D} %r1
+  br label %check
+last:
+  %t3 = call {D} @llvm.trunc.{S}({D} %q0)
+  %m3 = fneg {D} %t3
+  %r3 = call {D} @llvm.fma.{S}({D} %m3, {D} %d0, {D} %r)
+  %negative3 = fcmp olt {D} %r3, {zero}
+  %back3 = fadd {D} %r3, %d0
+  %r4 = select {M} %negative3, {D} %back3, {D} %r3
+  %rest = select {M} %below, {D} %a, {D} %r4
+  %valid = or {M} %below, %divides
+  %out = select {M} %valid, {D} %rest, {D} {nan}
+  %signed = call {D} @llvm.copysign.{S}({D} %out, {D} %x)
+  ret {D} %signed
+}}"""

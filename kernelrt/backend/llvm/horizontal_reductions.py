@@ -1,0 +1,100 @@
+"""Accumulators of a reduction: where they start, and how they become one number.
+
+All functions but :func:`any_lane` take the REDUCE node for its reducer and type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.backend.llvm.instructions import alu
+from kernelrt.backend.llvm.llvm_types import Value
+from kernelrt.ir.ops import Op
+from kernelrt.ir.reducers import start
+
+if TYPE_CHECKING:
+    from kernelrt.backend.llvm.llvm_types import Text
+    from kernelrt.ir.uop import UOp
+
+__all__ = ["across", "any_lane", "identity", "merge", "widen"]
+
+
+def identity(b: Text, u: UOp, lanes: int) -> Value:
+    """What leaves any value as it is."""
+    return b.constant(start(u.arg, u.dtype), u.dtype, lanes)
+
+
+def widen(b: Text, u: UOp, element: Value, lanes: int) -> Value:
+    """A short vector filled up with the identity."""
+    if element.lanes == 1:
+        fill = identity(b, u, lanes)
+        kind = b.type_of(element)
+        text = b.emit(
+            f"insertelement {b.type_of(fill)} {fill.text}, {kind} {element.text}, i64 0"
+        )
+        return Value(text, lanes, u.dtype)
+    fill = identity(b, u, element.lanes)
+    return b.shuffle(element, fill, [min(i, element.lanes) for i in range(lanes)])
+
+
+def merge(b: Text, u: UOp, parts: list[Value]) -> Value:
+    """Accumulators of one result, combined pairwise."""
+    while len(parts) > 1:
+        pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
+        parts = [alu(b, u.arg, u.dtype, p) if len(p) == 2 else p[0] for p in pairs]
+    return parts[0]
+
+
+def across(b: Text, u: UOp, vectors: list[Value]) -> Value:
+    """The lanes of each vector combined; several results side by side.
+
+    Pairs of vectors are folded into one holding both, halving the count each round, so that
+    sixteen sums of sixteen lanes cost fifteen additions rather than sixty-four.
+    """
+    lanes = vectors[0].lanes
+    if lanes & (lanes - 1):
+        lanes = 1 << lanes.bit_length()
+        vectors = [widen(b, u, v, lanes) for v in vectors]
+    wanted = len(vectors)
+    count = 1 << (wanted - 1).bit_length()
+    if count > lanes:
+        halves = [across(b, u, half) for half in (vectors[:lanes], vectors[lanes:])]
+        return b.pack([b.lane(h, i) for h in halves for i in range(h.lanes)])
+    # Each vector holds its results in runs of `group` lanes.
+    group = lanes
+    vectors = vectors + [vectors[-1]] * (count - wanted)
+    while len(vectors) > 1:
+        pairs = zip(vectors[0::2], vectors[1::2], strict=True)
+        vectors = [_halve(b, u, group, *pair) for pair in pairs]
+        group //= 2
+    one = vectors[0]
+    while group > 1:
+        one = _halve(b, u, group, one, None)
+        group //= 2
+    return one if one.lanes == wanted else b.shuffle(one, None, list(range(wanted)))
+
+
+def _halve(b: Text, u: UOp, group: int, x: Value, y: Value | None) -> Value:
+    """The low half of each run of `group` lanes, combined with its high half."""
+    half = group // 2
+    starts = range(0, x.lanes * (1 if y is None else 2), group)
+    low = [s + i for s in starts for i in range(half)]
+    high = [s + half + i for s in starts for i in range(half)]
+    return alu(b, u.arg, u.dtype, [b.shuffle(x, y, low), b.shuffle(x, y, high)])
+
+
+def any_lane(b: Text, masks: list[Value]) -> Value:
+    """Whether any lane of any of `masks` holds."""
+    widest = max(mask.lanes for mask in masks)
+    wide = [m for m in masks if m.lanes == widest]
+    narrow = [m for m in masks if m.lanes < widest]
+    folded = [any_lane(b, narrow)] if narrow else []
+    while len(wide) > 1:
+        pairs = [wide[i : i + 2] for i in range(0, len(wide), 2)]
+        wide = [alu(b, Op.OR, dt.bool_, p) if len(p) == 2 else p[0] for p in pairs]
+    some = wide[0]
+    if widest > 1:
+        mask = (b.type_of(some), some.text)
+        some = Value(b.call(f"llvm.vector.reduce.or.v{widest}i1", "i1", mask), 1, dt.bool_)
+    return alu(b, Op.OR, dt.bool_, [some, *folded]) if folded else some

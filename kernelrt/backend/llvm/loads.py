@@ -1,0 +1,170 @@
+"""How a kernel reads: contiguous, spaced, gathered and transposed loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.backend.llvm.instructions import alu
+from kernelrt.backend.llvm.llvm_types import vector
+from kernelrt.backend.llvm.vector_shuffles import transpose
+from kernelrt.ir.ops import Op
+from kernelrt.loops.analysis import is_empty_load
+from kernelrt.loops.tiles import WIDEST_STEP, lanes_of, vector_range
+
+if TYPE_CHECKING:
+    from kernelrt.backend.llvm.emitter import Emitter
+    from kernelrt.backend.llvm.llvm_types import Value
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.tiles import Place
+
+__all__ = ["Loads"]
+
+
+class Loads:
+    """Loads of the kernel that `emitter` writes."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self.text = emitter.text
+        self.memory = emitter.memory
+        #: Conditions that are known to hold where code is written.
+        self.granted: set[UOp] = set()
+
+    def _gate(self, u: UOp) -> UOp | None:
+        """The condition of a LOAD; None where it holds."""
+        return u.src[2] if len(u.src) > 2 and u.src[2] not in self.granted else None
+
+    def load(self, u: UOp, place: Place) -> Value:
+        """A LOAD at `place`: one element, consecutive ones, or gathered ones."""
+        gate = self._gate(u)
+        if is_empty_load(u):
+            return self.text.constant(0, u.dtype)
+        along = vector_range(place)
+        if along is None:
+            return self._load_one(u, place)
+        step = self.memory.step(u, along, place)
+        if step == 1:
+            return self._load_run(u, place)
+        if gate is None and step:
+            block = self._load_block(u, place, along)
+            if block is not None:
+                return block
+            if abs(step) <= WIDEST_STEP and self.emitter.mask_of(place) is None:
+                return self._load_spaced(u, place, along, step)
+        return self._load_lanes(u, place, along)
+
+    def _load_one(self, u: UOp, place: Place) -> Value:
+        given = self._gate(u)
+        gate = None if given is None else self.emitter.value(given, place)
+        array = self.memory.array(u.src[0], place)
+        address = self.memory.address(array, u.src[1], place, gate)
+        raw = self.text.emit(f"load {array.type}, ptr {address}, align {array.align}")
+        value = self.memory.read(array, raw, u.dtype, 1)
+        if gate is None:
+            return value
+        zero = self.text.constant(0, u.dtype)
+        return alu(self.text, Op.WHERE, u.dtype, [gate, value, zero])
+
+    def _load_run(self, u: UOp, place: Place) -> Value:
+        """Consecutive elements, under a mask where some lanes must not be touched."""
+        lanes = lanes_of(place)
+        mask = self.emitter.mask_of(place)
+        given = self._gate(u)
+        if given is not None:
+            gate = self.text.splat(self.emitter.value(given, place), lanes)
+            mask = gate if mask is None else alu(self.text, Op.AND, dt.bool_, [mask, gate])
+        array = self.memory.array(u.src[0], place)
+        address = self.memory.address(array, u.src[1], place)
+        if mask is None:
+            self.emitter.prefetches.ask_ahead(u, array, address, place)
+            ty = vector(array.type, lanes)
+            raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+        else:
+            raw = self.text.masked_load(array.type, address, array.align, mask)
+        return self.memory.read(array, raw, u.dtype, lanes)
+
+    def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
+        """Every second or third element, or backwards: the whole run is loaded, then picked from.
+
+        The run ends with the last element wanted, so nothing beyond the buffer is touched.
+        """
+        offset, lanes = place[along]
+        span = (lanes - 1) * abs(step) + 1
+        first = offset if step > 0 else offset + lanes - 1
+        array = self.memory.array(u.src[0], place)
+        address = self.memory.address(array, u.src[1], {**place, along: (first, 1)})
+        scalar, align = array.type, array.align
+        # Two overlapping loads of a natural width cover the run.
+        width = 1 << (span.bit_length() - 1)
+        ty = vector(scalar, width)
+        ends = [self.text.emit(f"load {ty}, ptr {address}, align {align}")]
+        if span > width:
+            late = self.text.emit(f"getelementptr {scalar}, ptr {address}, i64 {span - width}")
+            ends.append(self.text.emit(f"load {ty}, ptr {late}, align {align}"))
+        start = 0 if step > 0 else span - 1
+        wanted = [start + i * step for i in range(lanes)]
+        picks = [w if w < width else w - (span - width) + width for w in wanted]
+        mask = ", ".join(f"i32 {p}" for p in picks)
+        text = self.text.emit(
+            f"shufflevector {ty} {ends[0]}, {ty} {ends[-1]}, <{lanes} x i32> <{mask}>"
+        )
+        return self.memory.read(array, text, u.dtype, lanes)
+
+    def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
+        """Elements that lie apart, one by one."""
+        offset, lanes = place[along]
+        singles = [
+            self.emitter.value(u, {**place, along: (offset + i, 1)}) for i in range(lanes)
+        ]
+        return self.text.pack(singles)
+
+    def _load_block(self, u: UOp, place: Place, along: UOp) -> Value | None:
+        """A block that is contiguous along another unrolled range: loaded by rows, transposed."""
+        emitter = self.emitter
+        across = self._contiguous_tile(u, place, along)
+        if across is None:
+            return None
+        frame = emitter.frames.frame_of(across)
+        assert frame is not None
+        width = len(frame.positions)
+        offset, lanes = place[along]
+        rows = []
+        for i in range(lanes):
+            row = {**place, along: (offset + i, 1), across: (0, 1)}
+            array = self.memory.array(u.src[0], row)
+            ty = vector(array.type, width)
+            address = self.memory.address(array, u.src[1], row)
+            raw = self.text.emit(f"load {ty}, ptr {address}, align {array.align}")
+            rows.append(self.memory.read(array, raw, u.dtype, width))
+        memo = emitter.frames.top.memo
+        for i, column in enumerate(transpose(self.text, rows)):
+            memo[emitter.key(u, {**place, across: (i, 1)})] = column
+        return memo[emitter.key(u, place)]
+
+    def _contiguous_tile(self, u: UOp, place: Place, along: UOp) -> UOp | None:
+        """An unrolled range with unit stride that is worth loading whole, if there is one."""
+        if self.emitter.mask_of(place) is not None:
+            return None
+        for r in place:
+            frame = self.emitter.frames.frame_of(r)
+            if (
+                r is not along
+                and frame is not None
+                and len(frame.positions) >= 4
+                and len(frame.positions) & (len(frame.positions) - 1) == 0
+                and all(lanes == 1 for _, lanes in frame.positions)
+                and self.memory.step(u, r, {**place, r: (0, 1)}) == 1
+            ):
+                return r
+        return None
+
+    def row_bits(self, u: UOp, place: Place, count: int) -> tuple[str, str]:
+        """`count` elements from `place` on of an array that the LOAD `u` reads in order, as bits.
+
+        The type of the vector, and its name.
+        """
+        array = self.memory.array(u.src[0], place)
+        ty = vector(f"i{8 * array.align}", count)
+        address = self.memory.address(array, u.src[1], place)
+        return ty, self.text.emit(f"load {ty}, ptr {address}, align {array.align}")

@@ -1,0 +1,84 @@
+"""Memory that a kernel asks for before it reads or writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.ir.ops import Op
+from kernelrt.loops.passes.prefetch_streams import AHEAD, LINE
+from kernelrt.loops.tiles import lanes_of, vector_range
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.backend.llvm.addresses import Array
+    from kernelrt.backend.llvm.emitter import Emitter
+    from kernelrt.backend.llvm.llvm_types import Value
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.tiles import Place
+
+__all__ = ["Prefetches"]
+
+#: Where lines are fetched to, as LLVM counts: the first cache, for what is used soon, or another.
+_NEAR, _FAR = 3, 2
+
+
+class Prefetches:
+    """Prefetches of the kernel that `emitter` writes."""
+
+    def __init__(self, emitter: Emitter) -> None:
+        self.text = emitter.text
+        self.memory = emitter.memory
+        #: LOADs whose rows are asked for ahead, and the loop that steps from row to row.
+        self.ahead: dict[UOp, UOp] = {}
+
+    def ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
+        """Have the lines fetched of a run that is read some iterations later, if its rows are."""
+        if u not in self.ahead:
+            return
+        along = vector_range(place)
+        step = self.memory.stride(u.src[1], self.ahead[u])
+        assert along is not None
+        assert step is not None
+        offset, lanes = place[along]
+        size = u.dtype.itemsize
+        for first in range(-offset * size % LINE, lanes * size, LINE):
+            self._prefetch(array, address, AHEAD * step + first // size, to=_FAR)
+
+    def fetch(self, u: UOp, places: Sequence[Place], *, later: bool) -> None:
+        """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once.
+
+        What is needed `later` goes to the second cache.
+        """
+        lines: dict[str, tuple[Value | None, dict[int, None]]] = {}
+        array = self.memory.array(u.src[0], places[0])
+        for place in places:
+            along = vector_range(place)
+            if along is not None and self.memory.stride(u.src[1], along) != 1:
+                return
+            total, constant = self.memory.index(u.src[1], place)
+            _, found = lines.setdefault("" if total is None else total.text, (total, {}))
+            end = (constant + lanes_of(place)) * array.align
+            found.update(dict.fromkeys(range(constant * array.align // LINE, -(-end // LINE))))
+        for total, found in lines.values():
+            address = array.pointer
+            if total is not None:
+                address = self.text.emit(
+                    f"getelementptr {array.type}, ptr {address}, i64 {total.text}"
+                )
+            for line in found:
+                first = line * LINE // array.align
+                to = _FAR if later else _NEAR
+                self._prefetch(array, address, first, u.op is Op.STORE, to)
+
+    def _prefetch(
+        self, array: Array, address: str, ahead: int, writes: bool = False, to: int = _NEAR
+    ) -> None:
+        """Ask for the line of the element so far `ahead` of `address`.
+
+        Nothing is touched: beyond the end of the buffer the processor does nothing.
+        """
+        if ahead:
+            address = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {ahead}")
+        how = (("i32", str(number)) for number in (int(writes), to, 1))
+        self.text.void_call("llvm.prefetch.p0", ("ptr", address), *how)

@@ -1,0 +1,70 @@
+"""How accesses lie under tiles, and the memory of the local arrays around them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kernelrt.ir.local import local_bytes
+from kernelrt.ir.ops import Op
+from kernelrt.loops.memoized_sums import Total
+from kernelrt.loops.passes.share_arrays import replaced
+from kernelrt.loops.tiles import ONE, WIDEST_STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.tiles import Tile
+
+__all__ = ["Accesses", "is_spaced", "vector_of"]
+
+
+class Accesses:
+    """Accesses and local arrays of the kernel `info`."""
+
+    def __init__(self, info: Analysis) -> None:
+        self.info = info
+        self._replaced = replaced(info)
+        self._strides: dict[tuple[UOp, UOp], int | None] = {}
+        arrays = {u: tuple(info.deps[u]) for u in info.locals}
+        self._arrays = Total(arrays, self._local_bytes)
+
+    def stride(self, access: UOp, r: UOp) -> int | None:
+        """Stride along `r` of a LOAD or STORE."""
+        key = (access, r)
+        if key not in self._strides:
+            self._strides[key] = self.info.stride(access, r)
+        return self._strides[key]
+
+    def is_wide(self, x: UOp, vector: UOp | None, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether `x` reads a LOCAL whose elements are vectors along another range."""
+        array = x.src[0]
+        return (
+            x.op is Op.LOAD
+            and array.op is Op.LOCAL
+            and vector is not None
+            and any(r is not vector and tiles.get(r, ONE).lanes > 1 for r in self.info.deps[array])
+        )
+
+    def local_bytes(self, tiles: Mapping[UOp, Tile]) -> int:
+        """Memory of the local arrays: one for each element of the tile around."""
+        return int(self._arrays.under(tiles))
+
+    def _local_bytes(self, array: UOp, tiles: Mapping[UOp, Tile]) -> int:
+        around = [tiles.get(r, ONE) for r in self.info.deps[array]]
+        if array in self._replaced and not any(tile.lanes > 1 for tile in around):
+            return 0
+        places = math.prod(tile.factor for tile in around)
+        return places * local_bytes(array.dtype, array.src[1:])
+
+
+def vector_of(ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
+    """The one of `ranges` that carries vectors."""
+    return next((r for r in ranges if tiles.get(r, ONE).lanes > 1), None)
+
+
+def is_spaced(x: UOp, step: int | None) -> bool:
+    """Whether a run is loaded whole and picked from."""
+    return bool(step) and abs(step or 0) <= WIDEST_STEP and len(x.src) == 2

@@ -1,0 +1,83 @@
+"""Which part of an argument a chunk of a kernel touches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt.ir.local import most_elements
+from kernelrt.ir.ops import Op
+from kernelrt.ir.terms import linear
+from kernelrt.loops.analysis import is_empty_load
+from kernelrt.loops.tiles import is_fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.tiling import Tiling
+
+__all__ = ["chunk_bytes"]
+
+
+def chunk_bytes(
+    info: Analysis, tiling: Tiling, lent: Mapping[UOp, tuple[UOp, UOp]]
+) -> dict[int, int]:
+    """Arguments that chunks share out among themselves.
+
+    Parameters
+    ----------
+    info : Analysis
+        A kernel as it is written.
+    tiling : Tiling
+        Its chunks.
+    lent : mapping
+        LOCALs that lie in arguments, as in :class:`~kernelrt.loops.loop_ir.LoopNest`.
+
+    Returns
+    -------
+    dict of int to int
+        Slots -> bytes: chunk `c` touches none of the argument but some of those from ``c`` to
+        before ``c + 1`` times as many. Of slots that are not there a chunk may touch any.
+    """
+    r = tiling.chunked
+    if r is None or not is_fixed(r) or any(r in u.src[1:] for u in (*info.reduces, *info.locals)):
+        return {}
+    found: dict[int, int] = {}
+    shared: set[int] = set()
+    for param, step in _steps(info, r, lent):
+        slot = int(param.arg[0])
+        nbytes = step * tiling.share * param.dtype.itemsize
+        if not step or found.setdefault(slot, nbytes) != nbytes:
+            shared.add(slot)
+    return {slot: nbytes for slot, nbytes in found.items() if slot not in shared}
+
+
+def _steps(
+    info: Analysis, r: UOp, lent: Mapping[UOp, tuple[UOp, UOp]]
+) -> Iterator[tuple[UOp, int]]:
+    """Every access of an argument: its PARAM, and what :func:`_step` says of it."""
+    for u in info.nodes:
+        if is_empty_load(u):
+            continue
+        params = [s for s in u.src if s.op is Op.PARAM]
+        if u.op in (Op.LOAD, Op.STORE) and params == [u.src[0]]:
+            yield u.src[0], _step(info, u.src[1], r, 1)
+        else:
+            yield from ((param, 0) for param in params)
+    for local, (param, start) in lent.items():
+        yield param, _step(info, start, r, most_elements(local.src[1:]))
+
+
+def _step(info: Analysis, index: UOp, r: UOp, elements: int) -> int:
+    """How far apart different iterations of `r` touch `elements` from `index` on.
+
+    So many elements each of them has for itself; 0 where others touch some of them, too.
+    """
+    terms, first = linear(index)
+    step = terms.pop(r, 0)
+    if any(r in info.deps_of([term]) for term in terms):
+        return 0
+    ends = [(factor * u.vmin, factor * u.vmax) for u, factor in terms.items()]
+    first, last = first + sum(map(min, ends)), first + sum(map(max, ends)) + elements - 1
+    return step if first >= 0 and last < step else 0

@@ -1,0 +1,187 @@
+"""Cycles that the loops of a nest take under tiles: what of a kernel is counted, and by what."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
+from kernelrt.device.costs import costs_of
+from kernelrt.ir.ops import Op
+from kernelrt.loops.memory_stalls import FOLLOWED, LATE, reads_of
+from kernelrt.loops.passes.predication import computed, gate_of
+from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
+from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.access_patterns import Accesses
+    from kernelrt.loops.nests import Nest
+    from kernelrt.loops.tiles import Tile
+
+__all__ = ["Cycles"]
+
+# What a core overlaps, as x86 cores of the last ten years do; what no manual says was chosen by
+# `python -m bench.report products models`.
+
+#: Of the latency of a sum, what is not hidden where there is one accumulator. Of 0, 1 and 1.5 the
+#: best for products and convolutions.
+_EXPOSED = 1.0
+#: Of the cycles of units that are not the bottleneck, what they cost in slots all the same.
+_BESIDE = 0.1
+#: Cycles from a sum until the next one can have its result.
+_LATENCY = 4.0
+#: Sums under way at once that hide all of it: two begin in each cycle.
+_CHAINS = 2 * _LATENCY
+#: Loads that begin in each cycle.
+_PORTS = 2.0
+#: Of what a line of the second cache takes, what is not hidden behind products. Of 0.25, 0.5 and 1
+#: the best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
+_SEEN = 0.5
+#: What a remainder multiplies cycles by: another copy of the body, to compile and to keep in cache.
+_COPIED = 1.05
+#: Beyond so many cycles, so much of it. Products of 64 to 128 rows and columns take 2 to 3 % longer
+#: with a remainder, of 512 transposed ones take 9 % less; of 2048 those that half of it allows take
+#: 4 to 5 % longer (Zen 5, variants of a plan timed in turns).
+_LONG, _LESS = 1e6, 0.7
+#: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
+_DOUBLED = 0.05
+#: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
+_ROUND = 6.0
+#: What does not fit the registers costs so many cycles, and no tile is that slow.
+_SPILL = 1e30
+#: Instructions of a loop from which more of the same hide no more latency.
+_ENOUGH = 128
+
+
+class Cycles:
+    """Cycles of nests on `target`, as :mod:`kernelrt._tally` adds them up.
+
+    Parameters
+    ----------
+    accesses : Accesses
+        Those of the kernel.
+    nests : sequence of Nest
+        All of the kernel's.
+    target : DeviceSpec
+        Vectors and registers.
+    lanes : int
+        Elements that a register holds.
+    """
+
+    def __init__(
+        self, accesses: Accesses, nests: Sequence[Nest], target: DeviceSpec, lanes: int
+    ) -> None:
+        self.accesses = accesses
+        self.info = info = accesses.info
+        self.costs = costs_of(target)
+        ranges = info.ranges
+        self._places = {r: at for at, r in enumerate(ranges)}
+        self._tiles = Tiles(self._places, map(extent, ranges), map(is_fixed, ranges))
+        self._by = self._counted_by(target, lanes)
+        self._closed = {r for closed in info.passes for r in closed}
+        # Whether sums are added up row by row for those of other passes.
+        sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
+        self._in_rows = bool(info.locals) and sums > 1
+        self._tallies = {nest: self._tally(nest) for nest in nests}
+        gates = {nest: gate_of(info, nest.nodes) for nest in nests}
+        self._gates = {nest: gate for nest, gate in gates.items() if gate is not None}
+        self._parts: dict[object, float] = {}
+
+    def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
+        """Estimated cycles of all iterations of `nests`."""
+        if not self._gates:
+            return cycles([self._tallies[nest] for nest in nests], tiles)
+        return sum(
+            cycles([self._tallies[nest]], tiles) * self._computed(nest, tiles) for nest in nests
+        )
+
+    def _computed(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """The part of the tiles of `nest` that is not left out."""
+        gate = self._gates.get(nest)
+        if gate is None:
+            return 1.0
+        key = (nest, *(tiles.get(r, ONE).factor for r in self.info.ranges if r in nest.deps))
+        if key not in self._parts:
+            self._parts[key] = computed(gate, tiles)
+        return self._parts[key]
+
+    def copies(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
+        """Cycles that the copies of the body of `nest` add.
+
+        Each remainder is another one to compile and to keep in the cache, of which a kernel that
+        runs for long feels less; and what fills an array needs few, of which the tile of the loops
+        around has some.
+        """
+        extra = charge(self._tallies[nest], tiles) - 1
+        if not extra:
+            return 0.0
+        taken = self.of([nest], tiles)
+        long = 0.0 if nest.fills else max(0.0, taken - _LONG)
+        return extra * (taken - (1 - _LESS) * long)
+
+    def abreast(self, nest: Nest) -> int:
+        """Rows of `nest` that are better waited for together than fetched one after the other."""
+        size = max((x.dtype.itemsize for x in nest.loads), default=1)
+        row = size * math.prod(extent(r) for r in nest.closed)
+        return (2 * PAGE - 1) // max(1, row) if nest.awaited else 0
+
+    def _counted_by(self, target: DeviceSpec, lanes: int) -> MachineModel:
+        registers = target.vector_registers
+        # Registers for what comes and goes, one more where every factor needs one of few; without
+        # memory operands scalars take some too.
+        reserved = 6
+        if target.triple.startswith("x86_64"):
+            reserved = 2 if registers > 16 else 3
+        near, beyond = self.costs.levels[:2]
+        return MachineModel(
+            rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
+            registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
+            late=LATE, followed=FOLLOWED, line=LINE, ways=WAY // LINE, near=near.nbytes,
+            waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
+            latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
+        )  # fmt: skip
+
+    def _tally(self, nest: Nest) -> Tally:
+        around = sorted(nest.deps, key=lambda r: int(r.arg))
+        near = self.costs.levels[0].nbytes
+        reads = [] if self._in_rows else reads_of(self.accesses, nest, near, self._places)
+        return Tally(
+            self._tiles, self._by,
+            [self._places[r] for r in around], [self._places[r] for r in nest.closed],
+            [self._load(nest, x) for x in nest.loads], reads,
+            sums=len(nest.reduces), fills=len(nest.fills), work=nest.work, filling=nest.filling,
+            singles=math.prod(extent(r) for r in nest.deps) * len(nest.reduces),
+            in_order=nest.in_order, is_row=self._in_rows, is_abreast=self.abreast(nest) > 1,
+        )  # fmt: skip
+
+    def _load(self, nest: Nest, x: UOp) -> Load:
+        array = x.src[0]
+        # Of several loops with vectors the innermost counts.
+        loops = sorted(self.info.deps[x] & nest.ranges, key=lambda r: -int(r.arg))
+        around = self.info.deps[array] if array.op is Op.LOCAL else ()
+        return Load(
+            [self._places[r] for r in loops],
+            [self.accesses.stride(x, r) for r in loops],
+            [r in nest.closed for r in loops],
+            [self._places[r] for r in around],
+            len(x.src) == 2,
+            x.dtype.itemsize,
+            self._streamed(nest, x) if self._in_rows else 0.0,
+        )
+
+    def _streamed(self, nest: Nest, x: UOp) -> float:
+        """Cycles of a byte that `x` reads, if it comes from beyond the first cache.
+
+        Each tile of rows walks such an operand again, from its beginning to its end.
+        """
+        deps = self.info.deps[x]
+        rows = [int(r.arg) for r in nest.deps - deps - self._closed]
+        if x.src[0].op is not Op.PARAM or not rows:
+            return 0.0
+        inside = [r for r in deps if r in self._closed or int(r.arg) > max(rows)]
+        walked = x.dtype.itemsize * math.prod(extent(r) for r in inside)
+        return self.costs.byte(walked) if walked > self.costs.levels[0].nbytes else 0.0

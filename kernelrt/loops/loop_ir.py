@@ -1,0 +1,535 @@
+"""The loop nest of a kernel as plain data: what runs under which loops, in which order.
+
+The nest follows from a kernel AST and its tiles, and everything about loops is decided here: the
+emitter (emitter.py) walks it and writes. `loops_spec.py` says what a legal nest is, `loops_text.py`
+prints one as a person would write the kernel.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from kernelrt.device.costs import costs_of
+from kernelrt.ir.ops import Op
+from kernelrt.ir.uop import toposort
+from kernelrt.loops.passes.predication import gate_of, zeros_in, zeros_of_turns
+from kernelrt.loops.passes.prefetch import next_parts, read_after, read_next, touched_late
+from kernelrt.loops.passes.prefetch_next import blocks_after, operands_after
+from kernelrt.loops.passes.prefetch_streams import Walk, next_rows, rows_ahead, streams
+from kernelrt.loops.passes.share_arrays import lent
+from kernelrt.loops.tiles import ONE, Part, Tile, extent, is_fixed, parts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.passes.predication import Gate
+    from kernelrt.loops.tiling import Tiling
+
+__all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
+
+#: Accumulators that hide the latency of an addition: two units of four cycles.
+ACCUMULATORS = 8
+#: Nanoseconds that memory is waited for.
+LATENCY = 100
+#: Vectors that are computed in a cycle.
+_UNITS = 2
+#: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
+#: ones do, each costs half a unit in the last place.
+LONGEST = 128
+#: Iterations of a block: fewer would cost time, more would be as long a chain again.
+BLOCKS = (64, 1024)
+
+
+class Axis(enum.StrEnum):
+    """What a loop is for."""
+
+    #: One tile after the other.
+    SEQUENTIAL = enum.auto()
+    #: A run of it is one chunk, which may run beside the others.
+    CHUNK = enum.auto()
+    #: Its tile is carried by vectors.
+    VECTOR = enum.auto()
+    #: Its tile is all of it: no loop is left.
+    UNROLLED = enum.auto()
+    #: REDUCEs close over it.
+    REDUCE = enum.auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The loop over one RANGE.
+
+    Attributes
+    ----------
+    range : UOp
+        The RANGE.
+    axis : Axis
+        What it is for.
+    tile : Tile
+        What one iteration covers.
+    parts : tuple of Part
+        Whole tiles, then what is left in smaller ones.
+    body : tuple of Item
+        What is done in it, in order.
+    share : int
+        Elements of a chunk, of a loop that is split.
+    ahead : tuple of UOp
+        LOADs whose rows are asked for before the loop comes to them.
+    block : int
+        Elements after which what was added up is put aside and the accumulators begin anew, in a
+        loop over so many that the rounding of each addition would be seen; 0 in others.
+    """
+
+    range: UOp
+    axis: Axis
+    tile: Tile
+    parts: tuple[Part, ...]
+    body: tuple[Item, ...]
+    share: int = 0
+    ahead: tuple[UOp, ...] = ()
+    block: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What is done at each place of the tiles of some open loops.
+
+    Attributes
+    ----------
+    nodes : tuple of UOp
+        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a place come
+        before what is done with them, so that a kernel may update memory in place.
+    ranges : tuple of UOp
+        RANGEs whose places are gone through, outermost first.
+    """
+
+    nodes: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """REDUCEs and LOCALs that close over the same RANGEs: one walk computes them.
+
+    Their results are had for the whole tile of the loops around.
+
+    Attributes
+    ----------
+    folds : tuple of UOp
+        The REDUCEs.
+    fills : tuple of UOp
+        The LOCALs.
+    outer : tuple of UOp
+        RANGEs that the results vary with.
+    closed : tuple of UOp
+        RANGEs that it walks, outermost first.
+    vector : UOp or None
+        The one of these that carries vectors; the lanes of an accumulator become one at the end,
+        and results that would be vectors along a loop around are had lane by lane.
+    lanes : int
+        Of these vectors.
+    unrolled : int
+        Places of one tile of the RANGEs that it folds over.
+    kept : bool
+        Whether its one fold goes into the elements of its one fill, which hold the sums between
+        the turns of RANGEs that go around those of the array; `closed` then has all of these.
+    in_order : bool
+        Whether each result is added up one term after the other, whatever the tiles are.
+    loop : Loop
+        The outermost of its loops. The last item in the body of each is the next loop, in that of
+        the innermost a :class:`Step`.
+    gate : Gate or None
+        When a result is looked at: where it is at no place of the tile, the pass is left out.
+    zeros : UOp or None
+        The LOAD that is compared with zero, tile by tile of `closed`: where all its elements are,
+        one row of products is added to all accumulators. Where sums are kept, it is a gated one,
+        and its gate is looked at once for each turn of the loops that go around theirs.
+    """
+
+    folds: tuple[UOp, ...]
+    fills: tuple[UOp, ...]
+    outer: tuple[UOp, ...]
+    closed: tuple[UOp, ...]
+    vector: UOp | None
+    lanes: int
+    unrolled: int
+    loop: Loop
+    gate: Gate | None = None
+    zeros: UOp | None = None
+    kept: bool = False
+    in_order: bool = False
+
+    def loops(self) -> Iterator[Loop]:
+        """Its loops, outermost first."""
+        loop: Item = self.loop
+        while isinstance(loop, Loop):
+            yield loop
+            loop = loop.body[-1]
+
+    def copies(self, results: int) -> int:
+        """How many separate accumulators each of `results` has, to hide a chain's latency."""
+        if self.kept or self.in_order:
+            return 1
+        return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
+
+
+@dataclass(frozen=True, slots=True)
+class Fetch:
+    """Memory that is asked for before it is needed: after a pass, or by the next turn of a loop.
+
+    Attributes
+    ----------
+    accesses : tuple of UOp
+        LOADs and STOREs of arguments.
+    ranges : tuple of UOp
+        RANGEs whose places it goes through; all are open where it stands.
+    later : bool
+        Whether it is needed after other tiles only: it goes to the second cache, and `accesses`
+        say all that is asked for at the first element of the tile.
+    """
+
+    accesses: tuple[UOp, ...]
+    ranges: tuple[UOp, ...]
+    later: bool = False
+
+    @classmethod
+    def within(
+        cls, wanted: tuple[UOp, ...], opened: Iterable[UOp], *, later: bool = False
+    ) -> Fetch:
+        """Of what lies at indices of some of the loops that are open."""
+        used = {r for x in wanted for r in cls.varying(x)}
+        return cls(wanted, tuple(r for r in opened if r in used), later)
+
+    @staticmethod
+    def varying(access: UOp) -> frozenset[UOp]:
+        """The RANGEs that the address of one of `accesses` is a sum over."""
+        return frozenset(u for u in toposort([access.src[1]]) if u.op is Op.RANGE)
+
+
+#: What stands in a body.
+Item = Loop | Pass | Step | Fetch
+
+
+@dataclass(frozen=True, slots=True)
+class LoopNest:
+    """All loops of a kernel.
+
+    Attributes
+    ----------
+    body : tuple of Item
+        What the kernel does, in order.
+    lent : mapping
+        LOCALs that lie where a STORE writes -> its PARAM, and the index that they begin at.
+    """
+
+    body: tuple[Item, ...]
+    lent: Mapping[UOp, tuple[UOp, UOp]] = field(default_factory=dict)
+
+
+def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
+    """The nest of the kernel `info` with the tiles, order and chunks of `tiling`."""
+    return _Builder(info, tiling, device).build()
+
+
+@dataclass(slots=True)
+class _Open:
+    """A body under construction."""
+
+    range: UOp | None
+    items: list[Item] = field(default_factory=list)
+    #: The RANGEs of the passes that it has.
+    passes: set[tuple[UOp, ...]] = field(default_factory=set)
+
+
+class _Builder:
+    def __init__(self, info: Analysis, tiling: Tiling, device: DeviceSpec) -> None:
+        self.info = info
+        self.tiling = tiling
+        self.device = device
+        self.stack = [_Open(None)]
+        ordered = {
+            u.src[1:] for u in info.in_order if not any(r in tiling.outside for r in u.src[1:])
+        }
+        #: RANGEs of sums in order: the innermost of each may be unrolled, the others not.
+        self.whole = {closed[-1] for closed in ordered}
+        self.single = {r for closed in ordered for r in closed[:-1]}
+
+    def build(self) -> LoopNest:
+        self._stores(list(self.info.sink.src))
+        return LoopNest(tuple(self.stack[0].items), lent(self.info, self.tiling))
+
+    def _stores(self, stores: list[UOp]) -> None:
+        """Stores under the loops that are open: first those that need no more of them."""
+        deps = self.info.deps
+        opened = [each.range for each in self.stack[1:] if each.range is not None]
+        block = blocks_after(self.info, stores, opened, self.tiling.tiles, self.device)
+        if block:
+            self.stack[-1].items.append(Fetch.within(block, opened, later=True))
+        here = [s for s in stores if deps[s] <= set(opened)]
+        if here:
+            items = self.stack[-1].items
+            before = len(items)
+            self._need([s.src[2] for s in here])
+            self._need([s.src[1] for s in here])
+            step = Step(tuple(here), tuple(r for r in opened if any(r in deps[s] for s in here)))
+            passes = [each for each in items[before:] if isinstance(each, Pass)]
+            if opened and any(self._is_long(each) for each in passes):
+                wanted = touched_late(self.info, step.nodes, opened[-1], self.device)
+                items[before:before] = [Fetch(wanted, step.ranges)] if wanted else []
+            items.append(step)
+        rest = [s for s in stores if s not in here]
+        if not rest:
+            return
+        pending = self.info.deps_of(rest) - set(opened)
+        r = next(r for r in self.tiling.order if r in pending)
+        outside = [s for s in rest if r not in deps[s]]
+        if outside:
+            self._stores(outside)
+        self.stack.append(_Open(r))
+        self._stores([s for s in rest if r in deps[s]])
+        items = self.stack.pop().items
+        self._ask_for_next_rows(r, items)
+        self.stack[-1].items.append(self._loop(r, items, reduces=False))
+
+    def _tile(self, r: UOp) -> Tile:
+        """The tile of `r`; where terms are added up in order, no more than it leaves in order."""
+        tile = self.tiling.tile(r)
+        if r in self.whole:
+            return Tile(tile.factor)
+        return ONE if r in self.single else tile
+
+    def _loop(self, r: UOp, body: list[Item], *, reduces: bool) -> Loop:
+        tile = self._tile(r)
+        runs = parts(r, tile)
+        if r is self.tiling.chunked:
+            if is_fixed(r):
+                # The last chunk takes what is left, so no other knows how many iterations it has.
+                runs = tuple(Part(part.tile, None) for part in runs)
+            return Loop(r, Axis.CHUNK, tile, runs, tuple(body), self.tiling.share)
+        axis = Axis.SEQUENTIAL
+        if reduces:
+            axis = Axis.REDUCE
+        elif tile.lanes > 1:
+            axis = Axis.VECTOR
+        elif all(part.trips == 1 for part in runs):
+            axis = Axis.UNROLLED
+        return Loop(r, axis, tile, runs, tuple(body))
+
+    def _need(self, roots: Iterable[UOp]) -> None:
+        """Have the passes that `roots` use, each in the innermost open loop it varies with."""
+        for u in self.info.closing(roots):
+            depth = self._level(self.info.deps[u])
+            outer = self.stack[depth]
+            if u.src[1:] not in outer.passes:
+                full, self.stack = self.stack, self.stack[: depth + 1]
+                outer.items.append(self._pass(u.src[1:]))
+                outer.passes.add(u.src[1:])
+                self.stack = full
+
+    def _level(self, deps: frozenset[UOp]) -> int:
+        for depth in range(len(self.stack) - 1, 0, -1):
+            if self.stack[depth].range in deps:
+                return depth
+        return 0
+
+    def _is_long(self, each: Pass) -> bool:
+        """Whether memory that is asked for before `each` is there after it."""
+        tiles = [self.tiling.tile(r) for r in each.outer]
+        places = math.prod(len(tile.positions()) for tile in tiles)
+        turns = math.prod(extent(r) for r in each.closed)
+        vectors = places * turns * len(each.folds) / (each.lanes if each.vector else 1)
+        return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
+
+    def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
+        """Elements of a block, of the loops of `folds` that are too long to add up at once."""
+        found: dict[UOp, int] = {}
+        rounding = [u for u in folds if _rounds(u)]
+        if not rounding:
+            return found
+        closed = rounding[0].src[1:]
+        chain = max(_additions(u) for u in rounding)
+        for r in reversed(closed):
+            factor = self.tiling.tile(r).factor
+            turns = -(-extent(r) // factor)
+            if chain * turns > LONGEST:
+                # As many blocks as there are iterations in one, so that both sums are short.
+                least, most = (max(1, n // chain) for n in BLOCKS)
+                even = 1 << ((turns - 1).bit_length() + 1) // 2
+                of_block = min(max(even, least), most)
+                if of_block < turns:
+                    found[r] = of_block * factor
+                    turns, chain = -(-turns // of_block), 1
+            chain *= turns
+        return found
+
+    def _pass(self, closed: tuple[UOp, ...]) -> Pass:
+        nodes = self.info.passes[closed]
+        kept = next((u for u in nodes if self.tiling.keeps(u)), None)
+        if kept is not None:
+            return self._kept(kept)
+        folds = tuple(u for u in nodes if u.op is Op.REDUCE)
+        fills = tuple(u for u in nodes if u.op is Op.LOCAL)
+        ahead = rows_ahead(self.info, nodes, closed[-1], self.tiling.tiles, self.device)
+        in_order = not self.info.in_order.isdisjoint(folds)
+        blocks = {} if in_order else self._blocks(folds)
+        loop = self._walk(
+            closed, nodes, closed if folds else (), {closed[-1]: ahead}, blocks=blocks
+        )
+        if folds and not fills:
+            loop = self._asking(loop, [u.src[0] for u in folds], closed)
+        tiles = [self._tile(r) for r in closed]
+        return Pass(
+            folds,
+            fills,
+            tuple(sorted(self.info.deps[nodes[0]], key=lambda r: int(r.arg))),
+            closed,
+            next((r for r in closed if self._tile(r).lanes > 1), None),
+            max(tile.lanes for tile in tiles),
+            math.prod(len(tile.positions()) for tile in tiles),
+            loop,
+            gate_of(self.info, nodes),
+            zeros_in(self.info, nodes, self.tiling.tiles),
+            in_order=in_order,
+        )
+
+    def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
+        """The outermost loop of a pass, which asks for what the next tile's sums read."""
+        opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
+        wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
+        if not wanted:
+            # What a chunk is followed by may be another core's.
+            chunked, share = self.tiling.chunked, self.tiling.share
+            own = [r for r in opened if r is not chunked or share > self._tile(r).factor]
+            rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
+            if rows:
+                return self._asking_within(loop, closed[-2], rows)
+            again = operands_after(
+                self.info, values, opened, closed, self.tiling.tiles, self.device
+            )
+            return self._asking_within(loop, closed[-1], again) if again else loop
+        return replace(loop, body=(Fetch.within(wanted, (*opened, closed[0])), *loop.body))
+
+    def _asking_within(
+        self, loop: Loop, r: UOp, wanted: tuple[UOp, ...], opened: frozenset[UOp] | None = None
+    ) -> Loop:
+        """`loop` with its loop over `r`, each turn of which asks for `wanted`, of a later tile."""
+        if opened is None:
+            opened = frozenset(each.range for each in self.stack[1:] if each.range is not None)
+        opened |= {loop.range}
+        if loop.range is not r:
+            *before, inner = loop.body
+            assert isinstance(inner, Loop)
+            inner = self._asking_within(inner, r, wanted, opened)
+            return replace(loop, body=(*before, inner))
+        # Nothing is lost but time where one is not known here.
+        wanted = tuple(x for x in wanted if Fetch.varying(x) <= opened)
+        fetch = Fetch.within(wanted, sorted(opened, key=lambda q: int(q.arg)), later=True)
+        return replace(loop, body=(fetch, *loop.body)) if wanted else loop
+
+    def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
+        """Have one of `items`, the body of the loop over `r`, ask for what its next turn reads."""
+        numbers = [n for n, item in enumerate(items) if _walk_of(item)]
+        walks = [walk for walk in map(_walk_of, items) if walk]
+        tile = self._tile(r)
+        if len(walks) < 2 or tile.lanes > 1:
+            return
+        slowest, wanted = next_rows(self.info, walks, r, tile.factor, self.device)
+        if not wanted:
+            return
+        around = [each.range for each in self.stack[1:] if each.range is not None]
+        fetch = Fetch.within(wanted, (*around, r, walks[slowest].range))
+        item = items[numbers[slowest]]
+        loop = item.loop if isinstance(item, Pass) else item
+        assert isinstance(loop, Loop)
+        loop = replace(loop, body=(fetch, *loop.body))
+        items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
+
+    def _kept(self, array: UOp) -> Pass:
+        """A pass that adds into the elements of `array`, turn by turn of what goes around them."""
+        fold = array.src[0]
+        around = tuple(r for r in fold.src[1:] if r in self.tiling.outside)
+        inside = tuple(r for r in fold.src[1:] if r not in self.tiling.outside)
+        closed = (*around, *array.src[1:], *inside)
+        ahead = tuple(
+            x
+            for x in self.info.loads(fold.src[0])
+            if not inside and streams(x, array.src[-1], around, self.device)
+        )
+        blocks = {}
+        if inside and self._blocks([fold]):
+            # What one turn comes to is a block of the sum.
+            factor = self.tiling.tile(inside[0]).factor
+            blocks = {inside[0]: extent(inside[0]) // factor * factor}
+        loop = self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks)
+        own = array.src[1:]
+        wanted = (
+            next_parts(self.info, fold, around, own, self.tiling.tiles, self.device)
+            if inside
+            else ()
+        )
+        return Pass(
+            (fold,),
+            (array,),
+            tuple(sorted(self.info.deps[array], key=lambda r: int(r.arg))),
+            closed,
+            None,
+            max(self.tiling.tile(r).lanes for r in closed),
+            math.prod(len(self.tiling.tile(r).positions()) for r in fold.src[1:]),
+            self._asking_within(loop, own[-1], wanted) if wanted else loop,
+            zeros=zeros_of_turns(self.info, array, around, self.tiling.tiles),
+            kept=True,
+        )
+
+    def _walk(
+        self,
+        closed: tuple[UOp, ...],
+        nodes: list[UOp],
+        reduced: tuple[UOp, ...],
+        ahead: Mapping[UOp, tuple[UOp, ...]],
+        done: tuple[UOp, ...] = (),
+        blocks: Mapping[UOp, int] | None = None,
+    ) -> Loop:
+        """The loops over `closed` around the step that computes `nodes`, outermost first."""
+        self.stack += (_Open(r) for r in closed)
+        # What is asked for by conditions comes before what they may leave out.
+        self._need(x.src[2] for u in nodes for x in self.info.loads(u.src[0]) if len(x.src) > 2)
+        self._need(u.src[0] for u in nodes)
+        fills = tuple(u for u in nodes if u.op is Op.LOCAL)
+        folds = tuple(u for u in nodes if u.op is Op.REDUCE)
+        last: Item = Step(done or (*fills, *folds), closed)
+        for r in reversed(closed):
+            body = self.stack.pop()
+            last = loop = self._loop(r, [*body.items, last], reduces=r in reduced)
+            if blocks and r in blocks:
+                last = loop = replace(loop, block=blocks[r])
+            if r in ahead:
+                last = loop = replace(loop, ahead=ahead[r])
+        return loop
+
+
+def _walk_of(item: Item) -> Walk | None:
+    """What `item` does along one row, if that is all it does."""
+    loop = item.loop if isinstance(item, Pass) else item
+    if not isinstance(loop, Loop) or not all(isinstance(i, Step) for i in loop.body):
+        return None
+    if isinstance(item, Pass):
+        return Walk(loop.range, tuple(u.src[0] for u in (*item.fills, *item.folds)))
+    stores = tuple(s for step in loop.body if isinstance(step, Step) for s in step.nodes)
+    return Walk(loop.range, tuple(s.src[2] for s in stores), stores)
+
+
+def _additions(fold: UOp) -> int:
+    """How many numbers are added for each element that `fold` takes in."""
+    value = fold.src[0]
+    return int(value.arg) if value.op is Op.DOT else 1
+
+
+def _rounds(fold: UOp) -> bool:
+    """Whether the order of additions shows in what `fold` comes to."""
+    return fold.arg is Op.ADD and fold.dtype.is_float

@@ -1,0 +1,3 @@
+"""Decompositions of mathematical functions into elementary operations."""
+
+__all__: list[str] = []

@@ -1,0 +1,64 @@
+"""Sums over the parts of a kernel, for one tiling after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from kernelrt.loops.tiles import ONE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.tiles import Tile
+
+__all__ = ["Total"]
+
+_Part = TypeVar("_Part", bound="Hashable")
+
+
+class Total(Generic[_Part]):
+    """A sum over parts of which each varies with the tiles of some RANGEs.
+
+    A search asks for tilings that differ in few of the ranges, of which a kernel may have
+    hundreds: only what varies with these is looked at again, and counted once for the same tiles.
+
+    Parameters
+    ----------
+    parts : mapping
+        Part -> the RANGEs whose tiles it varies with.
+    count : callable
+        The amount of a part under tiles.
+    """
+
+    def __init__(
+        self,
+        parts: Mapping[_Part, Sequence[UOp]],
+        count: Callable[[_Part, Mapping[UOp, Tile]], float],
+    ) -> None:
+        self._parts = parts
+        self._count = count
+        self._counted: dict[object, float] = {}
+        self._tiles: Mapping[UOp, Tile] = {}
+        self._amounts = {part: self._amount(part, {}) for part in parts}
+        self._varying: dict[UOp, list[_Part]] = {}
+        for part, ranges in parts.items():
+            for r in ranges:
+                self._varying.setdefault(r, []).append(part)
+
+    def under(self, tiles: Mapping[UOp, Tile], parts: Iterable[_Part] | None = None) -> float:
+        """The sum over `parts` under `tiles`; over all of them where None are named."""
+        changed = self._tiles.items() ^ tiles.items()
+        self._tiles = dict(tiles)
+        for part in {part: None for r, _ in changed for part in self._varying.get(r, ())}:
+            self._amounts[part] = self._amount(part, tiles)
+        if parts is None:
+            return sum(self._amounts.values())
+        return sum(map(self._amounts.__getitem__, parts))
+
+    def _amount(self, part: _Part, tiles: Mapping[UOp, Tile]) -> float:
+        key = (part, *[tiles.get(r, ONE) for r in self._parts[part]])
+        found = self._counted.get(key)
+        if found is None:
+            found = self._counted[key] = self._count(part, tiles)
+        return found

@@ -1,0 +1,3 @@
+"""Passes that rewrite loop nests."""
+
+__all__: list[str] = []

@@ -1,0 +1,497 @@
+"""Sums of products of narrow numbers, several to a word.
+
+Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
+in one instruction. Read as words, neighbours along the depth side by side, a sum of such products
+is one over a shorter depth, of DOTs. Words are read where they lie in an operand that is stored
+along the depth; else they are put together in panels, which each serve many results.
+
+Of bfloat16 an instruction adds the second product of a pair, then the first, each by a fused
+multiply-add in float32 that takes subnormal numbers, and what comes out as one, for 0.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.ir.local import LOCAL_BYTES, flat_index
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.uop import UOp, const, toposort
+from kernelrt.loops.analysis import Analysis, stride
+from kernelrt.loops.passes import pack_operands
+from kernelrt.loops.passes.cache_blocking import block
+from kernelrt.loops.passes.pack_operands import (
+    contraction,
+    free_number,
+    moved,
+    new_range,
+    reads_what_it_writes,
+    start_of,
+)  # fmt: skip
+from kernelrt.loops.passes.prefetch_streams import PAGE
+from kernelrt.loops.tiles import extent, is_fixed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.dtype import DType
+    from kernelrt.loops.passes.pack_operands import Contraction
+
+__all__ = ["in_words"]
+
+#: Rows of the other operand from which words put together for them pay, and from which panels of
+#: words do that lie in memory as they are. Measured with products of 8 to 64 rows, and 256 or 4096
+#: columns and depth.
+ROWS: Final = 12
+MANY_ROWS: Final = 24
+#: The highest bit of each byte of a word.
+FLIP: Final = 0x80808080
+#: -0.0 as bfloat16.
+NEGATIVE_ZERO: Final = 0x8000
+#: Words of a sum from which panels pay.
+LEAST: Final = 4
+#: The most columns and rows whose words lie in panels at a time.
+SIDES: Final = (64, 128)
+#: The most columns where there are so many such blocks, for cores to share: the other operand is
+#: copied half as often, so that products of int8 of 1024 x 1024 take 5% less.
+WIDEST: Final = 128
+SHARED: Final = 8
+#: Columns that take as long as copying the rows of the other operand for a block.
+AGAIN: Final = 4
+#: Types that have all numbers of bfloat16, in memory and in registers.
+_HOLDING_BFLOAT16: Final = (dt.bfloat16, dt.float32)
+
+
+def in_words(sink: UOp, target: DeviceSpec) -> UOp:
+    """`sink` with its sum of products over words, where it has one and `target` multiplies them."""
+    info = Analysis(sink)
+    found = contraction(info)
+    product = None if found is None else _product(info, found, target)
+    if found is None or product is None:
+        return sink
+    load, other = product.load.stored(), product.other.stored()
+    if load is not None and other is not None and found.rows < MANY_ROWS:
+        return _read_in_place(sink, found, product, load, other)
+    if found.rows < ROWS or (_is_spread(info, found) and block(sink, target) is not sink):
+        return sink
+    return _in_panels(info, sink, found, product, target)
+
+
+def _is_spread(info: Analysis, found: Contraction) -> bool:
+    """Whether few rows share panels that meet another page with each row of the columns.
+
+    So they do not pay where the columns can be added up as they lie. Measured with 12 to 31 rows
+    times matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits.
+    """
+    steps = (info.stride(found.load, r) or 0 for r in found.depth)
+    page = max(map(abs, steps)) * found.load.dtype.itemsize > PAGE
+    return page and found.rows < pack_operands.ROWS
+
+
+class _Words(NamedTuple):
+    """An operand of narrow numbers, read some at a time.
+
+    Attributes
+    ----------
+    access : UOp
+        The LOAD of one element.
+    along : UOp
+        The RANGE along which the elements of a word follow each other.
+    step : UOp
+        The RANGE of the words.
+    parts : int
+        Elements of a word.
+    nothing : int
+        Bits that stand for an element past the end of the depth.
+    """
+
+    access: UOp
+    along: UOp
+    step: UOp
+    parts: int
+    nothing: int = 0
+
+    @property
+    def signed(self) -> bool:
+        """Whether elements may be below 0."""
+        return self.access.dtype.min < 0
+
+    @property
+    def left(self) -> int:
+        """Elements after the last word."""
+        return extent(self.along) - extent(self.step) * self.parts
+
+    def stored(self) -> UOp | None:
+        """A LOAD of whole words, where their elements lie side by side."""
+        param, index, *gates = self.access.src
+        size = param.dtype.bits * self.parts
+        if gates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
+            return None
+        if self.left < 0:
+            return None
+        words = UOp(Op.WORDS, dt.int32, (param,))
+        return moved(UOp(Op.LOAD, dt.int32, (words, index)), {self.along: self.step * self.parts})
+
+    def assembled(self) -> UOp:
+        """A word of elements that are loaded one by one; past the end of the depth is nothing."""
+        gated = self.left < 0
+
+        def gate(place: UOp) -> UOp | None:
+            return place < extent(self.along) if gated else None
+
+        return self._of([self.step * self.parts + n for n in range(self.parts)], gate)
+
+    def last(self) -> UOp:
+        """A word of the elements that are left."""
+        first = extent(self.step) * self.parts
+        return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
+
+    def _of(self, places: Sequence[UOp], gate: Callable[[UOp], UOp | None]) -> UOp:
+        """A word of the elements at `places` of the depth."""
+        bits = 32 // self.parts
+        total = const(0, dt.int32)
+        for number, place in enumerate(places):
+            element = moved(self.access, {self.along: place})
+            condition = gate(place) if number else None
+            if condition is not None:
+                element = element.replace(src=(*element.src, condition))
+            word = self._bits(element)
+            if self.signed and number < self.parts - 1:
+                word = word & ((1 << bits) - 1)
+            if condition is not None and self.nothing:
+                word = condition.where(word, const(self.nothing, dt.int32))
+            total = total | word << bits * number if number else word
+        for number in range(len(places), self.parts) if self.nothing else ():
+            total = total | const(self.nothing, dt.int32) << bits * number
+        return total
+
+    @staticmethod
+    def _bits(element: UOp) -> UOp:
+        """`element` as a word, the bits above its own as they come."""
+        if element.dtype.is_float:
+            element = UOp(Op.BITCAST, dt.int16, (element,))
+        return element.cast(dt.int32)
+
+    def word(self) -> UOp:
+        """A word, in whichever way it is had."""
+        return self.stored() or self.assembled()
+
+
+class _Product(NamedTuple):
+    """A contraction as one of words.
+
+    Attributes
+    ----------
+    load, other : _Words
+        Its operands.
+    depth : tuple of UOp
+        The RANGEs of the sum over words.
+    dtype : DType
+        What it is a sum of.
+    alike : bool
+        Whether an instruction is to multiply bytes of which both are signed, or neither. It takes
+        one of each: the highest bit of each byte of one operand is flipped, by which it is 128
+        more, or less, and has the other sign; 128 times the other operand is subtracted again.
+    """
+
+    load: _Words
+    other: _Words
+    depth: tuple[UOp, ...]
+    dtype: DType
+    alike: bool
+
+    def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
+        """The DOT of words of both operands, those of the first being `signed` or not."""
+        first, second = (other, load) if signed else (load, other)
+        return UOp(Op.DOT, self.dtype, (first, second), self.load.parts)
+
+
+def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
+    """The contraction in words, if its operands are narrow and `target` has what it takes."""
+    total = found.reduce.dtype
+    load, other = (_narrow(x, total) for x in (found.value, found.factor))
+    if total.bits > 32 or load is None or other is None:
+        return None
+    kinds = (dt.bfloat16,) if total.is_float else (load.dtype, other.dtype)
+    parts = target.dot_parts(*kinds)
+    if not parts:
+        return None
+
+    def fit(r: UOp) -> tuple[bool, int, int]:
+        strides = [info.stride(x, r) for x in (load, other)]
+        return extent(r) % parts == 0, strides.count(1), extent(r)
+
+    along = max(found.depth, key=fit)
+    # What is left of a depth of its own is one word more; in others the words are filled up.
+    count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
+    # There only the operands are gated: nothing that is read for their indices may be past the end.
+    if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
+        return None
+    step = new_range(count, free_number(info.sink))
+    # A sum begins with -0.0, which 0.0 would change.
+    nothing = NEGATIVE_ZERO if total.is_float else 0
+    left, right = _Words(load, along, step, parts, nothing), _Words(other, along, step, parts)
+    depth = (*(r for r in found.depth if r is not along), step)
+    alike = parts == 4 and left.signed is right.signed
+    return _Product(left, right, depth, total if total.is_float else dt.int32, alike)
+
+
+def _narrow(x: UOp, total: DType) -> UOp | None:
+    """The narrow LOAD that `x` has its value from by casts alone.
+
+    That of integers is the same modulo what `total` wraps to.
+    """
+    if total.is_float:
+        return _bits_of_bfloat16(x)
+    while x.op is Op.CAST:
+        after, before = x.dtype, x.src[0].dtype
+        if not after.is_int or not before.is_int:
+            return None
+        keeps = after.min <= before.min and before.max <= after.max
+        if not keeps and after.bits < total.bits:
+            return None
+        x = x.src[0]
+    return x if x.op is Op.LOAD and x.dtype.is_int and x.dtype.bits <= 16 else None
+
+
+def _bits_of_bfloat16(x: UOp) -> UOp | None:
+    """The LOAD of 16 bits that `x` has, as bfloat16, its value from."""
+    while x.op is Op.CAST and x.dtype in _HOLDING_BFLOAT16:
+        x = x.src[0]
+    if x.dtype is not dt.bfloat16:
+        return None
+    while x.op is Op.BITCAST:
+        x = x.src[0]
+    # What is no number of its own type would become a quiet one on the way.
+    whole = x.dtype.is_int or x.dtype is dt.bfloat16
+    return x if x.op is Op.LOAD and whole else None
+
+
+def _reads_along(info: Analysis, access: UOp, along: UOp) -> bool:
+    """Whether the index of `access` is itself read, or checked, at each place `along` the depth."""
+    own = toposort([access.src[1]])
+    return any(u.op in (Op.LOAD, Op.BOUND) and along in info.deps[u] for u in own)
+
+
+def _flipped(word: UOp) -> UOp:
+    return word ^ const(FLIP, dt.int32)
+
+
+def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
+    return UOp(Op.REDUCE, value.dtype, (value, *depth), Op.ADD)
+
+
+# Few rows ----------------------------------------------------------------------------------------
+
+
+def _read_in_place(
+    sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
+) -> UOp:
+    """`sink` with the words of both operands read as they lie."""
+    depth, signed = product.depth, product.load.signed
+    left = product.load.left > 0
+    last, last_other = (x.last() if left else None for x in (product.load, product.other))
+    if not product.alike:
+        total = _sum(product.dot(load, other, signed=signed), depth)
+        if last is not None and last_other is not None:
+            total = total + product.dot(last, last_other, signed=signed)
+    else:
+        # What is subtracted follows from the operand that has less elements.
+        free = free_number(sink) + 1
+        own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
+        far = moved(other, dict(zip(depth, own, strict=True)))
+        flip = const(FLIP, dt.int32)
+        total = _sum(product.dot(_flipped(load), other, signed=not signed), depth)
+        total = total - _sum(product.dot(flip, far, signed=not signed), own)
+        if last is not None and last_other is not None:
+            total = total + product.dot(_flipped(last), last_other, signed=not signed)
+            total = total - product.dot(flip, last_other, signed=not signed)
+    return substitute([sink], {found.reduce: total.cast(found.reduce.dtype)})[0]
+
+
+# Many rows ---------------------------------------------------------------------------------------
+
+
+class _Sizes(NamedTuple):
+    """Columns and rows of a block, of whose words there are copies, and columns of a panel."""
+
+    columns: int
+    rows: int
+    width: int
+
+
+def _sizes(
+    row: UOp, found: Contraction, product: _Product, target: DeviceSpec, *, copied: bool
+) -> _Sizes | None:
+    """The largest block that there is memory for, in the second cache and on the stack.
+
+    Unless `copied`, the other operand is read where it lies.
+    """
+    lanes, size = target.lanes(4), extent(found.columns)
+    deep = math.prod(map(extent, product.depth)) + (product.load.left > 0)
+    room = min(LOCAL_BYTES, target.l2_bytes // 2) // 4
+    widths = [size] if size <= 2 * SIDES[0] and size % lanes else _widths(size, lanes)
+    for columns in widths:
+        most = min(SIDES[1], SIDES[0] * SIDES[1] // columns)
+        for rows in _heights(extent(row), most) if copied else [0]:
+            if (columns + rows) * deep + columns * product.alike <= room:
+                return _Sizes(columns, rows, lanes if columns % lanes == 0 else columns)
+    return None
+
+
+def _heights(size: int, most: int) -> list[int]:
+    """Rows of a block, most first: those that so many blocks of `size` rows cannot do with less."""
+    heights = range(min(most, size), max(1, min(ROWS, size)) - 1, -1)
+    return [n for n in heights if -(-size // -(-size // n)) == n]
+
+
+def _widths(size: int, lanes: int) -> list[int]:
+    """Columns of a block, those first for which least is computed and copied."""
+
+    def cost(width: int) -> tuple[int, int]:
+        return -(-size // width) * (width + AGAIN), width
+
+    most = WIDEST if size >= SHARED * WIDEST else SIDES[0]
+    return sorted(range(lanes, max(most, lanes) + 1, lanes), key=cost)
+
+
+def _in_panels(
+    info: Analysis, sink: UOp, found: Contraction, product: _Product, target: DeviceSpec
+) -> UOp:
+    """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
+    deps = info.deps
+    varying = deps[product.other.access] - deps[product.load.access]
+    rows = sorted(  # a summed RANGE that this operand alone depends on is not a row
+        (r for r in varying.difference(found.depth) if is_fixed(r)),
+        key=lambda r: (extent(r), -int(r.arg)),
+    )
+    copied = product.alike or product.other.stored() is None
+    if not rows or math.prod(map(extent, product.depth)) < LEAST:
+        return sink
+    # Copies are filled whole, also where no one reads them: nothing in them may fail.
+    if copied and any(u.op is Op.BOUND for u in toposort([product.other.access])):
+        return sink
+    sizes = _sizes(rows[-1], found, product, target, copied=copied)
+    if sizes is None:
+        return sink
+    ends = extent(found.columns) % sizes.columns, copied and extent(rows[-1]) % sizes.rows
+    if any(ends) and reads_what_it_writes(info):
+        return sink
+    return _Panels(sink, found, product, rows[-1], sizes, copied=copied).write()
+
+
+class _Panels:
+    """A contraction in words, with copies of its operands' words."""
+
+    def __init__(
+        self,
+        sink: UOp,
+        found: Contraction,
+        product: _Product,
+        row: UOp,
+        sizes: _Sizes,
+        *,
+        copied: bool,
+    ) -> None:
+        self.sink, self.found, self.product = sink, found, product
+        self.row, self.sizes, self.copied = row, sizes, copied
+        self.free = itertools.count(free_number(sink) + 1)
+        self.block = self._new(-(-extent(found.columns) // sizes.columns))
+        self.rows = self._new(-(-extent(row) // sizes.rows)) if copied else None
+        self.panel = self._new(sizes.columns // sizes.width)
+        self.line = self._new(sizes.rows if copied else extent(row))
+        self.column = self._new(sizes.width)
+
+    def _new(self, size: int) -> UOp:
+        return new_range(size, next(self.free))
+
+    def _own(self, *ranges: UOp) -> tuple[UOp, ...]:
+        """RANGEs of as many elements."""
+        return tuple(self._new(extent(r)) for r in ranges)
+
+    def _column(self, panel: UOp, column: UOp) -> UOp:
+        first = start_of(self.block, self.sizes.columns, extent(self.found.columns))
+        return first + panel * self.sizes.width + column
+
+    def _line(self, line: UOp) -> UOp:
+        if self.rows is None:
+            return line
+        return start_of(self.rows, self.sizes.rows, extent(self.row)) + line
+
+    def write(self) -> UOp:
+        """The kernel."""
+        product, depth = self.product, self.product.depth
+        left = product.load.left > 0
+        load, rows = self._packed(left=False), self._rows(left=False)
+        total = _sum(self._dot(load, rows), depth)
+        last = self._packed(left=True) if left else None
+        if last is not None:
+            total = total + self._dot(last, self._rows(left=True))
+        if product.alike:
+            total = total - self._more(load, last)
+        total = total.cast(self.found.reduce.dtype)
+        [sink] = substitute([self.sink], {self.found.reduce: total})
+        places = {
+            self.found.columns: self._column(self.panel, self.column),
+            self.row: self._line(self.line),
+        }
+        return moved(moved(sink, places), self._outside())
+
+    def _outside(self) -> dict[UOp, UOp]:
+        """Blocks where rows and columns were, of which nothing may be left by then.
+
+        Those of columns go outside, as filling these takes longer; then rows, panels, the rest.
+        """
+        first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))
+        found = {self.block: new_range(extent(self.block), first)}
+        if self.rows is not None:
+            found[self.rows] = new_range(extent(self.rows), second)
+        return found
+
+    def _dot(self, load: UOp, other: UOp) -> UOp:
+        return self.product.dot(load, other, signed=self.product.load.signed)
+
+    def _packed(self, *, left: bool) -> UOp:
+        """A word of a column, from a copy of those of a block: panel by panel, row by row.
+
+        With `left`, of what is left of the depth.
+        """
+        load = self.product.load
+        walked = (self.panel, *(() if left else self.product.depth), self.column)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        at[self.found.columns] = self._column(at.pop(self.panel), at.pop(self.column))
+        copy = moved(load.last() if left else load.word(), at)
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
+
+    def _rows(self, *, left: bool) -> UOp:
+        """A word of the other operand, from a copy of a block of its rows if there is one."""
+        other, depth = self.product.other, () if left else self.product.depth
+        word = other.last() if left else other.word()
+        if not self.copied:
+            return word
+        # The copy goes along what is stored along, so that it is made of whole vectors.
+        along = stride(other.access.src[1], self.row) == 1
+        walked = (*depth, self.line) if along else (self.line, *depth)
+        own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        line = at.pop(self.line)
+        word = _flipped(word) if self.product.alike else word
+        copy = moved(word, {self.row: self._line(line), **at})
+        return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
+
+    def _more(self, load: UOp, last: UOp | None) -> UOp:
+        """What the flipped bits add to the results of a column, from a copy of a block's."""
+        walked = (self.panel, self.column, *self.product.depth)
+        panel, column, *deep = own = self._own(*walked)
+        at = dict(zip(walked, own, strict=True))
+        flip = const(FLIP, dt.int32)
+        total = _sum(self._dot(moved(load, at), flip), deep)
+        if last is not None:
+            total = total + self._dot(moved(last, at), flip)
+        local = UOp(Op.LOCAL, dt.int32, (total, panel, column))
+        return UOp(Op.LOAD, dt.int32, (local, flat_index((self.panel, self.column))))

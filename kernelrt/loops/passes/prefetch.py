@@ -1,0 +1,371 @@
+"""What a nest asks memory for before it is needed: by stores, by windows, by tiles that follow.
+
+What is asked for lies in an argument, at an index of loops that are open where it is asked for.
+Rows that a loop comes to by itself are in `streams.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt import dtype as dt
+from kernelrt.ir.ops import Op
+from kernelrt.ir.rewrite import substitute
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.uop import const
+from kernelrt.loops.analysis import CLOSING, stride
+from kernelrt.loops.passes.prefetch_streams import FOLLOWED, LINE, is_beyond, is_plain
+from kernelrt.loops.tiles import ONE, extent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.tiles import Tile
+
+__all__ = [
+    "MOST_LINES", "WORTH_A_LINE", "Tiled", "begin_of_share", "direct_loads", "is_known",
+    "next_parts", "places_of", "read_after", "read_next", "tiled", "touched_late",
+]  # fmt: skip
+
+#: Vectors of products that one line has to be asked for with, so that asking costs nothing.
+_WORTH: Final = 64
+#: The same where a line that is not asked for is waited for: it takes as long to come from the last
+#: cache as some twenty vectors of products do. Training steps of ResNet-8 take 3% less so
+#: (`python -m bench.report models`).
+WORTH_A_LINE: Final = 16
+#: Lines that are written out in one place at most.
+MOST_LINES: Final = 16
+
+
+def direct_loads(info: Analysis, value: UOp) -> list[UOp]:
+    """LOADs of `value` itself; what a REDUCE in its place reads varies with loops of its own."""
+    return [] if value.op in CLOSING else list(info.loads(value))
+
+
+def is_known(x: UOp) -> bool:
+    """Whether the LOAD `x` is of an argument, at an index that is known beforehand."""
+    return x.src[0].op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
+
+
+def touched_late(
+    info: Analysis, stores: Sequence[UOp], innermost: UOp, device: DeviceSpec
+) -> tuple[UOp, ...]:
+    """LOADs and STOREs of what `stores` are that are to be asked for before it is computed.
+
+    Those of arrays larger than the first cache, of which each turn of the loop over `innermost`
+    touches others.
+    """
+    found: dict[tuple[UOp, UOp], UOp] = {}
+    values = [s.src[2] for s in stores if s.src[2] not in info.reduces]
+    loads = info.loads(*values)
+    for access in (*stores, *loads):
+        param, index = access.src[:2]
+        if param.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
+            continue
+        deps = info.deps_of([index])
+        large = param.arg[1] * param.dtype.itemsize > device.l1_bytes
+        known = is_plain(index) and None not in {stride(index, r) for r in deps}
+        if large and known and innermost in deps:
+            found.setdefault((param, index), access)
+    return tuple(found.values())
+
+
+def read_next(
+    info: Analysis,
+    values: Sequence[UOp],
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of what the sums of `values` read at the next turn of the loop around, and not before.
+
+    They are of one turn of the outermost loop of the sums: an image that a convolution slides over
+    is read again and again, but for the row and the column that its window moves on to.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    values : sequence of UOp
+        What is summed up.
+    opened : sequence of UOp
+        RANGEs of the loops around, outermost first.
+    closed : sequence of UOp
+        RANGEs of the sums, outermost first.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+    """
+
+    def turns(r: UOp) -> int:
+        return -(-extent(r) // tiles.get(r, ONE).factor)
+
+    around = [r for r in opened if turns(r) > 1]
+    if not around or turns(closed[0]) < 2:
+        return ()
+    places = places_of(info, values, opened, tiles)
+    inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
+    found = []
+    for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
+        if not is_known(x) or not is_beyond(x, device):
+            continue
+        read = _first_read(info, x, around, closed, tiles)
+        if read is None:
+            continue
+        lines = math.prod(
+            tiles.get(r, ONE).factor
+            for r in info.deps[x] & set(opened)
+            if abs(stride(x.src[1], r) or 0) * x.dtype.itemsize >= LINE
+        )
+        if lines * _WORTH <= places * inner:
+            found.append(read)
+    return tuple(found)
+
+
+def places_of(
+    info: Analysis, values: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
+) -> int:
+    """Sums that a tile has of each of `values`."""
+    return math.prod(
+        len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
+    )
+
+
+def _first_read(
+    info: Analysis,
+    x: UOp,
+    around: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+) -> UOp | None:
+    """The LOAD `x` one turn of the innermost loop around later, where a window moves on."""
+    first, last = closed[0], around[-1]
+    deps = info.deps[x]
+    steps = {r: stride(x.src[1], r) for r in deps}
+    if not {first, last} <= deps or None in steps.values():
+        return None
+    moves = {abs(steps[r] or 0): steps[r] or 0 for r in around if r in deps}
+    if abs(steps[first] or 0) in moves:
+        return None
+    places = {last: last + tiles.get(last, ONE).factor}
+    for c in closed[1:]:
+        if c not in deps:
+            continue
+        step = steps[c] or 0
+        if abs(step) not in moves:
+            return None
+        forward = (step > 0) == (moves[abs(step)] > 0)
+        places[c] = const(extent(c) - 1 if forward else 0, c.dtype)
+    if len(places) == 1:
+        return None
+    [index] = substitute([x.src[1]], places)
+    return x.replace(src=(x.src[0], simplify(index)))
+
+
+def read_after(
+    info: Analysis,
+    values: Sequence[UOp],
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs of what the sums of `values` read in the next tile and in none before.
+
+    They are asked for row by row, as those of this tile are read: of the images that a filter's
+    gradient is summed over, each tile reads those of other channels, in runs too short for a
+    processor to follow.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    values : sequence of UOp
+        What is summed up.
+    opened : sequence of UOp
+        RANGEs of the loops around, outermost first, within one chunk.
+    closed : sequence of UOp
+        RANGEs of the sums, outermost first; the last one goes along a row, and each turn of the
+        one before asks for a row.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+    """
+    if len(closed) < 2 or tiles.get(closed[-2], ONE).factor > 1:
+        return ()
+    vectors = -(-extent(closed[-1]) // tiles.get(closed[-1], ONE).lanes)
+    most = places_of(info, values, opened, tiles) * vectors // WORTH_A_LINE
+    found: list[UOp] = []
+    for x in dict.fromkeys(x for value in values for x in direct_loads(info, value)):
+        if is_known(x) and is_beyond(x, device) and set(closed[-2:]) <= info.deps[x]:
+            lines = _row_after(info, x, opened, closed, tiles)
+            found += lines if len(lines) <= min(most, MOST_LINES) else []
+    return tuple(found)
+
+
+def _row_after(
+    info: Analysis,
+    x: UOp,
+    opened: Sequence[UOp],
+    closed: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+) -> list[UOp]:
+    """The LOAD `x` at the lines of one turn of the last loop but one, a tile further on."""
+    row, along = closed[-2:]
+    steps = {r: stride(x.src[1], r) for r in info.deps[x]}
+    if None in steps.values() or min(steps[row] or 0, steps[along] or 0) <= 0:
+        return []
+    far = {r: abs(step or 0) for r, step in steps.items()}
+    around = [r for r in opened if extent(r) > tiles.get(r, ONE).factor]
+    # The innermost of those whose tiles have rows of their own.
+    last = next((r for r in reversed(around) if r in far and _is_apart(r, far)), None)
+    if last is None or far[last] <= far[row]:
+        return []
+    line = LINE // x.dtype.itemsize
+    lines = -(-min(far[row], _reach(row, far)) // line)
+    within = tiled(around[around.index(last) + 1 :], tiles)
+    lines = -(-lines // math.prod(loop.trips for loop in within))
+    begins = begin_of_share(within, lines * line)
+    if begins is None:
+        return []
+    factor = tiles.get(last, ONE).factor
+    # Where windows slide, each row is asked for by one tap.
+    at = {r: const(0, r.dtype) for r in opened if far.get(r, 0) < far[last]}
+    at[along] = const(0, along.dtype)
+    found = []
+    for turn, number in itertools.product(range(factor), range(lines)):
+        [index] = substitute([x.src[1]], {**at, last: last + (factor + turn)})
+        found.append(x.replace(src=(x.src[0], simplify(index + begins + number * line))))
+    return found
+
+
+def _reach(r: UOp, far: Mapping[UOp, int]) -> int:
+    """Elements from the first to the last that is read in one turn of the loop over `r`."""
+    return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
+
+
+def _is_apart(r: UOp, far: Mapping[UOp, int]) -> bool:
+    """Whether turns of the loop over `r` read nothing of each other's."""
+    beyond = (far[q] for q in far if far[q] > far[r])
+    return _reach(r, far) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
+
+
+class Tiled(NamedTuple):
+    """A loop over tiles: its RANGE, elements of one, and how many there are."""
+
+    range: UOp
+    factor: int
+    trips: int
+
+
+def tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[Tiled]:
+    """The loops over `ranges`."""
+    found = ((r, tiles.get(r, ONE).factor) for r in ranges)
+    return [Tiled(r, factor, -(-extent(r) // factor)) for r, factor in found]
+
+
+def begin_of_share(loops: Sequence[Tiled], share: int) -> UOp | None:
+    """Where the share of each turn of `loops` begins, outermost first; None if at no whole step."""
+    total: UOp | None = None
+    for loop in reversed(loops):
+        if share % loop.factor:
+            return None
+        term = loop.range * (share // loop.factor)
+        total = term if total is None else total + term
+        share *= loop.trips
+    return const(0, dt.int64) if total is None else total
+
+
+def next_parts(
+    info: Analysis,
+    fold: UOp,
+    around: Sequence[UOp],
+    own: Sequence[UOp],
+    tiles: Mapping[UOp, Tile],
+    device: DeviceSpec,
+) -> tuple[UOp, ...]:
+    """LOADs by which the tiles of one turn ask for what the next one copies.
+
+    Copies of a part of a matrix whose rows are pages apart wait for each line, while the products
+    that follow leave memory idle. So the lines of the next part are shared out among the tiles.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    fold : UOp
+        A REDUCE that reads copies, LOCALs, and adds into the elements of an array.
+    around : sequence of UOp
+        Those of its RANGEs that go around the loops of the array; for each turn of the last the
+        copies are made again.
+    own : sequence of UOp
+        The RANGEs of the array, outermost first.
+    tiles : mapping of UOp to Tile
+        Tiles of the ranges that have one.
+    device : DeviceSpec
+        The target: what its second cache holds needs no asking for.
+
+    Returns
+    -------
+    tuple of UOp
+        LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
+    """
+    loops = tiled(own, tiles)
+    several = [loop for loop in loops if loop.trips > 1]
+    if not several or any(extent(r) % factor for r, factor, _ in loops):
+        return ()
+    inner = math.prod(extent(r) for r in fold.src[1:] if r not in around)
+    vectors = inner * math.prod(len(tiles.get(r, ONE).positions()) for r in own)
+    found: list[UOp] = []
+    for held in dict.fromkeys(x.src[0] for x in info.loads(fold.src[0])):
+        if held.op is not Op.LOCAL or around[-1] not in info.deps[held]:
+            continue
+        for x in direct_loads(info, held.src[0]):
+            if is_known(x) and is_beyond(x, device):
+                found += _shares(x, around[-1], held.src[1:], several)
+    return tuple(found) if len(found) * WORTH_A_LINE <= vectors else ()
+
+
+def _shares(
+    x: UOp, turn: UOp, own: Sequence[UOp], loops: Sequence[Tiled]
+) -> list[UOp]:
+    """The LOAD `x` of a copy over `own`, as the lines that one tile asks for, a turn ahead.
+
+    The last of `loops` goes along rows, the others from row to row.
+    """
+    steps = {r: stride(x.src[1], r) for r in (*own, turn)}
+    if None in steps.values():
+        return []
+    run, rows, apart = 1, 1, 0
+    for r in sorted(own, key=lambda r: abs(steps[r] or 0)):
+        step = steps[r] or 0
+        if rows == 1 and step == run:
+            run *= extent(r)
+        elif rows == 1 or step == apart * rows:
+            apart, rows = (step if rows == 1 else apart), rows * extent(r)
+        else:
+            return []
+    line = LINE // x.dtype.itemsize
+    *outer, inner = loops
+    of_run, rest = divmod(run, line * inner.trips)
+    of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
+    if rest or left or apart * x.dtype.itemsize < FOLLOWED:
+        return []
+    begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
+    if begins is None or row is None:
+        return []
+    places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}
+    [start] = substitute([x.src[1]], places)
+    return [
+        x.replace(src=(x.src[0], simplify(start + begins + row + (n * apart + number * line))))
+        for n in range(of_rows)
+        for number in range(of_run)
+    ]

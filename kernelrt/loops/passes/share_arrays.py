@@ -1,0 +1,175 @@
+"""Arrays that take the place of others: each element is read once more, to compute what follows it.
+
+Scores, their exponentials and the weights of a row of attention are three arrays of which one
+exists at a time. The exponentials of a softmax lie where its results are stored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.ir.local import flat_index, local_itemsize
+from kernelrt.ir.ops import Op
+from kernelrt.ir.symbolic import simplify
+from kernelrt.ir.terms import linear
+from kernelrt.loops.analysis import CLOSING
+
+if TYPE_CHECKING:
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis
+    from kernelrt.loops.tiling import Tiling
+
+__all__ = ["lent", "replaced"]
+
+_Pass = tuple["UOp", ...]
+#: Types whose elements are in memory as in a register.
+_WHOLE = (dt.float32, dt.float64, dt.int32, dt.int64)
+
+
+def replaced(info: Analysis) -> dict[UOp, UOp]:
+    """LOCALs that are filled where others lie -> those, which nothing reads any more.
+
+    Parameters
+    ----------
+    info : Analysis
+        A kernel whose passes are joined.
+    """
+    if len(info.locals) < 2:
+        return {}
+    needs, readers = _order(info)
+    found: dict[UOp, UOp] = {}
+    taken: set[UOp] = set()
+    for local in info.locals:
+        own = local.src[1:]
+        for load in info.loads(local.src[0]):
+            old = load.src[0]
+            if old in taken or not _alike(info, old, local) or not _is_own(load, own):
+                continue
+            # In the same pass the element that was loaded is there before the new one is stored.
+            others = {each for x, each in readers[old] if x is not load or each != own}
+            # A sum that is there before its own element is runs again for the next one.
+            again = any(
+                not info.deps[u].isdisjoint(own) for each in others if each in info.passes
+                for u in info.passes[each]
+            )
+            if others <= needs[own] and own not in others and not again:
+                found[local] = old
+                taken.add(old)
+                break
+    return found
+
+
+def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
+    """LOCALs that are filled where a STORE writes -> its PARAM, and the index of their beginning.
+
+    The STORE reads each element of the array once, to compute what it puts in its place, and
+    nothing reads the array after that. What is written early is fetched while the array is
+    computed, and a second array of a long row would not stay in the cache beside the first.
+
+    Parameters
+    ----------
+    info : Analysis
+        A kernel whose passes are joined.
+    tiling : Tiling
+        Its tiles and chunks.
+    """
+    if not info.locals:
+        return {}
+    moved = replaced(info)
+    apart = {*moved, *moved.values()}
+    read = {x.src[0] for x in info.nodes if x.op is Op.LOAD}
+    found: dict[UOp, tuple[UOp, UOp]] = {}
+    for store in info.sink.src:
+        param = store.src[0]
+        alone = sum(s.src[0] is param for s in info.sink.src) == 1
+        if store.arg is not None or param in read or not alone:
+            continue
+        for load in info.loads(store.src[2]):
+            local = load.src[0]
+            if local.op is not Op.LOCAL or local in apart or local in found:
+                continue
+            start = _start(info, store, load)
+            if start is not None and _may_lie_there(info, tiling, store, load):
+                found[local] = param, start
+                break
+    return found
+
+
+def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
+    """Where the row that `store` writes begins, if it is `load`'s array, element by element."""
+    local = load.src[0]
+    own, around = local.src[1:], info.deps[local]
+    inner = sorted(info.deps[store.src[1]] - around, key=lambda r: int(r.arg))
+    if len(load.src) > 2 or [r.src[0] for r in inner] != [r.src[0] for r in own]:
+        return None
+    if linear(load.src[1]) != linear(flat_index(inner)):
+        return None
+    start = simplify(store.src[1] - load.src[1])
+    # A row of its own for each place of the loops around.
+    return start if set(linear(start)[0]) == around else None
+
+
+def _may_lie_there(info: Analysis, tiling: Tiling, store: UOp, load: UOp) -> bool:
+    """Whether nothing reads the array of `load` once `store` has begun to write."""
+    local = load.src[0]
+    around = info.deps[local]
+    inside = sum(r in around for r in tiling.order[: len(around)]) == len(around)
+    same = local.dtype is store.src[0].dtype and local.dtype in _WHOLE
+    chunked = tiling.chunked is None or tiling.chunked in around
+    if not inside or not same or not chunked or any(tiling.tile(r).lanes > 1 for r in around):
+        return False
+    _, readers = _order(info)
+    for x, ranges in readers[local]:
+        if not ranges and x is not load:
+            return False
+        if ranges and not all(info.deps[u] <= around for u in info.passes[ranges]):
+            return False
+    others = [s for s in info.sink.src if s is not store]
+    known = set(info.closing([store.src[2]]))
+    for u in (u for u in info.nodes[::-1] if u in known):
+        known.update(info.closing([u.src[0]]))
+    # A pass that another store alone asks for may come after this one.
+    asked = {ranges for _, ranges in readers[local] if ranges}
+    return all(info.passes[r][0] in known for r in asked) and not any(
+        load in info.loads(s.src[2]) for s in others
+    )
+
+
+def _alike(info: Analysis, old: UOp, new: UOp) -> bool:
+    return (
+        old.op is Op.LOCAL
+        and info.deps[old] == info.deps[new]
+        and [r.src[0] for r in old.src[1:]] == [r.src[0] for r in new.src[1:]]
+        and old.dtype.is_float == new.dtype.is_float
+        and local_itemsize(old.dtype) == local_itemsize(new.dtype)
+    )
+
+
+def _is_own(load: UOp, own: _Pass) -> bool:
+    """Whether `load` reads the element that the ranges `own` are at."""
+    away = simplify(load.src[1] - flat_index(own))
+    return len(load.src) == 2 and away.op is Op.CONST and away.arg == 0
+
+
+def _order(
+    info: Analysis,
+) -> tuple[dict[_Pass, set[_Pass]], dict[UOp, set[tuple[UOp, _Pass]]]]:
+    """Passes -> those that are over before them; LOCALs -> their LOADs and in which pass each is.
+
+    The empty pass stands for the stores.
+    """
+    needs: dict[_Pass, set[_Pass]] = {ranges: set() for ranges in info.passes}
+    readers: dict[UOp, set[tuple[UOp, _Pass]]] = {u: set() for u in info.locals}
+    roots = [(u.src[1:], u.src[0]) for nodes in info.passes.values() for u in nodes]
+    roots += [((), s) for store in info.sink.src for s in store.src[1:]]
+    for ranges, root in roots:
+        for load in info.loads(root):
+            if load.src[0].op is Op.LOCAL:
+                readers[load.src[0]].add((load, ranges))
+        if ranges:
+            needs[ranges] |= {u.src[1:] for u in info.closing([root])}
+    for u in (u for u in info.nodes if u.op in CLOSING):  # operands first
+        own = needs[u.src[1:]]
+        own |= set().union(*(needs[each] for each in own))
+    return needs, readers

@@ -1,0 +1,339 @@
+"""Other tilings of a kernel than what choosing.py chooses: checked, listed, in plain data."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt.errors import CompileError, SpecError
+from kernelrt.ir.ops import Op
+from kernelrt.loops.access_patterns import vector_of
+from kernelrt.loops.loop_ir import Loop, Pass, Step, build
+from kernelrt.loops.partition import MOST_CHUNKS
+from kernelrt.loops.tile_heuristic import SHORT, Chooser, choose
+from kernelrt.loops.tiles import Tile, extent, is_fixed
+from kernelrt.loops.tiling import Tiling
+from kernelrt.loops.verify_loops import verify_loops
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis, Cost
+    from kernelrt.loops.loop_ir import Item, LoopNest
+    from kernelrt.loops.nests import Nest
+
+__all__ = ["Candidate", "candidates", "verify"]
+
+#: Vectors, or elements, of a loop that one iteration may cover.
+_WIDTHS = (1, 2, 4, 8, 16)
+#: Chunks to try for a kernel.
+_CHUNKS = (2, 4, 8, 16, 32, MOST_CHUNKS)
+#: Instructions around an iteration of a loop.
+_LOOP = 2.0
+#: How many times as often as in the tiling that the others are like a result may be computed:
+#: what an array keeps is computed again for each turn of loops that come to stand around it, which
+#: the cycles of a candidate leave out, and of a product with packed operands that takes seconds.
+_MOST_OFTEN = 4.0
+
+
+class Candidate(NamedTuple):
+    """A tiling, and the cycles that are counted for it on one core.
+
+    Only candidates of one kernel compare. The order of loops and the chunks are not counted.
+    """
+
+    tiling: Tiling
+    cycles: float
+
+
+# Checking ---------------------------------------------------------------------------------------
+
+
+def verify(info: Analysis, target: DeviceSpec, tiling: Tiling) -> None:
+    """Check that the kernel `info` can be written with `tiling`.
+
+    Raises
+    ------
+    SpecError
+        It cannot, or its text would be too long.
+    """
+    _verify(Chooser(info, target), target, tiling)
+
+
+def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> LoopNest:
+    info = chooser.info
+    stored = {r for s in info.sink.src for r in info.deps_of(s.src)}
+    if len(tiling.order) != len(stored) or set(tiling.order) != stored:
+        raise SpecError(f"order: expected the ranges of the stores, {stored}, not {tiling.order}")
+    for r, tile in tiling.tiles.items():
+        _verify_tile(r, tile, target)
+    _verify_outside(info, tiling)
+    _verify_chunks(info, tiling)
+    try:
+        nest = build(info, tiling, target)
+        verify_loops(nest, info)
+    except CompileError as error:
+        raise SpecError(str(error)) from None
+    if not chooser.fits(tiling.tiles):
+        raise SpecError(f"tiles: local arrays above {chooser.room} bytes")
+    written = chooser.length.of(
+        chooser.nests, tiling.order, tiling.tiles, tiling.outside
+    )
+    if written > chooser.most:
+        raise SpecError(f"tiles: {written} bytes of text, and {chooser.most} are the most")
+    return nest
+
+
+def _elements(nest: LoopNest) -> dict[UOp, float]:
+    """How many elements of each REDUCE, LOCAL and STORE are computed, those of repetitions too."""
+    found: dict[UOp, float] = {}
+
+    def walk(items: Iterable[Item], turns: float, tiles: Mapping[UOp, Tile]) -> None:
+        for item in items:
+            if isinstance(item, Loop | Pass):
+                loop = item if isinstance(item, Loop) else item.loop
+                trips = -(-extent(loop.range) // loop.tile.factor)
+                walk(loop.body, turns * trips, {**tiles, loop.range: loop.tile})
+            elif isinstance(item, Step):
+                places = math.prod(tiles[r].factor for r in item.ranges if r in tiles)
+                for node in item.nodes:
+                    found[node] = found.get(node, 0.0) + turns * places
+
+    walk(nest.body, 1.0, {})
+    return found
+
+
+def _verify_outside(info: Analysis, tiling: Tiling) -> None:
+    known: list[UOp] = []
+    for fold in _folds(info):
+        inside = [r for r in fold.src[1:] if r in tiling.outside]
+        if inside != list(fold.src[1 : 1 + len(inside)]):
+            raise SpecError(f"outside: {inside} are not the outermost of their sum")
+        known += inside
+    if known != list(tiling.outside):
+        raise SpecError(f"outside: {tiling.outside} are not of sums that fill arrays, in order")
+
+
+def _folds(info: Analysis) -> list[UOp]:
+    """REDUCEs whose results fill arrays."""
+    return [u.src[0] for u in info.locals if u.src[0].op is Op.REDUCE]
+
+
+def _verify_tile(r: UOp, tile: Tile, target: DeviceSpec) -> None:
+    size = extent(r)
+    if not is_fixed(r):
+        size = -(-size // max(1, tile.lanes)) * tile.lanes
+    whole = tile.factor == size and is_fixed(r)
+    widest = max(1, target.vector_bits // 8)
+    fits = 1 <= tile.lanes <= min(tile.factor, widest) and tile.factor <= size
+    if not fits or (tile.factor % tile.lanes and not whole):
+        raise SpecError(f"tiles: {tile} does not fit a range of {extent(r)}")
+
+
+def _verify_chunks(info: Analysis, tiling: Tiling) -> None:
+    if tiling.chunked is None:
+        if tiling.share:
+            raise SpecError(f"share: {tiling.share} of nothing that is chunked")
+        return
+    if tiling.chunked not in _splittable(info, tiling.order):
+        raise SpecError(f"chunked: {tiling.chunked} is not what every store has one element for")
+    tile, size = tiling.tile(tiling.chunked), extent(tiling.chunked)
+    if not 0 < tiling.share < size or tiling.share % tile.factor:
+        raise SpecError(f"share: {tiling.share} is no part of {size} in whole tiles of {tile}")
+    if -(-size // tiling.share) > MOST_CHUNKS:
+        raise SpecError(f"share: {tiling.share} of {size} makes more than {MOST_CHUNKS} chunks")
+
+
+def _splittable(info: Analysis, order: Iterable[UOp]) -> list[UOp]:
+    """Ranges that chunks may be taken of: each writes other elements, and adds to none."""
+    stores = info.sink.src
+    if any(s.arg is not None for s in stores):
+        return []
+    return [r for r in order if all(r in info.deps[s.src[1]] for s in stores)]
+
+
+# Listing ----------------------------------------------------------------------------------------
+
+
+def candidates(
+    info: Analysis, target: DeviceSpec, cost: Cost, around: Tiling | None = None
+) -> Iterator[Candidate]:
+    """Tilings of the kernel `info` that are worth timing, none twice.
+
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    target : DeviceSpec
+        What it is written for.
+    cost : Cost
+        What it does.
+    around : Tiling, optional
+        What the others differ from in one respect; the chooser's own pick unless given.
+
+    Yields
+    ------
+    Candidate
+        That one first. Then, in turn, the best of those with other tiles of the reductions, another
+        depth of unrolling, other vectors and tiles of the stores, another order of loops, and other
+        chunks, each by counted cycles.
+    """
+    first = choose(info, target, cost) if around is None else around
+    moves = _Moves(info, target, first)
+    yield Candidate(first, moves.cycles(first))
+    seen = {first}
+    kinds = [
+        iter(sorted((Candidate(t, moves.cycles(t)) for t in kind), key=lambda c: c.cycles))
+        for kind in (moves.nests(), moves.depths(), moves.stores(), moves.chunks(), moves.orders(),
+                     moves.turns())
+    ]
+    while kinds:
+        for kind in list(kinds):
+            found = next((c for c in kind if c.tiling not in seen and moves.sound(c.tiling)), None)
+            if found is None:
+                kinds.remove(kind)
+            else:
+                seen.add(found.tiling)
+                yield found
+
+
+class _Moves:
+    """Tilings that differ from one in one respect."""
+
+    def __init__(self, info: Analysis, target: DeviceSpec, base: Tiling) -> None:
+        self.info = info
+        self.target = target
+        self.base = base
+        self.chooser = Chooser(info, target)
+        self.chooser.order = list(base.order)
+        stores = info.sink.src
+        stored = [r for r in base.order if all(r in info.deps_of(s.src) for s in stores)]
+        self.along = vector_of(stored, base.tiles) or self.chooser.store_vector(stores)
+        self.elements = _elements(build(info, base, target))
+
+    def sound(self, tiling: Tiling) -> bool:
+        """Whether the kernel can be written with `tiling`, and does not do everything over."""
+        try:
+            nest = _verify(self.chooser, self.target, tiling)
+        except SpecError:
+            return False
+        return all(
+            count <= _MOST_OFTEN * self.elements.get(node, count)
+            for node, count in _elements(nest).items()
+        )
+
+    def cycles(self, tiling: Tiling) -> float:
+        """What is counted for `tiling`: its reductions, and its stores."""
+        tiles = tiling.tiles
+        total = 0.0
+        for nest in self.chooser.nests:
+            total += self.chooser.cycles.of([nest], tiles) + self.chooser.cycles.copies(nest, tiles)
+        for store in self.info.sink.src:
+            trips, places = 1.0, 1
+            for r in self.info.deps_of(store.src):
+                trips *= -(-extent(r) // tiling.tile(r).factor)
+                places *= len(tiling.tile(r).positions())
+            value = store.src[2]
+            weight = self.info.weight([value], self.chooser.costs)
+            weight += len(self.info.loads(value)) + 1
+            total += trips * (places * weight / 2 + _LOOP)
+        return total
+
+    def _with(self, tiles: Mapping[UOp, Tile]) -> Tiling:
+        """The base with other tiles, its chunks still of whole tiles."""
+        tiling = Tiling(tiles, self.base.order, outside=self.base.outside)
+        r = self.base.chunked
+        if r is None:
+            return tiling
+        factor = tiling.tile(r).factor
+        share = -(-self.base.share // factor) * factor
+        if share >= extent(r):
+            return tiling
+        return replace(tiling, chunked=r, share=share)
+
+    # Each kind --------------------------------------------------------------------------------
+
+    def nests(self) -> Iterator[Tiling]:
+        """Register tiles and vectors of one reduction, beside what the others have."""
+        now = self.base.tiles
+        for nest in self.chooser.nests:
+            around = {r: t for r, t in now.items() if r not in nest.closed}
+            bare = {r: t for r, t in around.items() if r is self.along or r not in nest.deps}
+            for start in [around] if bare == around else [bare, around]:
+                for tiles in self.chooser.nest_tiles(nest, self.along):
+                    yield self._with({**self._short(nest), **start, **tiles})
+
+    def _short(self, nest: Nest) -> dict[UOp, Tile]:
+        """Loops of a handful of turns, written out."""
+        return {
+            r: Tile(extent(r), 1) for r in nest.closed if is_fixed(r) and 1 < extent(r) <= SHORT
+        }
+
+    def depths(self) -> Iterator[Tiling]:
+        """Another number of turns of a reduction in one iteration."""
+        for nest in self.chooser.nests:
+            for r in nest.closed:
+                yield from self._widths(r)
+
+    def _widths(self, r: UOp) -> Iterator[Tiling]:
+        lanes = self.base.tile(r).lanes
+        for width in _WIDTHS:
+            yield self._with({**self.base.tiles, r: Tile(width * lanes, lanes)})
+        if is_fixed(r) and extent(r) <= _WIDTHS[-1]:
+            yield self._with({**self.base.tiles, r: Tile(extent(r), lanes)})
+
+    def stores(self) -> Iterator[Tiling]:
+        """Other tiles of the ranges of the stores, and vectors of half the size."""
+        for r in self.base.order:
+            yield from self._widths(r)
+            factor, lanes = self.base.tile(r).factor, self.base.tile(r).lanes
+            while lanes > 1:
+                lanes //= 2
+                for width in (factor, lanes, 2 * lanes, 4 * lanes):
+                    yield self._with({**self.base.tiles, r: Tile(width, lanes)})
+        for r, s in itertools.permutations(self.base.order, 2):
+            # Both sides of a block that is transposed, and two rows that share a load.
+            if self.base.tile(r).lanes == 1 < self.base.tile(s).lanes:
+                for rows, width in itertools.product((4, 8, 16), (1, 2)):
+                    lanes = self.base.tile(s).lanes
+                    block = {r: Tile(rows, 1), s: Tile(width * lanes, lanes)}
+                    yield self._with({**self.base.tiles, **block})
+
+    def orders(self) -> Iterator[Tiling]:
+        """Loops of the stores in another order: each of them outermost, or innermost."""
+        order, base = self.base.order, self.base
+        for r in order:
+            others = tuple(q for q in order if q is not r)
+            for moved in ((r, *others), (*others, r)):
+                yield replace(base, order=moved)
+
+    def chunks(self) -> Iterator[Tiling]:
+        """More or fewer chunks, along another range, or none."""
+        base = self.base
+        yield replace(base, chunked=None, share=0)
+        for r in _splittable(self.info, base.order):
+            for share in self._shares(r):
+                yield replace(base, chunked=r, share=share)
+
+    def turns(self) -> Iterator[Tiling]:
+        """More or fewer RANGEs of sums around the arrays that keep these."""
+        folds = _folds(self.info)
+        for fold in folds:
+            for count in range(len(fold.src)):
+                outside = [
+                    r
+                    for f in folds
+                    for i, r in enumerate(f.src[1:])
+                    if (i < count if f is fold else r in self.base.outside)
+                ]
+                yield replace(self.base, outside=tuple(outside))
+
+    def _shares(self, r: UOp) -> Sequence[int]:
+        """Elements of `r` in a chunk, for each number of chunks to try."""
+        factor = self.base.tile(r).factor
+        tiles = -(-extent(r) // factor)
+        return list(dict.fromkeys(-(-tiles // n) * factor for n in _CHUNKS if n <= tiles))

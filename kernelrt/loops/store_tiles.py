@@ -1,0 +1,111 @@
+"""Tiles for what is stored: beside the vectors of most elements, across them, and transposed."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.ir.ops import ALU
+from kernelrt.loops.tiles import WIDEST_STEP, Tile, extent
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.tile_heuristic import Chooser
+
+__all__ = ["across", "beside", "computing", "placing", "transposing"]
+
+#: Cycles of an element that is loaded alone and put into its lane, or taken from it and stored.
+_PLACED: Final = 3.0
+
+
+def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
+    """Vectors for stores that do not vary with `along`, as of the zeros around an image."""
+    if along is None:
+        return
+    info = chooser.info
+    for s in stores:
+        deps = info.deps_of(s.src)
+        r = chooser.store_vector([s])
+        if r is None or along in deps or any(r in nest.ranges for nest in chooser.nests):
+            continue
+        if any(r in info.deps_of(x.src) for x in stores if x is not s):
+            continue
+        tile = next(chooser.store_tiles([s], r))
+        if chooser.is_short({**chooser.tiles, r: tile}):
+            chooser.tiles[r] = tile
+
+
+def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
+    """A strided load beside a contiguous store: unroll the range it is contiguous along."""
+    if along is None:
+        return
+    info, accesses = chooser.info, chooser.accesses
+    for x in info.loads(*(s.src[2] for s in stores)):
+        step = accesses.stride(x, along)
+        if step in (0, 1, None) or len(x.src) > 2:
+            continue
+        for r in sorted(info.deps[x], key=lambda r: int(r.arg)):
+            if r is not along and accesses.stride(x, r) == 1 and extent(r) >= 4:
+                size = min(chooser.lanes, 1 << (extent(r).bit_length() - 1))
+                wide = min(chooser.lanes, extent(along))
+                block = {r: Tile(size, 1), along: Tile(wide, wide)}
+                if chooser.is_short({**chooser.tiles, **block}):
+                    chooser.tiles.update(block)
+                    chooser.order = [q for q in chooser.order if q is not r] + [r]
+                return
+
+
+def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
+    """A range that fills vectors where `along`, along which stores are contiguous, does not.
+
+    Gradients of weights of few inputs have one, probabilities of few classes, and what is computed
+    of a few numbers each, as the next state of many: what there is to compute has vectors along the
+    outputs, and what it comes to is put in its places one by one.
+    """
+    info = chooser.info
+    if info.locals or (along is not None and 2 * extent(along) > chooser.lanes):
+        return None
+    loads = [x for nest in chooser.nests for x in nest.loads]
+    loads += info.loads(*(s.src[2] for s in stores))
+    found = [
+        r
+        for r in chooser.order
+        if r is not along
+        and extent(r) >= chooser.lanes
+        and all(r in info.deps_of(s.src) for s in stores)
+        and any(_is_near(chooser, x, r) for x in loads)
+    ]
+    return max(found, key=extent, default=None)
+
+
+def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
+    """Cycles of what is stored, but for sums, with vectors along a range, or without."""
+    info = chooser.info
+    cycles = 0.0
+    for u in info.order([s.src[2] for s in stores]):
+        if u.op in ALU:
+            times = float(math.prod(extent(r) for r in info.deps[u]))
+            if along is not None and along in info.deps[u]:
+                times /= min(chooser.lanes, extent(along))
+            cycles += times * chooser.costs.vector(u.op, u.dtype)
+    return cycles
+
+
+def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
+    """Cycles for elements that go to a place of their own, or come from one."""
+    placed = 0
+    for s in stores:
+        reads = chooser.info.loads(s.src[2])
+        apart = [x for x in reads if chooser.accesses.stride(x, along) != 0]
+        apart = [x for x in apart if not _is_near(chooser, x, along)]
+        apart += [s] if chooser.accesses.stride(s, along) != 1 else []
+        placed += len(apart) * math.prod(extent(r) for r in chooser.info.deps_of(s.src))
+    return _PLACED * placed
+
+
+def _is_near(chooser: Chooser, access: UOp, r: UOp) -> bool:
+    """Whether what lies in lanes along `r` is loaded as a run."""
+    step = chooser.accesses.stride(access, r)
+    return step is not None and 1 <= abs(step) <= WIDEST_STEP

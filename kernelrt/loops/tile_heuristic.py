@@ -1,0 +1,533 @@
+"""Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
+
+The choice is made by counting cycles (cycles.py) and bytes of text (length.py). All reductions that
+run over the same ranges are one nest, and a nest's ranges have one tile each: every candidate is
+charged for what it does to all nests that it concerns, and the cheapest that fits the register
+file and keeps the kernel's text short wins. Everything else takes vectors along the unit stride
+of what it stores.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import TYPE_CHECKING
+
+from kernelrt.device.costs import costs_of
+from kernelrt.errors import CompileError
+from kernelrt.ir.local import LOCAL_BYTES, ROWS_BYTES
+from kernelrt.ir.ops import Op
+from kernelrt.loops.access_patterns import Accesses
+from kernelrt.loops.code_size import Length
+from kernelrt.loops.cost_model import Cycles
+from kernelrt.loops.memory_traffic import streamed
+from kernelrt.loops.nests import Nest, longest_first, other_ranges
+from kernelrt.loops.partition import split
+from kernelrt.loops.passes.cache_blocking import around_rows, outside
+from kernelrt.loops.passes.interleave import abreast
+from kernelrt.loops.passes.predication import LEAST_AT_ONCE, may_be_zero
+from kernelrt.loops.passes.prefetch_streams import are_runs, goes_by_rows
+from kernelrt.loops.store_tiles import across, beside, computing, placing, transposing
+from kernelrt.loops.tiles import ONE, Tile, extent, is_fixed
+from kernelrt.loops.tiling import Tiling
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import UOp
+    from kernelrt.loops.analysis import Analysis, Cost
+
+__all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
+
+#: Reductions of so few elements are written out in full.
+SHORT = 4
+#: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
+#: them, and loops leave the instruction cache.
+LONGEST = 100_000
+#: The same by the estimate.
+MOST_BYTES = 95_000
+#: The estimate up to which the text is not written to see its length: it is at least 0.4 of that.
+SURE_BYTES = 40_000
+#: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
+_CHEAP, _DEAR = 12, 40
+#: Rows that wait for their sums together: more of them hide no more.
+_ABREAST = 8
+#: Rounds in which the nests of a kernel come to terms over the ranges that they share.
+ROUNDS = 2
+
+
+def choose(
+    info: Analysis, target: DeviceSpec, cost: Cost, length: Callable[[Tiling], int] | None = None
+) -> Tiling:
+    """Tiles and chunks for the kernel `info` on `target`.
+
+    `length` tells how long the text really is, where the estimate does not tell.
+    """
+    costs = costs_of(target)
+    cycles = costs.launch(cost.cycles.vmax, cost.bytes.vmax)
+    most = MOST_BYTES
+    while True:
+        chooser = Chooser(info, target, most)
+        tiling = split(info, chooser.choose(), cycles, costs.chunk)
+        written = chooser.written(chooser.tiles)
+        # Above `most` the search has found nothing shorter.
+        if length is None or written > most or (written <= SURE_BYTES and most == MOST_BYTES):
+            return tiling
+        real = length(tiling)
+        if real <= LONGEST:
+            return tiling
+        most = min(written * LONGEST // real, written * 9 // 10)
+
+
+def _sizes(most: int, size: int) -> list[int]:
+    """Elements of a range of `size` that a tile over several has: powers of two, or three taps."""
+    return [n for n in (2, 3, 4, 8) if n <= most and (n != 3 or n == size)]
+
+
+class Chooser:
+    """The tiles of the kernel `info` on `target`, once :meth:`choose` has run."""
+
+    def __init__(self, info: Analysis, target: DeviceSpec, most: int = MOST_BYTES) -> None:
+        self.info, self.most = info, most
+        self.lanes = max(1, target.vector_bits // (8 * self._itemsize()))
+        self.near, self.cache = target.l1_bytes, target.l2_bytes
+        self.target, self.costs = target, costs_of(target)
+        self.accesses = Accesses(info)
+        self.length = Length(self.accesses)
+        self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
+        self.cycles = Cycles(self.accesses, self.nests, target, self.lanes)
+        # Rows that have to be there whole may take more; tiles have no more of them.
+        self.room = max(LOCAL_BYTES, min(ROWS_BYTES, self.accesses.local_bytes({})))
+        self.tiles: dict[UOp, Tile] = {}
+        self.order: list[UOp] = []
+        self.outside = outside(info, target)
+        # A block of rows is a tile by itself, and each of its nests wants one of its own.
+        self._blocked = around_rows(info, self.outside)
+        self._by_rows = False
+
+    def _itemsize(self) -> int:
+        """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
+
+        What varies with no loop that vectors go along is in no lane: a number that an optimizer
+        scales by, or one for each member of a population.
+        """
+        info = self.info
+        touching = [u for u in info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
+        closed = {r for u in touching if u.op is Op.REDUCE for r in u.src[1:]}
+        along = {
+            r
+            for u in touching if u.op is not Op.REDUCE
+            for r in info.deps[u] if u.op is Op.STORE or r in closed
+            if info.stride(u, r) == 1
+        }  # fmt: skip
+        touched = [u.dtype for u in touching if info.deps[u] & along]
+        touched = touched or [u.dtype for u in touching if info.deps[u]]
+        floats = [max(4, d.itemsize) for d in touched if d.is_float]
+        return max(floats or [d.itemsize for d in touched] or [4])
+
+    def choose(self) -> Tiling:
+        """Tiles and the order of loops, not yet divided into chunks."""
+        stores = self.info.sink.src
+        ranges = sorted(
+            {r for s in stores for r in self.info.deps_of(s.src)}, key=lambda r: r.arg
+        )
+        self.order = self._order(ranges)
+        along = self.store_vector(stores)
+        if all(along in nest.deps for nest in self.nests):
+            self._by_rows = goes_by_rows(self.info, self.nests, _ABREAST, self.target)
+        along = None if self._by_rows else along
+        self._tile(stores, along)
+        other = None if self._by_rows else across(self, stores, along)
+        if other is not None:
+            usual, before = self.tiles, self._cycles_along(stores, along)
+            self._tile(stores, other)
+            if self._cycles_along(stores, other) + placing(self, stores, other) < before:
+                if along is not None:
+                    self._write_out(along)
+                along = other
+            else:
+                self.tiles = usual
+        beside(self, stores, along)
+        if not self.nests:
+            transposing(self, stores, along)
+        elif along is not None:
+            self._outermost(along)
+        self._shrink()
+        return Tiling(self.tiles, tuple(self.order), outside=self.outside)
+
+    def _cycles_along(self, stores: Sequence[UOp], along: UOp | None) -> float:
+        """What all takes that is computed, with vectors along a range of the stores, or none."""
+        return self.cycles.of(self.nests, self.tiles) + computing(self, stores, along)
+
+    def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:
+        """Tiles for vectors along a range of the stores."""
+        for tile in self.store_tiles(stores, along):
+            self.tiles = {} if along is None else {along: tile}
+            self._settle(along)
+            if self.is_short(self.tiles):
+                break
+
+    def _shrink(self) -> None:
+        """Smaller tiles around local arrays that would not fit; with none at all they do."""
+        tiles = self.tiles
+        around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
+        while not self.fits(tiles):
+            tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
+            if not tiled:
+                raise CompileError(f"its local arrays take more than {self.room} bytes")
+            r = max(tiled, key=lambda r: tiles[r].factor)
+            half = tiles[r].factor // 2
+            lanes = min(tiles[r].lanes, half)
+            tiles[r] = Tile(half // lanes * lanes, lanes)
+
+    def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether the kernel can be written with `tiles`, and is not too long then."""
+        return self.fits(tiles) and self.written(tiles) <= self.most
+
+    def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
+        """Whether the stack holds the local arrays."""
+        return self.accesses.local_bytes(tiles) <= self.room
+
+    def written(self, tiles: Mapping[UOp, Tile]) -> int:
+        """Estimated bytes of the text."""
+        return self.length.of(self.nests, self.order, tiles, self.outside)
+
+    def _order(self, ranges: list[UOp]) -> list[UOp]:
+        """Ranges that a REDUCE or LOCAL varies with go outside those it is constant under."""
+
+        def constant_under(r: UOp) -> int:
+            closing = (*self.info.reduces, *self.info.locals)
+            return sum(r not in self.info.deps[u] for u in closing)
+
+        return sorted(ranges, key=lambda r: (constant_under(r), r.arg))
+
+    # Stores -------------------------------------------------------------------------------------
+
+    def store_vector(self, stores: Iterable[UOp]) -> UOp | None:
+        """The range along which the stores of most elements are contiguous."""
+        most: dict[UOp, int] = {}
+        for s in stores:
+            walked = self.info.deps[s.src[1]]
+            for r in walked:
+                if self.accesses.stride(s, r) == 1:
+                    most[r] = max(most.get(r, 0), math.prod(extent(q) for q in walked))
+        return max(most, key=lambda r: (most[r], extent(r), -int(r.arg)), default=None)
+
+    def store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
+        """Tiles for the range of the stores' vectors, the one that gives least text last."""
+        if r is None:
+            yield Tile()
+            return
+        values = [s.src[2] for s in stores]
+        vectors = self._vectors(self._weight(values))
+        if not self.nests:
+            vectors = max(vectors, abreast(self.info, values, self.target))
+        size = extent(r)
+        lanes = min(self.lanes, size)
+        factor = lanes * max(1, min(vectors, size // lanes))
+        if size <= 2 * lanes and is_fixed(r):
+            factor = size
+        yield Tile(factor, lanes)
+        while factor > lanes:
+            factor = max(lanes, factor // 2 // lanes * lanes)
+            yield Tile(factor, lanes)
+        while lanes > 1:
+            lanes //= 2
+            yield Tile(lanes, lanes)
+
+    def _weight(self, values: Iterable[UOp]) -> float:
+        """Cost of an element of each of `values` by itself, as far as it decides anything."""
+        weight = 0.0
+        for value in values:
+            weight += self.info.weight([value], self.costs)
+            if weight > _DEAR:
+                break
+        return weight
+
+    def _vectors(self, weight: float) -> int:
+        """Vectors an iteration: more where an element is cheap."""
+        return 4 if weight <= _CHEAP else 2 if weight <= _DEAR else 1
+
+    # Reductions ---------------------------------------------------------------------------------
+
+    def _settle(self, along: UOp | None) -> None:
+        """Tiles for all nests, by turns."""
+        # Text that lasts for some of many nests goes to those that take longest.
+        scarce = bool(self._blocked) or self.most < MOST_BYTES
+        nests = longest_first(self.nests) if scarce else self.nests
+        for _ in range(ROUNDS if len(self.nests) > 1 else 1):
+            before = dict(self.tiles)
+            for nest in nests:
+                self._improve(nest, along)
+            if self.tiles == before:
+                break
+        self._taller()
+        # A handful of taps needs no loop, unless it stands in one that is written out already.
+        taps = [
+            r
+            for nest in self.nests
+            for k, r in enumerate(nest.closed)
+            if r not in self.outside and not any(q in self.tiles for q in nest.closed[:k])
+        ]
+        for r in taps:
+            if r not in self.tiles and is_fixed(r) and 1 < extent(r) <= SHORT:
+                unrolled = {**self.tiles, r: Tile(extent(r), 1)}
+                cheaper = self.cycles.of(self.nests, unrolled) <= self.cycles.of(
+                    self.nests, self.tiles
+                )
+                if cheaper and self.is_short(unrolled):
+                    self.tiles = unrolled
+
+    def _write_out(self, r: UOp) -> None:
+        """No loop over a few elements."""
+        unrolled = {**self.tiles, r: Tile(extent(r), 1)}
+        if r not in self.tiles and is_fixed(r) and extent(r) <= SHORT and self.is_short(unrolled):
+            self.tiles = unrolled
+
+    def _taller(self) -> None:
+        """Twice the rows, half as wide, where several nests share the rows: none can go alone."""
+        for r in self.order:
+            tile = self.tiles.get(r, ONE)
+            sharing = [
+                n for n in self.nests if n.reduces and r in n.deps and self._keeps(n) is None
+            ]
+            if len(sharing) < 2 or tile.lanes > 1 or 2 * tile.factor > extent(r):
+                continue
+            if any(2 * tile.factor > self._rows_kept(n, r) for n in sharing):
+                continue
+            narrow = {
+                q: Tile(t.factor // 2 // t.lanes * t.lanes, t.lanes)
+                for q, t in self.tiles.items()
+                if 2 * t.lanes <= t.factor and t.lanes > 1
+            }
+            taller = {**self.tiles, **narrow, r: Tile(2 * tile.factor, 1)}
+            cheaper = self.cycles.of(self.nests, taller) < self.cycles.of(self.nests, self.tiles)
+            if cheaper and self.is_short(taller):
+                self.tiles = taller
+
+    def _improve(self, nest: Nest, along: UOp | None) -> None:
+        """Exchange the tiles of `nest` for the cheapest to all that share ranges with it."""
+        concerned = [other for other in self.nests if other.ranges & nest.ranges]
+        now = self.tiles
+        around = {r: t for r, t in now.items() if r not in nest.closed}
+        bare = {r: t for r, t in around.items() if r is along or r not in nest.deps}
+        bases = [around] if bare == around else [bare, around]
+        tried = [t for t in self.nest_tiles(nest, along) if self._blocked.isdisjoint(t)]
+        candidates = [{**base, **tiles} for base in bases for tiles in tried]
+        candidates.append(now)
+
+        def taken(tiles: Mapping[UOp, Tile]) -> float:
+            """Cycles of all nests, and what copies of its body add to those of this one."""
+            return self.cycles.of(concerned, tiles) + self.cycles.copies(nest, tiles)
+
+        ranked = sorted(candidates, key=taken)
+        lengths = []
+        for tiles in ranked:
+            lengths.append(self.written(tiles))
+            if lengths[-1] <= self.most and self.fits(tiles):
+                self.tiles = tiles
+                return
+        self.tiles = ranked[lengths.index(min(lengths))]
+
+    def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
+        """Tiles worth counting: vectors along the store or along the reduction."""
+        if not nest.reduces:
+            yield from self._to_fill(nest, along)
+            return
+        # Of tiles that cost the same, one whose elements lie near each other.
+        outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
+        stored = along if along in nest.deps else self._filled(nest)
+        # What fills blocks of rows has its tile there.
+        outer = other_ranges(nest, self.nests) or outer
+        array = self._keeps(nest)
+        if array is not None:
+            own = array.src[1:]
+            # Neighbours first: panels that lie apart are streams of their own.
+            yield from self._with_vector(nest, own[-1], list(own[-2::-1]))
+            yield {}
+            return
+        if stored is not None:
+            yield from self._with_vector(nest, stored, outer)
+        if nest.in_order:
+            yield {}
+            return
+        # The elements of an array are put side by side.
+        for k in nest.closed[-1:] if nest.fills else nest.closed:
+            if nest.fills or any(self.accesses.stride(x, k) == 1 for x in nest.loads):
+                yield from self._with_reduce_vector(nest, k, outer, stored)
+        yield {}
+
+    def _keeps(self, nest: Nest) -> UOp | None:
+        """The array that keeps the sums of `nest` between turns of RANGEs outside."""
+        if not any(r in self.outside for r in nest.closed):
+            return None
+        return next(u for u in self.info.locals if u.src[0] in nest.reduces)
+
+    def _filled(self, nest: Nest) -> UOp | None:
+        """The range along which the array that `nest` computes an element of is filled."""
+        inner = (other.closed[-1] for other in self.nests if other.fills)
+        return next((r for r in inner if r in nest.deps), None)
+
+    def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
+        """Tiles of arrays' own ranges: vectors, where none go along the loops around."""
+        k = nest.closed[-1]
+        around = any(self.tiles.get(r, ONE).lanes > 1 for r in nest.deps)
+        lanes = min(self.lanes, extent(k))
+        if along not in nest.deps and not around:
+            for vectors in (1, 2, 4):
+                if vectors * lanes <= extent(k) and vectors <= self._vectors(nest.filling):
+                    yield {k: Tile(vectors * lanes, lanes)}
+            for q in nest.closed[:-2]:
+                # What lies beside each other is read at once, not a panel at a time.
+                if all(self.accesses.stride(x, k) == 1 for x in nest.loads):
+                    yield {k: Tile(lanes, lanes), q: Tile(min(extent(q), 8), 1)}
+            for q in nest.closed[-2:-1]:
+                if any(self.accesses.stride(x, q) == 1 for x in nest.loads):
+                    depth = min(16, 1 << (extent(q).bit_length() - 1))
+                    yield {k: Tile(lanes, lanes), q: Tile(depth, 1)}
+        yield {}
+
+    def _with_vector(self, nest: Nest, along: UOp, free: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+        size = extent(along)
+        lanes = min(self.lanes, size)
+        most = max(1, -(-size // lanes))
+        k = nest.closed[-1]
+        # Deeper than four only where whole blocks are loaded along the reduction.
+        strided = any(
+            self.accesses.stride(x, along) not in (0, 1) and self.accesses.stride(x, k) == 1
+            for x in nest.loads
+        )
+        depths: tuple[int, ...] = (4, 8, 16) if strided else (4,)
+        if not strided and may_be_zero(self.info, nest.nodes[0]):
+            depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
+        if strided and self._are_runs(k):
+            return
+        # Or along what lies side by side in the operand that has no vectors.
+        varying = [x for x in nest.loads if along in self.info.deps[x]]
+        rows = [
+            q
+            for q in nest.closed[:-1]
+            if extent(k) < depths[0] <= extent(q)
+            and any(self.accesses.stride(x, q) == 1 for x in nest.loads if x not in varying)
+        ]
+        # Transposing two blocks at a time leaves too few registers for a tile.
+        # Without reuse a wide strip walks the rows in long runs.
+        reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)
+        widths = (1,) if strided else (1, 2, 3, 4) if reused else (1, 2, 4, 8, 16)
+        for vectors in (w for w in widths if w <= most):
+            factor = min(vectors * lanes, size) if is_fixed(along) else vectors * lanes
+            base = {along: Tile(factor, lanes)}
+            for unrolled in self._unrolls(nest, free, along if size == self.lanes else None):
+                for depth in depths:
+                    if depth <= extent(k):
+                        yield {**base, **unrolled, k: Tile(depth, 1)}
+                if extent(k) < depths[-1]:
+                    yield {**base, **unrolled, k: Tile(extent(k), 1)}
+                for q in rows:
+                    yield {**base, **unrolled, q: Tile(depths[0], 1)}
+
+    def _with_reduce_vector(
+        self, nest: Nest, k: UOp, outer: list[UOp], along: UOp | None
+    ) -> Iterator[dict[UOp, Tile]]:
+        size = extent(k)
+        lanes = min(self.lanes, size)
+        alone = bool(nest.fills) or self._by_rows or self._are_runs(k)
+        for vectors in (1, 2, 4, 8):
+            if vectors * lanes > max(size, lanes):
+                break
+            inner = {k: Tile(vectors * lanes, lanes)}
+            for rows in () if self._by_rows else self._abreast(nest, outer):
+                yield {**inner, **rows}
+            for unrolled in self._unrolls(nest, outer):
+                if along is None:
+                    yield {**inner, **unrolled}
+                    continue
+                for width in (1,) if alone else (1, 2, 4, 8, 16):
+                    if width <= extent(along):
+                        yield {**inner, **unrolled, along: Tile(width, width)}
+
+    def _are_runs(self, k: UOp) -> bool:
+        """Whether the only nest reads runs along `k`. Several have to agree on their rows."""
+        return len(self.nests) == 1 and are_runs(self.info, self.nests[0], k, self.target)
+
+    def _unrolls(
+        self, nest: Nest, free: list[UOp], lane: UOp | None = None
+    ) -> Iterator[dict[UOp, Tile]]:
+        """Register tiles over further ranges that some load does not vary with.
+
+        Over one, over two, and over two of which the tile is all there is, as the taps of a filter,
+        with a third. Where columns are in panels of a vector, whose elements are `lane`, a tile is
+        some panels wide and so many rows high as rows are a multiple of.
+        """
+        deps = self.info.deps
+        reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
+        # Arrays that are there for all of a tile need not be had several times for it.
+        held = self.info.deps_of(x.src[0] for x in nest.loads if x.src[0].op is Op.LOCAL)
+        shared = [r for r in reuse if r not in held]
+        if all(any(r not in deps[x] for r in shared) for x in nest.loads):
+            reuse = shared
+        most = {r: min(16, extent(r), self._rows_kept(nest, r)) for r in reuse}
+        yield {}
+        for r in reuse:
+            for n in range(2, most[r] + 1):
+                yield {r: Tile(n, 1)}
+        sizes = {r: _sizes(most[r], extent(r)) for r in reuse}
+        if lane is not None:
+            panels = {q for x in nest.loads if lane in deps[x] for q in deps[x]}
+            for r in (r for r in reuse if r not in panels):
+                even = (n for n in range(5, most[r] + 1) if extent(r) % n == 0)
+                sizes[r] = sorted({*sizes[r], *even})
+        for r, s in itertools.combinations(reuse, 2):
+            for n, m in itertools.product(sizes[r], sizes[s]):
+                yield {r: Tile(n, 1), s: Tile(m, 1)}
+        taps = [r for r in reuse if 1 < extent(r) <= min(SHORT, most[r])]
+        for r, s in itertools.combinations(taps, 2):
+            whole = {q: Tile(extent(q), 1) for q in (r, s)}
+            for q in (q for q in reuse if q not in whole):
+                yield from ({**whole, q: Tile(n, 1)} for n in sizes[q] if n <= SHORT)
+
+    def _abreast(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+        """Several rows whose results are waited for together, though they share nothing."""
+        for r in outer[:1]:
+            if all(r in self.info.deps[x] for x in nest.loads):
+                most = min(_ABREAST, extent(r), self.cycles.abreast(nest))
+                yield from ({r: Tile(n, 1)} for n in (2, 4, 8) if n <= most)
+
+    def _rows_kept(self, nest: Nest, r: UOp) -> int:
+        """How many rows along `r` the first cache holds until the kernel goes over them again.
+
+        Half of it is for what is written meanwhile.
+        """
+        others = [x for other in self.nests if other is not nest for x in other.loads]
+        # What is stored as it was summed is read by no one else.
+        stored = [s.src[2] for s in self.info.sink.src if s.src[2] not in self.info.reduces]
+        others += (x for value in stored for x in self.info.loads(value))
+        again = {x.src[0] for x in others if x.src[0].op is Op.PARAM and r in self.info.deps[x]}
+        row = 0
+        for param in again & {x.src[0] for x in nest.loads if r in self.info.deps[x]}:
+            walked = {q for x in nest.loads if x.src[0] is param for q in self.info.deps[x]}
+            extents = (extent(q) for q in nest.closed if q in walked)
+            row += param.dtype.itemsize * math.prod(extents)
+        return max(1, self.near // (2 * row)) if row else extent(r)
+
+    # Cache ----------------------------------------------------------------------------------------
+
+    def _outermost(self, along: UOp) -> None:
+        """Move a range outside where fewer bytes come from past the cache that way.
+
+        With rows outside, an operand that varies with columns alone is read again for every tile
+        of rows; with columns outside, what does not vary with them is, for every tile of columns.
+        """
+        for nest in self.nests:
+            if along not in nest.deps or nest.deps != set(self.order):
+                return
+        loads = [x for n in self.nests for x in n.loads if x.src[0].op is Op.PARAM]
+        closed = [r for n in self.nests for r in n.closed]
+
+        def nbytes(order: list[UOp]) -> float:
+            return streamed(self.info, loads, closed, order, self.tiles, self.cache)
+
+        inner = sorted(self.order[1:], key=lambda r: r is not along)
+        moved = [[r, *(q for q in self.order if q is not r)] for r in inner]
+        self.order = min([self.order, *moved], key=nbytes)
