@@ -21,10 +21,10 @@ from kernelrt.runtime.ops import (
     read_slots,
     written,
 )
-from kernelrt.schedule.arena import plan_arena
-from kernelrt.schedule.hazards import Access, dependencies, reached
-from kernelrt.schedule.ledger import Span, Storage
-from kernelrt.schedule.steps import verify_steps
+from kernelrt.schedule.memory.access_log import Span, Storage
+from kernelrt.schedule.memory.arena import plan_arena
+from kernelrt.schedule.memory.hazards import Access, dependencies, reached
+from kernelrt.schedule.memory.verify_plan import verify_steps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -23,8 +23,8 @@ from kernelrt.runtime.ops import (
 )
 from kernelrt.runtime.profiler import KernelProfile
 from kernelrt.runtime.sizes import evaluate
-from kernelrt.schedule.arena import most_alive
-from kernelrt.schedule.hazards import waves
+from kernelrt.schedule.memory.arena import most_alive
+from kernelrt.schedule.memory.hazards import waves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

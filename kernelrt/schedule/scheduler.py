@@ -15,38 +15,38 @@ from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
 from kernelrt.ir.shape import dim_max, prod
 from kernelrt.ir.tensor_spec import verify_tensor
-from kernelrt.schedule.arena import plan_arena, touched
-from kernelrt.schedule.assigned import join_assigned
-from kernelrt.schedule.blocks import block_contractions
-from kernelrt.schedule.checks import drop_repeated
-from kernelrt.schedule.commits import Commit, settle
-from kernelrt.schedule.concatenate import concatenate_products
-from kernelrt.schedule.cost import elements, strip
-from kernelrt.schedule.crop import crop_graph
-from kernelrt.schedule.draft import CallDraft, CopyDraft, Draft, KernelDraft
-from kernelrt.schedule.form import Forms
-from kernelrt.schedule.fusion import Fusion, fuse
-from kernelrt.schedule.hazards import Extents, accesses, dependencies, extent
-from kernelrt.schedule.indexing import Indexer
-from kernelrt.schedule.layout import free_contractions
-from kernelrt.schedule.lower import lower_group
-from kernelrt.schedule.margins import store_margins
-from kernelrt.schedule.online import fold_online
-from kernelrt.schedule.order import execution_order
-from kernelrt.schedule.regions import RegionDraft, run_of
-from kernelrt.schedule.relaid import relay_matrices
-from kernelrt.schedule.simplify import simplify_graph
-from kernelrt.schedule.split import split_reductions
-from kernelrt.schedule.turned import turn_operands
+from kernelrt.schedule.fuse.fusion import Fusion, fuse
+from kernelrt.schedule.fuse.fusion_cost import elements, strip
+from kernelrt.schedule.fuse.index_maps import Indexer
+from kernelrt.schedule.kernels.canonical_form import Forms
+from kernelrt.schedule.kernels.drop_bounds_checks import drop_repeated
+from kernelrt.schedule.kernels.lower import lower_group
+from kernelrt.schedule.kernels.region_bodies import RegionDraft, run_of
+from kernelrt.schedule.kernels.unscheduled import CallDraft, CopyDraft, Draft, KernelDraft
+from kernelrt.schedule.memory.arena import plan_arena, touched
+from kernelrt.schedule.memory.commits import Commit, settle
+from kernelrt.schedule.memory.hazards import Extents, accesses, dependencies, extent
+from kernelrt.schedule.memory.item_order import execution_order
+from kernelrt.schedule.memory.partial_writes import join_assigned
+from kernelrt.schedule.memory.verify_schedule import verify_schedule
+from kernelrt.schedule.rewrite.array_layouts import free_contractions
+from kernelrt.schedule.rewrite.concatenate_products import concatenate_products
+from kernelrt.schedule.rewrite.materialize_padding import store_margins
+from kernelrt.schedule.rewrite.one_pass_reductions import fold_online
+from kernelrt.schedule.rewrite.prepack_in_loops import relay_matrices
+from kernelrt.schedule.rewrite.push_down_slices import crop_graph
+from kernelrt.schedule.rewrite.simplify import simplify_graph
+from kernelrt.schedule.rewrite.split_products import block_contractions
+from kernelrt.schedule.rewrite.split_reductions import split_reductions
+from kernelrt.schedule.rewrite.transpose_operands import turn_operands
 from kernelrt.schedule.types import Intermediate, Item, KernelItem, RegionItem, Schedule
-from kernelrt.schedule.verify import verify_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from kernelrt.device.spec import DeviceSpec
     from kernelrt.dtype import DType
-    from kernelrt.schedule.groups import Group
+    from kernelrt.schedule.fuse.fusion_groups import Group
     from kernelrt.schedule.types import Decision
 
 __all__ = ["schedule"]

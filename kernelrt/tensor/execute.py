@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from kernelrt import schedule as scheduling
     from kernelrt._memory import Memory
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.schedule import Schedule, steady
+    from kernelrt.schedule import Schedule
+    from kernelrt.schedule.rewrite import hoist_invariants
 else:
     runtime = Module("kernelrt.runtime")
     scheduling = Module("kernelrt.schedule")
-    steady = Module("kernelrt.schedule.steady")
+    hoist_invariants = Module("kernelrt.schedule.rewrite.hoist_invariants")
 
 __all__ = ["Constant", "Copy", "filled", "filled_like", "make_entry", "new_memory",
            "number_buffer", "plan_apart", "prepare", "prepare_apart", "result_sites", "results_of",
@@ -109,7 +110,8 @@ def prepare_apart(
         )
 
     roots = [*values, *(value for _, value in commits)]
-    roots, found = steady.steady_values(roots, is_steady, registry.opened().spec, panels=frozen)
+    spec = registry.opened().spec
+    roots, found = hoist_invariants.steady_values(roots, is_steady, spec, panels=frozen)
     if not found:
         return prepare(values, commits)
     places = {node: Buffer(int(build.volume(node.shape)), node.dtype) for node in found}  # type: ignore[arg-type]
@@ -118,12 +120,13 @@ def prepare_apart(
     targets = [target for target, _ in commits]
     plan = prepare(roots[: len(values)], [*zip(targets, roots[len(values) :], strict=True)])
     fills = [(memory[node], build.reshape(node, memory[node].shape)) for node in found]
-    constant = [fill for fill in fills if not steady.sources_of(fill[1:])]
+    constant = [fill for fill in fills if not hoist_invariants.sources_of(fill[1:])]
     if constant:
         prepare((), constant).execute()
-    rest = [fill for fill in fills if steady.sources_of(fill[1:])]
+    rest = [fill for fill in fills if hoist_invariants.sources_of(fill[1:])]
     if rest:
-        sources = {node.arg.storage for node in steady.sources_of(value for _, value in rest)}
+        reads = hoist_invariants.sources_of(value for _, value in rest)
+        sources = {node.arg.storage for node in reads}
         plan.prepare_by(prepare((), rest), sources)
     return plan
 

@@ -48,11 +48,11 @@ from kernelrt.tensor.marks import Kept, is_kept
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kernelrt.schedule import arena
     from kernelrt.schedule import types as scheduled
+    from kernelrt.schedule.memory import arena
     from kernelrt.tensor.plan_cache import SizeFamily
 else:
-    arena = Module("kernelrt.schedule.arena")
+    arena = Module("kernelrt.schedule.memory.arena")
     scheduled = Module("kernelrt.schedule.types")
 
 __all__ = ["Known"]

@@ -40,49 +40,49 @@ class Fault(NamedTuple):
 
 FAULTS: Final = (
     Fault(
-        "flip-twice", "schedule", "kernelrt/schedule/simplify.py",
+        "flip-twice", "schedule", "kernelrt/schedule/rewrite/simplify.py",
         "axes ^= set(x.arg)",
         "axes |= set(x.arg)",
         "A tensor that is flipped twice along an axis comes out flipped once.",
     ),
     Fault(
-        "write-after-read", "schedule", "kernelrt/schedule/hazards.py",
+        "write-after-read", "schedule", "kernelrt/schedule/memory/hazards.py",
         "out.update(self.readers(region))",
         "out.update(self.writers(region))",
         "A plan overwrites state, or memory that it uses again, before all have read it.",
     ),
     Fault(
-        "steady-slice", "schedule", "kernelrt/schedule/steady.py",
+        "steady-slice", "schedule", "kernelrt/schedule/rewrite/hoist_invariants.py",
         "fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)",
         "fits = node.op in _KNOWN and is_static(node.shape)",
         "A part of a table that begins where a dynamic size says is computed for one size only.",
     ),
     Fault(
-        "saturating-cast", "schedule", "kernelrt/schedule/simplify.py",
+        "saturating-cast", "schedule", "kernelrt/schedule/rewrite/simplify.py",
         "return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)",
         "return UOp(Op.CAST, u.dtype, x.src)",
         "An integer cast to a float and on to a narrower integer wraps where it saturates.",
     ),
     Fault(
-        "check-beside-commit", "schedule", "kernelrt/schedule/fusion.py",
+        "check-beside-commit", "schedule", "kernelrt/schedule/fuse/fusion.py",
         "and not (b.checks and a.targets)",
         "and not (b.checks and b.targets)",
         "A call that ends in IndexBoundsError has changed state by then.",
     ),
     Fault(
-        "stored-diagonal", "schedule", "kernelrt/schedule/groups.py",
+        "stored-diagonal", "schedule", "kernelrt/schedule/fuse/fusion_groups.py",
         "if len({index[a] for a in real}) < len(real):",
         "if len({index[a] for a in real}) > len(real):",
         "Of a matrix that a kernel reads the diagonal of, only the diagonal is stored.",
     ),
     Fault(
-        "narrow-gate", "schedule", "kernelrt/schedule/gates.py",
+        "narrow-gate", "schedule", "kernelrt/schedule/fuse/predicates.py",
         "high = _wider(a.high(at), b.high(at), least=False)",
         "high = _wider(a.high(at), b.high(at), least=True)",
         "The sum of two padded parts of one value misses elements of the part further back.",
     ),
     Fault(
-        "joined-gaps", "schedule", "kernelrt/schedule/arena.py",
+        "joined-gaps", "schedule", "kernelrt/schedule/memory/arena.py",
         "if out and out[-1][1] == start and out[-1][2] == rest:",
         "if out and out[-1][1] == start:",
         "In plans of more than 64 intermediates two that are alive at once share bytes.",

@@ -14,8 +14,8 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.device.spec import host
 from kernelrt.ir import toposort
-from kernelrt.schedule import steady
-from kernelrt.schedule.panels import lay_out
+from kernelrt.schedule.rewrite import hoist_invariants
+from kernelrt.schedule.rewrite.prepack import lay_out
 
 RNG = np.random.default_rng(5)
 LANES = host().lanes(4)
@@ -168,7 +168,7 @@ def test_matrices_of_no_elements():
 
 
 def test_panels_that_find_no_room_are_not_copied_in_every_call(monkeypatch):
-    monkeypatch.setattr(steady, "_MOST_BYTES", 1)  # no more than the program reads
+    monkeypatch.setattr(hoist_invariants, "_MOST_BYTES", 1)  # no more than the program reads
     weight = krt.tensor(normal(64, 64))
     fn = krt.jit(lambda x: (x @ weight).relu() @ weight.T, freeze=True)
     x = normal(8, 64)

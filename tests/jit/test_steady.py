@@ -14,7 +14,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt._memory import count_writes
-from kernelrt.schedule import steady
+from kernelrt.schedule.rewrite import hoist_invariants
 
 N = 64
 
@@ -462,7 +462,7 @@ def test_copies_in_and_out_leave_memory_to_the_plan(normed):
 
 @pytest.mark.parametrize(("most", "tables"), [(1, 0), (8192, 1), (16384, 2)])
 def test_there_is_a_most_that_is_kept(monkeypatch, most, tables):
-    monkeypatch.setattr(steady, "_MOST_BYTES", most)
+    monkeypatch.setattr(hoist_invariants, "_MOST_BYTES", most)
 
     def table(step: int):
         return krt.arange(64).cast("float32").unsqueeze(1) * krt.arange(32).cast("float32") * step
@@ -482,7 +482,7 @@ def test_there_is_a_most_that_is_kept(monkeypatch, most, tables):
 
 
 def test_a_function_may_keep_as_much_as_it_reads(monkeypatch):
-    monkeypatch.setattr(steady, "_MOST_BYTES", 1)
+    monkeypatch.setattr(hoist_invariants, "_MOST_BYTES", 1)
     w = krt.tensor(weights())
     fn = krt.jit(lambda x: x + w.exp().sin())
     fn(weights(1))

@@ -14,7 +14,7 @@ from kernelrt.device.registry import opened
 from kernelrt.device.spec import DeviceSpec, host
 from kernelrt.ir import Op, toposort
 from kernelrt.runtime import kernels
-from kernelrt.schedule.cost import Prices
+from kernelrt.schedule.fuse.fusion_cost import Prices
 
 #: Half a unit in the last place of bfloat16: what is stored is rounded once.
 HALF = 2.0**-8

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.schedule import fusion
+from kernelrt.schedule.fuse import fusion
 
 RNG = np.random.default_rng(5)
 

@@ -9,7 +9,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
-from kernelrt.schedule.cost import Prices
+from kernelrt.schedule.fuse.fusion_cost import Prices
 
 torch = Package("torch")
 
@@ -31,7 +31,7 @@ def crowded(monkeypatch):
         self.roomy = 1
 
     monkeypatch.setattr(Prices, "__init__", without_room)
-    monkeypatch.setattr("kernelrt.schedule.decide._CROWDED", 1e9)
+    monkeypatch.setattr("kernelrt.schedule.fuse.decide._CROWDED", 1e9)
 
 
 def attention(q, k, v, mask):
@@ -122,7 +122,8 @@ def test_all_kernels_that_compute_rows_have_the_same_bits(rng, size):
 @pytest.mark.usefixtures("crowded")
 @pytest.mark.parametrize("size", [(2, 130, 64), (2, 131, 64)])
 def test_rows_that_are_computed_once_have_the_same_bits(rng, size, monkeypatch):
-    monkeypatch.setattr("kernelrt.schedule.walks.made_of", lambda node: [])  # one kernel for both
+    # One kernel for both.
+    monkeypatch.setattr("kernelrt.schedule.fuse.tileability.made_of", lambda node: [])
     plan, alone, along, _ = shown(rng, *size)
     assert "a row of it fits an array of the kernel" in plan.explain()
     np.testing.assert_array_equal(along, alone)

@@ -9,7 +9,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
-from kernelrt.schedule.cost import Prices
+from kernelrt.schedule.fuse.fusion_cost import Prices
 
 torch = Package("torch")
 
@@ -40,7 +40,7 @@ def crowded(request, monkeypatch):
 
     if request.param:
         monkeypatch.setattr(Prices, "__init__", without_room)
-        monkeypatch.setattr("kernelrt.schedule.decide._CROWDED", 1e9)
+        monkeypatch.setattr("kernelrt.schedule.fuse.decide._CROWDED", 1e9)
     return request.param
 
 

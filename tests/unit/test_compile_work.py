@@ -14,9 +14,10 @@ from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.backend.llvm.emitter import Emitter
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, const
-from kernelrt.schedule import arena, indexing
-from kernelrt.schedule.form import Forms
-from kernelrt.schedule.groups import Group
+from kernelrt.schedule.fuse import index_maps
+from kernelrt.schedule.fuse.fusion_groups import Group
+from kernelrt.schedule.kernels.canonical_form import Forms
+from kernelrt.schedule.memory import arena
 from kernelrt.tensor import marks
 
 
@@ -90,13 +91,13 @@ def test_unrolled_steps_are_brought_into_form_once(monkeypatch):
 
 def test_unrolled_steps_ask_the_same_about_their_indices(monkeypatch):
     asked = []
-    simplify = indexing.rewrite
+    simplify = index_maps.rewrite
 
     def count(roots, *rest):
         asked.append(None)
         return simplify(roots, *rest)
 
-    monkeypatch.setattr(indexing, "rewrite", count)
+    monkeypatch.setattr(index_maps, "rewrite", count)
     found = []
     for steps in (8, 32):
         train = adam(steps)

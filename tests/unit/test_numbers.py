@@ -13,7 +13,7 @@ from kernelrt.ir.integers import EXACT, exact
 from kernelrt.ir.reducers import is_identity, of_nothing, start, starts_with_nothing
 from kernelrt.ir.span import span
 from kernelrt.runtime.sizes import evaluate
-from kernelrt.schedule.fold import fold
+from kernelrt.schedule.rewrite.constant_folding import fold
 
 INTEGERS = [d for d in dt.ALL if d.is_int]
 FLOATS = [d for d in dt.ALL if d.is_float and d is not dt.bfloat16]

@@ -25,8 +25,8 @@ from support.graphs import (
 
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.schedule import Schedule, schedule
-from kernelrt.schedule.assigned import join_assigned
-from kernelrt.schedule.simplify import simplify_graph
+from kernelrt.schedule.memory.partial_writes import join_assigned
+from kernelrt.schedule.rewrite.simplify import simplify_graph
 
 
 @pytest.fixture

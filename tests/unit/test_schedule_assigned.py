@@ -22,8 +22,8 @@ from support.graphs import (
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, Variable, toposort
-from kernelrt.schedule.assigned import FEW, join_assigned
-from kernelrt.schedule.simplify import simplify_graph
+from kernelrt.schedule.memory.partial_writes import FEW, join_assigned
+from kernelrt.schedule.rewrite.simplify import simplify_graph
 
 STEPS = 2 * FEW
 

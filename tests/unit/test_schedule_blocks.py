@@ -5,7 +5,7 @@ from support.graphs import Memory, conv2d, expand, matmul, mul, reduce, reshape,
 
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.blocks import block_contractions
+from kernelrt.schedule.rewrite.split_products import block_contractions
 
 DEVICE = DeviceSpec.avx2()
 

@@ -24,8 +24,8 @@ from support.reference import evaluate
 import kernelrt as krt
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, toposort
-from kernelrt.schedule.concatenate import concatenate_products, side_by_side
-from kernelrt.schedule.cost import strip
+from kernelrt.schedule.fuse.fusion_cost import strip
+from kernelrt.schedule.rewrite.concatenate_products import concatenate_products, side_by_side
 
 SPEC = DeviceSpec.avx512()
 

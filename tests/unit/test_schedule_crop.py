@@ -29,7 +29,7 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.crop import crop_graph
+from kernelrt.schedule.rewrite.push_down_slices import crop_graph
 
 MEM = Memory(6)
 X = MEM.random(4, 6)

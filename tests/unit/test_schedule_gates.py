@@ -10,8 +10,8 @@ import pytest
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.gates import united
-from kernelrt.schedule.indexing import Indexer
+from kernelrt.schedule.fuse.index_maps import Indexer
+from kernelrt.schedule.fuse.predicates import united
 
 SIZES = (5, 7)
 LOOPS = [UOp(Op.RANGE, dt.int64, (UOp(Op.CONST, dt.int64, (), n),), k) for k, n in enumerate(SIZES)]

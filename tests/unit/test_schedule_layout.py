@@ -24,8 +24,8 @@ from support.graphs import (
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.terms import linear
 from kernelrt.schedule import Schedule, schedule
-from kernelrt.schedule.indexing import Indexer
-from kernelrt.schedule.layout import innermost, is_row_major, preferred_orders
+from kernelrt.schedule.fuse.index_maps import Indexer
+from kernelrt.schedule.rewrite.array_layouts import innermost, is_row_major, preferred_orders
 
 
 @pytest.fixture

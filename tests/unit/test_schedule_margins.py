@@ -24,7 +24,7 @@ from support.graphs import (
 
 from kernelrt.device.spec import host
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.schedule.margins import store_margins
+from kernelrt.schedule.rewrite.materialize_padding import store_margins
 
 if TYPE_CHECKING:
     from kernelrt.schedule import Schedule

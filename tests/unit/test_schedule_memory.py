@@ -28,8 +28,8 @@ from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.region import Region
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule import CopyItem, Intermediate, Schedule, schedule
-from kernelrt.schedule.arena import most_alive, plan_arena, touched
-from kernelrt.schedule.hazards import Extents, accesses, dependencies, extent, waves
+from kernelrt.schedule.memory.arena import most_alive, plan_arena, touched
+from kernelrt.schedule.memory.hazards import Extents, accesses, dependencies, extent, waves
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -10,7 +10,14 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
-from kernelrt.schedule.moves import axes_above, axes_below, core_of, innermost, lying, varying_axes
+from kernelrt.schedule.rewrite.axis_maps import (
+    axes_above,
+    axes_below,
+    core_of,
+    innermost,
+    lying,
+    varying_axes,
+)
 from kernelrt.tensor import build
 
 

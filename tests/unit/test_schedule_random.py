@@ -36,8 +36,9 @@ from support.graphs import (
 )  # fmt: skip
 
 from kernelrt.ir import Op, UOp
-from kernelrt.schedule import decide, fusion, layout
-from kernelrt.schedule.cost import Prices, elements
+from kernelrt.schedule.fuse import decide, fusion
+from kernelrt.schedule.fuse.fusion_cost import Prices, elements
+from kernelrt.schedule.rewrite import array_layouts
 
 if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec
@@ -243,9 +244,9 @@ def test_random_graphs_under_other_costs(case: Case, reuse: float, launch: float
             self.shared_bytes = 1
 
     with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
-        patch.setattr(layout, "_SMALL", 1)
-        patch.setattr(layout, "_SHORT", 2)
-        patch.setattr(layout, "_VECTOR", 1000)
+        patch.setattr(array_layouts, "_SMALL", 1)
+        patch.setattr(array_layouts, "_SHORT", 2)
+        patch.setattr(array_layouts, "_VECTOR", 1000)
         patch.setattr(decide, "_REUSE", 1 / reuse)
         patch.setattr(decide, "SHORT_LOOP", 1)
         patch.setattr(fusion, "Prices", OtherPrices)

@@ -27,8 +27,8 @@ from support.reference import evaluate
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Op, UOp, const, constants, toposort
-from kernelrt.schedule.fold import fold
-from kernelrt.schedule.simplify import TABLE, simplify_graph, uniform
+from kernelrt.schedule.rewrite.constant_folding import fold
+from kernelrt.schedule.rewrite.simplify import TABLE, simplify_graph, uniform
 
 MEM = Memory(4)
 X = MEM.random(4, 6)

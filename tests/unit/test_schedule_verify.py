@@ -34,8 +34,9 @@ from support.kernel_reference import HostBuffer
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, const, toposort
-from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule, ledger, schedule
-from kernelrt.schedule.verify import verify_schedule
+from kernelrt.schedule import CopyItem, Intermediate, KernelItem, Part, Schedule, schedule
+from kernelrt.schedule.memory import access_log
+from kernelrt.schedule.memory.verify_schedule import verify_schedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,7 +154,7 @@ def ancestors(deps: Sequence[Sequence[int]]) -> list[set[int]]:
 def test_what_the_scheduler_makes_passes(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(access_log, "_CLOSURE_LIMIT", limit)
     make().verify()
 
 
@@ -176,7 +177,7 @@ def without_edges(p: Program) -> list[tuple[Program, bool]]:
 def test_an_edge_that_is_missing_is_found(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(access_log, "_CLOSURE_LIMIT", limit)
     found = without_edges(make())
     for broken, implied in found:
         assert broken.is_refused() is not implied
@@ -242,7 +243,7 @@ def users(p: Program) -> dict[Intermediate, list[int]]:
 def test_bytes_of_the_arena_that_are_given_out_too_early_are_found(
     make: Callable[[], Program], limit: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "_CLOSURE_LIMIT", limit)
+    monkeypatch.setattr(access_log, "_CLOSURE_LIMIT", limit)
     p = make()
     before, uses, offsets = ancestors(p.made.deps), users(p), p.made.arena_offsets
     for holder in offsets:
@@ -455,8 +456,8 @@ def test_a_store_under_other_loops_than_what_it_reads_is_found() -> None:
 @st.composite
 def copies(draw: st.DrawFn) -> Program:
     """Copies between intermediates, with the edges and places that the scheduler finds."""
-    from kernelrt.schedule.arena import plan_arena, touched
-    from kernelrt.schedule.hazards import Extents, accesses, dependencies
+    from kernelrt.schedule.memory.arena import plan_arena, touched
+    from kernelrt.schedule.memory.hazards import Extents, accesses, dependencies
 
     def node(size: int) -> UOp:
         return UOp(Op.BUFFER, dt.float32, (), Intermediate(size, dt.float32))
@@ -480,6 +481,6 @@ def test_any_missing_edge_of_any_program_is_found(p: Program) -> None:
     p.verify()
     for limit in (8192, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ledger, "_CLOSURE_LIMIT", limit)
+            patch.setattr(access_log, "_CLOSURE_LIMIT", limit)
             for broken, implied in without_edges(p):
                 assert broken.is_refused() is not implied

@@ -11,9 +11,9 @@ import pytest
 from kernelrt import dtype as dt
 from kernelrt.device.region import HOST, Region
 from kernelrt.errors import SpecError
-from kernelrt.schedule.arena import plan_arena
-from kernelrt.schedule.hazards import Access, dependencies, reached
-from kernelrt.schedule.steps import verify_steps
+from kernelrt.schedule.memory.arena import plan_arena
+from kernelrt.schedule.memory.hazards import Access, dependencies, reached
+from kernelrt.schedule.memory.verify_plan import verify_steps
 from kernelrt.schedule.types import Intermediate
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from kernelrt.ir import Op, UOp, Variable, const, simplify, toposort
 from kernelrt.ir.rewrite import rewrite
 from kernelrt.ir.symbolic import RULES, less, upper
 from kernelrt.ir.terms import label, linear, ranges_of, render
-from kernelrt.schedule.indexing import Indexer
+from kernelrt.schedule.fuse.index_maps import Indexer
 
 N = Variable("n", 1, 6)
 EVALUATE = {

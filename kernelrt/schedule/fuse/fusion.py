@@ -1,0 +1,482 @@
+"""Which values get a buffer and which kernels store them.
+
+The graph is walked once, consumers first. By the time a node is visited it is known in which
+kernels, at which indices and under which conditions its value is wanted: so what becomes of it can
+be decided (:mod:`.decide`) by what its uses would cost, and what it needs of its operands can be
+written down for good (:mod:`.demand`). A stored value may share a kernel with others that are
+wanted at the same elements: so a weight's gradient, its moments and its new value are one pass,
+and so are an activation and what it is made from.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.local import LOCAL_BYTES
+from kernelrt.ir.origin import Origin, resolve, spread
+from kernelrt.ir.shape import is_static, total
+from kernelrt.schedule.fuse.decide import Decider, Verdict
+from kernelrt.schedule.fuse.demand import POINTWISE, Value, demand, picks_in, weakened
+from kernelrt.schedule.fuse.fusion_cost import (
+    FREE,
+    MOST_WRITTEN,
+    Prices,
+    contraction_reuse,
+    elements,
+    strip,
+    written,
+)
+from kernelrt.schedule.fuse.fusion_groups import Group
+from kernelrt.schedule.fuse.index_maps import ZERO, Index, Indexer, Order
+from kernelrt.schedule.rewrite.array_layouts import is_row_major, preferred_orders
+from kernelrt.schedule.rewrite.axis_maps import innermost
+from kernelrt.schedule.types import Decision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+    from kernelrt.ir.uop import Dim
+
+__all__ = ["Fusion", "fuse"]
+
+#: Ops that have a buffer by their nature.
+_STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL, Op.REGION})
+#: Those whose operands have one, too.
+_GIVEN_MEMORY = frozenset({Op.CALL, Op.REGION})
+#: The conditions under which a value is wanted, each once; None is always true.
+_Gates = dict["UOp | None", None]
+_Wishes = dict[tuple[Group, Index], _Gates]
+#: The condition that covers those of a wish.
+_Covers = dict[tuple[Group, Index], "UOp | None"]
+_ALWAYS: _Gates = {None: None}
+_PLAIN = Value(None)
+#: The most operands of a CAT that one kernel stores. LLVM's time for a block of stores grows with
+#: the square of their number: 1,000 operands of 3 floats take 5.2 s in one kernel.
+MOST_PARTS: Final = 32
+
+
+@dataclass(slots=True)
+class Fusion:
+    """What the walk decided.
+
+    Attributes
+    ----------
+    groups : list of Group
+        Kernels, producers before consumers.
+    home : dict
+        Stored node -> the group at whose end it is complete.
+    orders : dict
+        Stored nodes that are not row-major -> their axes, outermost first.
+    decisions : list of Decision
+        For the user who asks why.
+    """
+
+    groups: list[Group] = field(default_factory=list)
+    home: dict[UOp, Group] = field(default_factory=dict)
+    orders: dict[UOp, Order] = field(default_factory=dict)
+    decisions: list[Decision] = field(default_factory=list)
+
+
+def fuse(
+    wanted: Sequence[UOp],
+    committed: Mapping[UOp, Sequence[UOp]],
+    indexer: Indexer,
+    device: DeviceSpec,
+) -> Fusion:
+    """Decide for every node below `wanted` whether it gets a buffer.
+
+    Parameters
+    ----------
+    wanted : sequence of UOp
+        Nodes that must have one (without reshapes on top).
+    committed : mapping
+        Those of them that are written to lasting state -> the BUFFERs there.
+    indexer : Indexer
+        Index arithmetic.
+    device : DeviceSpec
+        What the kernels are for.
+    """
+    return _Walk(wanted, committed, indexer, Prices(device)).run()
+
+
+def called_with(nodes: Iterable[UOp]) -> set[UOp]:
+    """What routines and regions are given: it lies in memory, row-major."""
+    operands = {strip(s) for node in nodes if node.op in _GIVEN_MEMORY for s in node.src}
+    return {node for node in operands if node.op is not Op.BUFFER}
+
+
+def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
+    """The operands of `cat`, with where each begins, in portions that have elements."""
+    portion: list[tuple[UOp, Dim]] = []
+    start: Dim = 0
+    stored = 0
+    for part in cat.src:
+        if elements(part.shape):
+            if stored == MOST_PARTS:
+                yield portion
+                portion, stored = [], 0
+            stored += 1
+        portion.append((part, start))
+        start = total((start, part.shape[cat.arg]))
+    yield portion
+
+
+def _just(gate: UOp | None) -> _Gates:
+    return _ALWAYS if gate is None else {gate: None}
+
+
+def _as_they_are(wishes: _Wishes) -> _Wishes:
+    """`wishes` in terms of the groups as they are now."""
+    for group, _ in wishes:
+        if group.now() is not group:
+            break
+    else:
+        return wishes
+    out: _Wishes = {}
+    for (group, index), gates in wishes.items():
+        given = out.setdefault((group.now(), group.renamed(index)), {})
+        for gate in gates:
+            given[group.renamed_gate(gate)] = None
+    return out
+
+
+class _Walk:
+    def __init__(
+        self,
+        wanted: Sequence[UOp],
+        committed: Mapping[UOp, Sequence[UOp]],
+        indexer: Indexer,
+        prices: Prices,
+    ) -> None:
+        self._indexer = indexer
+        self._prices = prices
+        self._order = list(toposort(wanted))
+        spread(self._order)
+        self._origins: dict[int, Origin] = {}
+        self._places: dict[tuple[int, ...], Origin] = {}
+        self._said: dict[Origin, Origin] = {}
+        self._committed = committed
+        called = called_with(self._order)
+        self._forced = set(wanted) | called | {n for n in self._order if n.op in _STORED}
+        work = prices.work_of(self._order, self._forced)
+        self._work = work.cycles
+        row_major = {n for n in self._forced if n.op is not Op.CONTIGUOUS} | set(wanted) | called
+        self._orders = preferred_orders(self._order, row_major, indexer)
+        self._decider = Decider(
+            prices, work, self._forced, row_major, self._orders, committed, self._order
+        )
+        self._wishes: dict[UOp, _Wishes] = {}
+        self._groups: list[Group] = []
+        self._runs: dict[object, Group] = {}
+        self._home: dict[UOp, Group] = {}
+        self._decisions: list[Decision] = []
+        self._ranks: dict[Group, int] = {}
+        self._varying: dict[Index, frozenset[UOp]] = {}
+        self._picking = any(n.op is Op.GATHER for n in self._order)
+
+    def run(self) -> Fusion:
+        prices = self._prices
+        for node in reversed(self._order):
+            if node not in self._wishes and node not in self._forced:
+                continue
+            accesses = _as_they_are(self._wishes.pop(node, {}))
+            if not elements(node.shape):
+                continue
+            if len(accesses) > 1:
+                if node.op is Op.BUFFER:
+                    self._share_input(node, accesses)
+                elif self._work[node] >= prices.worth_storing(node):
+                    self._share_value(node, accesses)
+                accesses = _as_they_are(accesses)
+            covers = {
+                key: None if gates is _ALWAYS else self._cover(node, key, gates)
+                for key, gates in accesses.items()
+            }
+            if node.op is Op.BUFFER:
+                self._read(node, covers)
+                continue
+            verdict = self._decider.decide(node, covers)
+            if verdict.why is not None:
+                self._decisions.append(verdict.why)
+            for group, index in verdict.beside:
+                self._descend(node, group, index, covers.pop((group, index)))
+            if verdict.choice == "global":
+                self._store(node, covers, verdict)
+            elif verdict.choice == "local":
+                self._hold(node, covers, verdict)
+            else:
+                for (group, index), gate in covers.items():
+                    self._descend(node, group, index, gate)
+        self._join_records()
+        home = {node: group.now() for node, group in self._home.items()}
+        orders = {node: order for node, order in self._orders.items() if node in home}
+        return Fusion(self._in_order(), home, orders, self._decisions)
+
+    def _join_records(self) -> None:
+        """Give what groups that became one noted to the one, consumers first again."""
+        joined: dict[Group, None] = {}
+        for group in self._groups:
+            now = group.now()
+            if now is not group:
+                now.take(group, self._indexer)
+                joined[now] = None
+        if joined:
+            rank = {node: k for k, node in enumerate(self._order)}
+            for group in joined:
+                noted = sorted(group.values.items(), key=lambda item: -rank[item[0][0]])
+                group.values = {key: value for key, value in noted if key not in group.held}
+
+    def _cover(self, node: UOp, place: tuple[Group, Index], gates: _Gates) -> UOp | None:
+        """The one condition under which `node` is computed at a place, or read."""
+        if None in gates:
+            return None
+        group, index = place
+        needed = [self._indexer.needed(gate, index) for gate in gates]
+        whole = self._indexer.covering(needed, index, node.shape, group.reducing)
+        if whole is None or not self._picking:
+            return whole
+        # What is read from data under a condition cannot be what decides the condition.
+        picked = set(picks_in([whole])) - set(picks_in(index))
+        circular = {p for p in picked if node in toposort([p.src[0].arg])}
+        return weakened(whole, circular, self._indexer) if circular else whole
+
+    def _in_order(self) -> list[Group]:
+        """The groups, each after those that it needs."""
+        out: dict[Group, None] = {}
+        for last in reversed(self._groups):
+            stack = [(last.now(), False)]
+            while stack:
+                group, ready = stack.pop()
+                if ready:
+                    out[group] = None
+                elif group not in out:
+                    stack.append((group, True))
+                    needed = {g.now(): None for g in sorted(group.needs, key=self._rank)}
+                    stack.extend((g, False) for g in needed if g not in out)
+        return list(out)
+
+    def _rank(self, group: Group) -> int:
+        if len(self._ranks) < len(self._groups):
+            self._ranks = {g: k for k, g in enumerate(self._groups)}
+        return self._ranks[group]
+
+    def _note(self, node: UOp, choice: str, grounds: str) -> None:
+        self._decisions.append(Decision(node, choice, grounds))
+
+    # Kernels that store several values
+
+    def _share_value(self, node: UOp, accesses: _Wishes) -> None:
+        """Merge independent groups of one iteration space that want `node` at one index."""
+        by_index: dict[tuple[Index, Index], list[Group]] = {}
+        for group, index in accesses:
+            if group.kind == "map" and not group.inside_reduction(index):
+                by_index.setdefault((index, group.natural), []).append(group)
+        for groups in by_index.values():
+            self._unite(node, groups, "wanted at the same elements")
+
+    def _share_input(self, node: UOp, accesses: _Wishes) -> None:
+        """Merge independent groups that walk a large input in the same way."""
+        if elements(node.shape) * node.dtype.itemsize < self._prices.shared_bytes:
+            return
+        alike: dict[tuple[Index, Index], list[Group]] = {}
+        for group, index in accesses:
+            if group.kind == "map":
+                alike.setdefault((group.walk(index), group.natural), []).append(group)
+        for groups in alike.values():
+            self._unite(node, groups, "walked in the same way")
+
+    def _unite(self, node: UOp, groups: Sequence[Group], reason: str) -> None:
+        first = groups[0].now()
+        below: set[Group] | None = None
+        barren: set[Group] = set()
+        for other in (g.now() for g in groups[1:]):
+            if other is first or not self._may_unite(first, other):
+                continue
+            if below is None:
+                below, barren = first.below(), set()
+            if other not in below and not other.reaches({first}, barren):
+                first.absorb(other)
+                self._note(node, "merge", f"{reason} by two kernels")
+                below = None
+
+    def _may_unite(self, a: Group, b: Group) -> bool:
+        """Whether one kernel may compute both, if neither needs the other."""
+        return (
+            a.shape == b.shape
+            and a.natural == b.natural
+            and a.size + b.size <= MOST_WRITTEN
+            and a.held_bytes + b.held_bytes <= LOCAL_BYTES
+            and len(a.contractions | b.contractions) <= 1
+            and not (a.checks and b.targets)
+            and not (b.checks and a.targets)
+        )
+
+    # The walk
+
+    def _read(self, node: UOp, covers: _Covers) -> None:
+        """Note where the elements of a stored value are read."""
+        for (group, index), gate in covers.items():
+            group.reads[node, index] = gate
+
+    def _vectors_along(self, node: UOp, group: Group, index: Index) -> int | None:
+        """The axis of a reduction that vectors should go along in `group`, where it is known."""
+        if group.fills(index):
+            filled = [a for a, i in enumerate(index) if i in group.filling]
+            return filled[-1] if filled else innermost(node, self._orders.get(node))
+        return innermost(node, self._orders[node]) if node in self._orders else None
+
+    def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
+        """Compute `node` once for each kernel that wants it, into an array."""
+        for group in dict.fromkeys(group for group, _ in covers):
+            own = {index: gate for (g, index), gate in covers.items() if g is group}
+            axes = verdict.apart.get(group, verdict.axes)
+            if axes:
+                self._descend(node, group, group.hold(node, list(own), axes), None)
+            else:
+                for index, gate in own.items():
+                    self._descend(node, group, index, gate)
+
+    def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
+        """Give `node` a buffer, and a kernel that computes it there."""
+        if verdict.order is not None:
+            self._orders[node] = verdict.order
+        if verdict.host is None:
+            self._start(node)
+        else:
+            del covers[verdict.host]
+            self._add_root(node, *verdict.host)
+        self._read(node, covers)
+        home = self._home[node]
+        for group, _ in covers:
+            group.needs.add(home)
+
+    def _add_root(self, node: UOp, group: Group, index: Index) -> None:
+        """Store `node` in a kernel that computes it element by element anyway."""
+        order = group.walks(index, node.shape)
+        assert order is not None
+        self._orders.pop(node, None)
+        if not is_row_major(node, order):
+            self._orders[node] = order
+        group.roots[node] = index
+        self._home[node] = group
+        self._note(node, "merge", "stored by a kernel that computes it element by element")
+        group.targets |= frozenset(self._committed.get(node, ()))
+        self._descend(node, group, index, None)
+
+    def _start(self, node: UOp) -> None:
+        """A kernel that computes `node` into its buffer; for SCATTER and long CATs several."""
+        if node.op is Op.CAT:
+            for portion in _portions(node):
+                if (group := self._open(node, "cat", node.shape)) is not None:
+                    group.split(node.arg, portion)
+                    for part, _, index in group.parts:
+                        self._wish(part, (group, index))
+        elif node.op is Op.SCATTER:
+            base, update, *places = node.src
+            for kind, operands in (("update", [update, *places]), ("init", [base])):
+                if (group := self._open(node, kind, operands[0].shape)) is not None:
+                    for operand in operands:
+                        self._wish(operand, (group, group.natural))
+        elif node.op in _GIVEN_MEMORY:
+            self._start_given(node)
+        elif (pad := self._framed(node)) is not None:
+            (inside,) = pad.src
+            if (group := self._open(node, "map", inside.shape)) is not None:
+                group.margins[node] = pad
+                self._wish(inside, (group, group.natural))
+        elif (group := self._open(node, "map", node.shape)) is not None:
+            self._descend(node, group, group.natural, None)
+
+    def _start_given(self, node: UOp) -> None:
+        """A call or the run of a region, or one that is there for another value that it gives."""
+        run = node.op is Op.REGION
+        key = node.arg.program if run else node.arg.callee, node.src
+        known = self._runs.get(key)
+        if known is not None:
+            known.roots[node] = (ZERO,) * len(node.shape)
+            known.targets |= frozenset(self._committed.get(node, ()))
+            self._credit(node, known)
+            self._home[node] = known
+        elif (group := self._open(node, "region" if run else "call", node.shape)) is not None:
+            self._runs[key] = group
+            group.checks = run or bool(node.arg.failure)
+            for operand in map(strip, node.src):
+                self._wish(operand, (group, (ZERO,) * len(operand.shape)))
+
+    def _framed(self, node: UOp) -> UOp | None:
+        """The PAD that `node` is, if its zeros are stored apart from what they are around."""
+        pad = node.src[0] if node.op is Op.CONTIGUOUS else node
+        apart = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
+        return pad if apart and elements(pad.src[0].shape) else None
+
+    def _open(self, node: UOp, kind: str, shape: tuple[Dim, ...]) -> Group | None:
+        """A new kernel that computes `node`, or a part of it; None where there are no elements."""
+        if elements(shape) == 0:
+            return None
+        order = self._orders.get(node, ()) if kind == "map" else ()
+        targets = frozenset(self._committed.get(node, ()))
+        group = Group(shape, kind, targets=targets, order=order, varying=self._varying)
+        group.roots[node] = group.natural
+        self._credit(node, group)
+        self._groups.append(group)
+        if node in self._home:
+            self._home[node].needs.add(group)
+        else:
+            self._home[node] = group
+        return group
+
+    def _credit(self, node: UOp, group: Group) -> None:
+        """Note whose work `node` is among what `group` computes."""
+        raw = node.origin
+        if raw is not None:
+            origin = self._origins.get(id(raw))
+            if origin is None:
+                # Each node has a tuple of its own, most of which say the same.
+                code, offset, method, caller, scope, _, backward = raw
+                said = (id(code), offset, id(method), id(caller), id(scope), backward)
+                origin = self._places.get(said)
+                if origin is None:
+                    origin = resolve(raw)
+                    # One object for all that say the same: comparing it is quick.
+                    origin = self._places[said] = self._said.setdefault(origin, origin)
+                self._origins[id(raw)] = origin
+            group.origins[origin] = None
+
+    def _wish(self, node: UOp, key: tuple[Group, Index], gates: _Gates = _ALWAYS) -> None:
+        wishes = self._wishes.get(node)
+        if wishes is None:
+            self._wishes[node] = {key: gates}
+            return
+        known = wishes.get(key)
+        if known is None or gates is _ALWAYS:
+            wishes[key] = gates
+        elif known is not _ALWAYS:
+            wishes[key] = {**known, **gates}
+
+    def _descend(self, node: UOp, group: Group, index: Index, gate: UOp | None) -> None:
+        """Compute `node` at `index` in `group`, and wish there for its operands."""
+        op = node.op
+        if op not in FREE:
+            group.size += written(node)
+            self._credit(node, group)
+        if op in POINTWISE:
+            group.values[node, index] = _PLAIN if gate is None else Value(gate)
+            key = (group, index)
+            gates = _just(gate)
+            for s in node.src:
+                self._wish(s, key, gates)
+            return
+        loops: Index = ()
+        if op is Op.REDUCE_AXIS:
+            loops = group.enter(node, index, contraction=contraction_reuse(node) > 0)
+            along = self._vectors_along(node, group, index)
+            if along is not None and index[along].op is Op.RANGE:
+                group.vectors |= {index[along]}
+        elif op is Op.BOUND:
+            group.checks = True
+        value = group.values[node, index] = demand(node, index, gate, loops, self._indexer)
+        for use in value.uses:
+            self._wish(use.node, (group, use.at), _just(use.gate))

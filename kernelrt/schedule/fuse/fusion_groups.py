@@ -1,0 +1,484 @@
+"""A kernel under construction: which values it stores, over which loops, reading what."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Dim, Op, UOp, substitute
+from kernelrt.ir.local import local_bytes
+from kernelrt.ir.shape import as_uop
+from kernelrt.ir.terms import ranges_of
+from kernelrt.schedule.fuse.demand import Held, Key, Use, Value
+from kernelrt.schedule.fuse.fusion_cost import elements
+from kernelrt.schedule.fuse.index_maps import ZERO, Index, Order
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from kernelrt.ir.origin import Origin
+    from kernelrt.schedule.fuse.index_maps import Indexer
+
+__all__ = ["Frame", "Group", "outside"]
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The loops of one reduction.
+
+    Attributes
+    ----------
+    outer : frozenset of UOp
+        RANGEs for each combination of which the reduction runs anew.
+    own : tuple of UOp
+        Its own RANGEs, outermost first.
+    depth : int
+        1 for a reduction that lies in no other.
+    """
+
+    outer: frozenset[UOp]
+    own: tuple[UOp, ...]
+    depth: int
+
+
+@dataclass(eq=False, slots=True)
+class Group:
+    """Values stored by one kernel, in one iteration space.
+
+    Attributes
+    ----------
+    shape : tuple of Dim
+        The iteration space.
+    kind : str
+        ``"map"`` stores each root; ``"init"`` and ``"update"`` are the two halves of
+        a SCATTER: the base stored, the updates taken in; ``"cat"`` stores operands of a CAT one
+        beside the other, all of them or a portion; ``"call"`` calls a routine.
+    order : tuple of int
+        Its axes as the loops nest, outermost first; row-major when empty.
+    natural : tuple of UOp
+        The loop, or 0, of each axis of `shape`.
+    parts : list
+        For a CAT, the operands that are stored, where each begins, and the loops over it.
+    roots : dict
+        Stored tensor-level nodes -> the index at which each is stored.
+    margins : dict
+        Roots that are PADs, or copies of one -> the PAD: of these what lies inside is computed,
+        and stored in the midst of zeros.
+    targets : frozenset
+        BUFFERs of lasting state that roots are committed to.
+    checks : bool
+        Whether an index is checked inside, so that the kernel may fail.
+    needs : set
+        Groups whose results are read.
+    vectors : frozenset
+        For each contraction inside, the loop over the axis it is to be stored along.
+    reductions : dict
+        Reduction and index -> its loops, one for each reduced axis, or 0.
+    values : dict
+        Node and index -> how it is computed; consumers first.
+    held : dict
+        Node and index -> the array that it is read from.
+    held_bytes : int
+        What these arrays take.
+    filling : frozenset of UOp
+        The loops that fill them.
+    reads : dict
+        Stored node and index -> the condition that covers all its uses; None is always true.
+    contractions : frozenset
+        Contractions computed inside, as (node, index).
+    size : int
+        Instructions of one evaluation of all that is computed inside, for the limit on the size
+        of a kernel.
+    origins : dict
+        Where the values computed inside come from, as keys; consumers first.
+    varying : dict
+        Index -> the RANGEs that it varies with. Groups may share it.
+    """
+
+    shape: tuple[Dim, ...]
+    kind: str = "map"
+    roots: dict[UOp, Index] = field(default_factory=dict)
+    targets: frozenset[UOp] = frozenset()
+    checks: bool = False
+    needs: set[Group] = field(default_factory=set)
+    contractions: frozenset[Key] = frozenset()
+    contraction_ranges: frozenset[UOp] = frozenset()
+    size: int = 0
+    origins: dict[Origin, None] = field(default_factory=dict)
+    order: Order = ()
+    natural: Index = ()
+    parts: list[tuple[UOp, Dim, Index]] = field(default_factory=list)
+    margins: dict[UOp, UOp] = field(default_factory=dict)
+    vectors: frozenset[UOp] = frozenset()
+    reductions: dict[Key, Index] = field(default_factory=dict)
+    values: dict[Key, Value] = field(default_factory=dict)
+    held: dict[Key, Held] = field(default_factory=dict)
+    held_bytes: int = 0
+    filling: frozenset[UOp] = frozenset()
+    reads: dict[Key, UOp | None] = field(default_factory=dict)
+    loops: list[UOp] = field(default_factory=list)
+    _frames: dict[UOp, Frame] = field(default_factory=dict)
+    varying: dict[Index, frozenset[UOp]] = field(default_factory=dict)
+    _counts: dict[Index, int] = field(default_factory=dict)
+    _into: Group | None = None
+    _names: dict[UOp, UOp] = field(default_factory=dict)
+    _numbers: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.order:
+            self.order = tuple(range(len(self.shape)))
+        nested = self._loops_over(self.shape[a] for a in self.order)
+        by_axis = dict(zip(self.order, nested, strict=True))
+        self.natural = tuple(by_axis[a] for a in range(len(self.shape)))
+        self._note_loops()
+
+    def _loops_over(self, dims: Iterable[Dim]) -> Index:
+        """New loops, each inside those made before; 0 for an axis of one element."""
+        out: list[UOp] = []
+        for dim in dims:
+            if dim == 1:
+                out.append(ZERO)
+            else:
+                out.append(UOp(Op.RANGE, dt.int64, (as_uop(dim),), self._numbers))
+                self._numbers += 1
+        return tuple(out)
+
+    def split(self, axis: int, operands: Iterable[tuple[UOp, Dim]]) -> None:
+        """Make loops over `operands` of a CAT along `axis`, each with where it begins.
+
+        Operands of one shape share theirs.
+        """
+        self._numbers = 0
+        shared = self.natural = self._loops_over(self.shape[:axis])
+        known: dict[tuple[Dim, ...], Index] = {}
+        for part, start in operands:
+            if part.shape not in known:
+                known[part.shape] = (*shared, *self._loops_over(part.shape[axis:]))
+            self.parts.append((part, start, known[part.shape]))
+        self._note_loops()
+
+    def slabs(self, pad: UOp, order: Order) -> Iterator[Index]:
+        """Where the zeros of `pad` lie: the places of one slab after the other.
+
+        Parameters
+        ----------
+        pad : UOp
+            A PAD of what this group walks.
+        order : tuple of int
+            Its axes, outermost first: slabs along the outer ones are whole runs of memory.
+        """
+        before = {
+            a: i + as_uop(low) if low else i
+            for a, (i, (low, _)) in enumerate(zip(self.natural, pad.arg, strict=True))
+        }
+        for k, axis in enumerate(order):
+            low, high = pad.arg[axis]
+            for start, size in ((0, low), (pad.shape[axis] - high, high)):
+                if not size:
+                    continue
+                (own,) = self._loops_over([size])
+                rest = order[k + 1 :]
+                behind = self._loops_over(pad.shape[a] for a in rest)
+                self.loops += [i for i in (own, *behind) if i is not ZERO]
+                at = {**before, axis: own + as_uop(start), **dict(zip(rest, behind, strict=True))}
+                yield tuple(at[a] for a in range(len(order)))
+
+    def _note_loops(self) -> None:
+        every = {*self.natural, *(i for _, _, index in self.parts for i in index)}
+        self.loops = sorted((i for i in every if i is not ZERO), key=lambda r: int(r.arg))
+
+    # Merged groups
+
+    def now(self) -> Group:
+        """The group that this one has become part of; itself when of none."""
+        group = self
+        while group._into is not None:
+            group = group._into
+        return group
+
+    def renamed(self, index: Index) -> Index:
+        """What became of `index`, or of any expressions, in the group that this one is part of."""
+        group = self
+        while group._into is not None:
+            if group._names:
+                index = tuple(substitute(index, group._names))
+            group = group._into
+        return index
+
+    def renamed_gate(self, gate: UOp | None) -> UOp | None:
+        """What became of a condition in the group that this one is part of."""
+        return gate if gate is None else self.renamed((gate,))[0]
+
+    def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
+        """Whether this group needs, directly or not, the results of any of `goals`.
+
+        `barren` are groups that are known to need none; what the search finds is added.
+        """
+        seen = {self} if barren is None else {self, *barren}
+        stack = [self]
+        while stack:
+            for source in stack.pop().needs:
+                now = source.now()
+                if now in goals:
+                    return True
+                if now not in seen:
+                    seen.add(now)
+                    stack.append(now)
+        if barren is not None:
+            barren |= seen
+        return False
+
+    def below(self) -> set[Group]:
+        """The groups whose results this one needs, directly or not."""
+        found: set[Group] = set()
+        self.reaches((), found)
+        return found - {self}
+
+    def absorb(self, other: Group) -> None:
+        """Compute in this kernel what `other`, of the same iteration space, computes.
+
+        A reduction that both compute at one index keeps the loops that it has here.
+        """
+        other._into = self
+        names = other._names
+        at = other.renamed
+        first = len(self.loops)
+        if self._numbers > first:
+            names |= {r: r.replace(arg=r.arg + self._numbers - first) for r in other._frames}
+        self._numbers += other._numbers - first
+        for (node, index), own in other.reductions.items():
+            # Outer ones come first, so that what lies inside them has the names it has here.
+            here = self.reductions.setdefault((node, at(index)), at(own))
+            names |= {r: mine for r, mine in zip(own, here, strict=True) if mine is not r}
+        self.roots |= other.roots
+        self.margins |= other.margins
+        self.targets |= other.targets
+        self.checks |= other.checks
+        self.needs |= other.needs
+        self.contractions |= {(node, at(index)) for node, index in other.contractions}
+        self.contraction_ranges |= frozenset(at((*other.contraction_ranges,)))
+        self.vectors |= frozenset(at((*other.vectors,)))
+        self.size += other.size
+        self.held_bytes += other.held_bytes
+        self.filling |= frozenset(at((*other.filling,)))
+        self.origins |= other.origins
+        for loop, frame in other._frames.items():
+            name = names.get(loop, loop)
+            if name not in self._frames:
+                self._frames[name] = Frame(
+                    frozenset(at((*frame.outer,))), at(frame.own), frame.depth
+                )
+
+    def take(self, other: Group, indexer: Indexer) -> None:
+        """Add the record of `other`, which has become part of this group."""
+        at, gate_at = other.renamed, other.renamed_gate
+        for (node, index), value in other.values.items():
+            key = node, at(index)
+            uses = tuple(
+                Use(u.node, at(u.at), gate_at(u.gate), gate_at(u.condition))
+                for u in value.uses
+            )
+            there = Value(gate_at(value.gate), uses, at(value.loops))
+            known = self.values.get(key)
+            if known is not None:
+                there = _either(known, there, key, self.reducing, indexer)
+            self.values[key] = there
+        for (node, index), held in other.held.items():
+            self.held.setdefault((node, at(index)), Held(*map(at, held)))
+        for (node, index), gate in other.reads.items():
+            key, covered = (node, at(index)), gate_at(gate)
+            if key in self.reads:
+                both = self.reads[key], covered
+                covered = indexer.covering(both, key[1], node.shape, self.reducing)
+            self.reads[key] = covered
+
+    # How often a value is computed
+
+    def ranges(self, index: Index) -> frozenset[UOp]:
+        """RANGEs that `index` varies with."""
+        found = self.varying.get(index)
+        if found is None:
+            parts = [{i} if i.op is Op.RANGE else ranges_of(i) for i in index if i is not ZERO]
+            found = self.varying[index] = frozenset().union(*parts)
+        return found
+
+    def evaluated_over(self, index: Index) -> frozenset[UOp]:
+        """RANGEs over which a value at `index` is computed, loop-invariant ones left out."""
+        varying = self.ranges(index)
+        frames = [self._frames[r] for r in varying if r in self._frames]
+        if not frames:
+            return varying
+        frame = max(frames, key=lambda f: f.depth)
+        last = max(k for k, r in enumerate(frame.own) if r in varying)
+        return frame.outer | frozenset(frame.own[: last + 1])
+
+    def evaluations(self, index: Index) -> int:
+        """How often a value at `index` is computed."""
+        found = self._counts.get(index)
+        if found is None:
+            over = self.evaluated_over(index)
+            found = math.prod(r.src[0].vmax for r in over)
+            if self._frames.keys().isdisjoint(over):
+                # An index such as r // 8 takes fewer values than r.
+                found = min(found, math.prod(i.vmax - i.vmin + 1 for i in index))
+            self._counts[index] = found
+        return found
+
+    def enter(self, node: UOp, index: Index, *, contraction: bool) -> Index:
+        """New loops for the reduction `node` at `index`."""
+        dims = node.src[0].shape
+        own = self._loops_over(d for a, d in enumerate(dims) if a in node.arg[1])
+        self.reductions[node, index] = own
+        self._add_frame(index, own)
+        if contraction:
+            self.contractions |= {(node, index)}
+            self.contraction_ranges |= frozenset(own) - {ZERO}
+        return own
+
+    def hold(self, node: UOp, indices: Sequence[Index], axes: Sequence[int]) -> Index:
+        """Keep `node` in an array over `axes`, in which `indices` differ; the index it is made at.
+
+        See :meth:`rows` and :meth:`row`.
+        """
+        loops = self._loops_over(node.shape[a] for a in axes)
+        by_axis = dict(zip(axes, loops, strict=True))
+        at = tuple(by_axis.get(a, i) for a, i in enumerate(indices[0]))
+        self._add_frame(outside(indices[0], axes), loops)
+        self.held_bytes += local_bytes(node.dtype, loops)
+        self.filling |= frozenset(loops) - {ZERO}
+        for index in indices:
+            self.held[node, index] = Held(at, loops, tuple(index[a] for a in axes))
+        return at
+
+    def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:
+        """The axes along which each of `indices` runs over all of a value, where they differ.
+
+        None where they differ in another way, or where what they have in common is not known
+        before the first of these loops begins.
+        """
+        axes: list[int] = []
+        walked: set[UOp] = set()
+        for a, dim in enumerate(shape):
+            places = {index[a] for index in indices}
+            if len(places) == 1:
+                continue
+            if any(i.op is not Op.RANGE or i.src[0] is not as_uop(dim) for i in places):
+                return None
+            axes.append(a)
+            walked |= places
+        common = self.ranges(outside(indices[0], axes))
+        if any(len({index[a] for a in axes}) < len(axes) for index in indices):
+            return None
+        last = max((int(r.arg) for r in common), default=-1)
+        if any(int(r.arg) <= last for r in walked):
+            return None
+        return axes if all(r in common for r in self.loops if int(r.arg) <= last) else None
+
+    def row(self, index: Index, shape: tuple[Dim, ...]) -> list[int] | None:
+        """The axes along which a reduction walks all of a value, again for loops that it has not.
+
+        None where there are none, or where the value varies with loops inside those.
+        """
+        axes = [a for a, i in enumerate(index) if i in self._frames]
+        if any(index[a].src[0] is not as_uop(shape[a]) for a in axes):
+            return None
+        common = self.ranges(outside(index, axes))
+        if not axes or len({index[a] for a in axes}) < len(axes) or not common:
+            return None
+        last = max(int(r.arg) for r in common)
+        if any(int(index[a].arg) <= last for a in axes):
+            return None
+        known = all(r in common for r in self.loops if int(r.arg) <= last)
+        return axes if known and len(common) < len(self.loops) else None
+
+    def fills(self, index: Index) -> bool:
+        """Whether `index` lies in the loops that fill an array, and in no others inside."""
+        inner = self.ranges(index) & self._frames.keys()
+        return bool(inner) and inner <= self.filling
+
+    def row_around(self, index: Index, filled: UOp) -> UOp | None:
+        """The innermost loop around those of `filled` that what is read at `index` is the same for.
+
+        Where an array is filled there, it numbers its rows.
+        """
+        outer = self._frames[filled].outer - self.ranges(index)
+        return max(outer, key=lambda r: int(r.arg), default=None)
+
+    def _add_frame(self, index: Index, own: Index) -> None:
+        varying = self.ranges(index)
+        depth = max((self._frames[r].depth for r in varying if r in self._frames), default=0)
+        frame = Frame(
+            self.evaluated_over(index), tuple(r for r in own if r is not ZERO), depth + 1
+        )
+        for r in frame.own:
+            self._frames[r] = frame
+
+    def walk(self, index: Index) -> Index:
+        """`index` in terms that do not tell which reductions' loops it walks."""
+        inner = sorted(self.ranges(index) - set(self.natural), key=lambda r: int(r.arg))
+        plain = {r: r.replace(arg=len(self.loops) + k) for k, r in enumerate(inner)}
+        return tuple(substitute(index, plain))
+
+    @property
+    def reducing(self) -> AbstractSet[UOp]:
+        """The loops of reductions."""
+        return self._frames.keys()
+
+    def inside_reduction(self, index: Index) -> bool:
+        """Whether a value at `index` is computed inside a reduction's loops."""
+        return not self._frames.keys().isdisjoint(self.ranges(index))
+
+    def inside_contraction(self, index: Index) -> bool:
+        """Whether a value at `index` is computed in the inner loop of a contraction."""
+        return not self.contraction_ranges.isdisjoint(self.ranges(index))
+
+    def hoisted(self, index: Index) -> bool:
+        """Whether a value at `index` is shared by several iterations of the outer loops."""
+        over = self.evaluated_over(index)
+        return math.prod(r.src[0].vmax for r in over) < elements(self.shape)
+
+    def walks(self, index: Index, shape: tuple[Dim, ...]) -> Order | None:
+        """The order in which the outer loops visit each element of a value of `shape` at `index`.
+
+        Such a value can be stored by this kernel, whichever loops it does not vary with. None
+        when the loops do not visit each element.
+        """
+        if self.kind != "map":
+            return None
+        real: list[int] = []
+        for a, (i, d) in enumerate(zip(index, shape, strict=True)):
+            if d != 1:
+                if i not in self.loops or i.src[0] is not as_uop(d):
+                    return None
+                real.append(a)
+            elif i is not ZERO:
+                # The only element along an axis may be asked for at an index read from data.
+                return None
+        if len({index[a] for a in real}) < len(real):
+            return None
+        # A value without loops of its own is at home where nothing loops.
+        if not real and self.loops:
+            return None
+        nested = sorted(real, key=lambda a: int(index[a].arg))
+        return (*(a for a in range(len(shape)) if a not in real), *nested)
+
+
+def outside(index: Index, axes: Container[int]) -> Index:
+    """`index` along the other axes."""
+    return tuple(ZERO if a in axes else i for a, i in enumerate(index))
+
+
+def _either(
+    a: Value, b: Value, key: Key, inner: AbstractSet[UOp], indexer: Indexer
+) -> Value:
+    """One value for two of one node at one index, wanted under the conditions of both."""
+    uses = tuple(
+        x._replace(gate=indexer.covering((x.gate, y.gate), x.at, x.node.shape, inner))
+        for x, y in zip(a.uses, b.uses, strict=True)
+    )
+    node, index = key
+    gate = indexer.covering((a.gate, b.gate), index, node.shape, inner)
+    return Value(gate, uses, a.loops)

@@ -1,0 +1,3 @@
+"""Kernel ASTs of fused groups, in canonical form."""
+
+__all__: list[str] = []

@@ -1,0 +1,191 @@
+"""The kernel that STOREs over BUFFERs are: canonical loops, numbered slots.
+
+Kernels that differ in nothing but which memory they touch have one form, found once. So an unrolled
+training loop costs as much thought as one step of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.schedule.kernels.canonical_loops import canonical_loops
+from kernelrt.schedule.kernels.lower import STATUS
+from kernelrt.schedule.types import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from kernelrt.schedule.fuse.index_maps import Indexer
+
+__all__ = ["Form", "Forms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A kernel and what its slots stand for.
+
+    Attributes
+    ----------
+    ast : UOp
+        A SINK (kernel stage).
+    slots : tuple of UOp
+        The BUFFER of each slot but the status word's.
+    writes : int
+        How many of them, the first ones, are stored to.
+    checks : tuple of UOp
+        The BOUNDs, in the order of their numbers.
+    """
+
+    ast: UOp
+    slots: tuple[UOp, ...]
+    writes: int
+    checks: tuple[UOp, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Hole:
+    """Some memory: the `arg` of a BUFFER that stands for others of its size."""
+
+    number: int
+    size: int
+
+
+class Forms:
+    """Forms of kernels, with a memory.
+
+    Parameters
+    ----------
+    indexer : Indexer
+        Index arithmetic.
+    keep : collection of UOp
+        BUFFERs that the caller may put elsewhere, of which no parts are taken.
+    """
+
+    def __init__(self, indexer: Indexer, keep: Collection[UOp]) -> None:
+        self._indexer = indexer
+        self._keep = keep
+        self._known: dict[tuple[object, ...], Form] = {}
+
+    def of(
+        self, stores: Sequence[UOp], loops: Sequence[UOp], places: Mapping[UOp, UOp]
+    ) -> Form:
+        """The form of a kernel.
+
+        Parameters
+        ----------
+        stores : sequence of UOp
+            STOREs to BUFFERs.
+        loops : sequence of UOp
+            Their RANGEs that belong to no REDUCE, outermost first.
+        places : mapping of UOp to UOp
+            BUFFERs in them -> those meant.
+        """
+        nodes = toposort(stores)
+        if any(n.op is Op.BOUND for n in nodes):
+            # A check knows the line it stands for, and equal nodes know the same one.
+            meant = substitute(stores, {b: p for b, p in places.items() if p is not b})
+            return self._made(meant, loops, frozenset(self._keep))
+        holes: dict[UOp, UOp] = {}
+        mapping: dict[UOp, UOp] = {}
+        inner: list[UOp] = []
+        outer = set(loops)
+        for node in nodes:
+            if node.op is Op.BUFFER:
+                place = places.get(node, node)
+                if place not in holes:
+                    hole = _Hole(len(holes), int(place.arg.size))
+                    holes[place] = UOp(Op.BUFFER, place.dtype, (), hole)
+                mapping[node] = holes[place]
+            elif node.op is Op.RANGE and node not in outer:
+                inner.append(node)
+        # In the order of their old numbers, by which terms are sorted.
+        first = 1 + max((int(r.arg) for r in loops), default=-1)
+        for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), first):
+            mapping[loop] = loop.replace(arg=number)
+        alike = substitute(stores, mapping)
+        whole = frozenset(h for place, h in holes.items() if place in self._keep)
+        key = (*alike, None, *loops, whole)
+        form = self._known.get(key)
+        if form is None:
+            form = self._known[key] = self._made(alike, loops, whole)
+        meant_by = {hole: place for place, hole in holes.items()}
+        slots = tuple(_filled(slot, meant_by) for slot in form.slots)
+        return Form(form.ast, slots, form.writes, ())
+
+    def _made(self, stores: Sequence[UOp], loops: Sequence[UOp], whole: Collection[UOp]) -> Form:
+        stores = canonical_loops(_with_parts(stores, whole), loops, self._indexer)
+        nodes = toposort(stores)
+        slots = {b: k for k, b in enumerate(dict.fromkeys(s.src[0] for s in stores))}
+        writes = len(slots)
+        for node in nodes:
+            if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
+                slots.setdefault(node.src[0], len(slots))
+        params = {b: UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for b, k in slots.items()}
+        params[STATUS] = STATUS.replace(arg=(len(slots), 1))
+        checks = tuple(n for n in nodes if n.op is Op.BOUND)
+        return Form(_sink(stores, nodes, params, checks), tuple(slots), writes, checks)
+
+
+def _filled(slot: UOp, meant: Mapping[UOp, UOp]) -> UOp:
+    """The BUFFER that a slot of a form stands for."""
+    if isinstance(slot.arg, Part) and slot not in meant:
+        base = meant[slot.arg.base]
+        return slot.replace(arg=Part(base, slot.arg.offset, slot.arg.size))
+    return meant[slot]
+
+
+def _with_parts(stores: Sequence[UOp], whole: Collection[UOp]) -> list[UOp]:
+    """STOREs that read no more of a buffer than is looked at, as a buffer of its own.
+
+    Kernels that differ in nothing but which part that is are then one kernel.
+    """
+    nodes = toposort(stores)
+    accesses: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
+            accesses.setdefault(node.src[0], []).append(node)
+    written = {s.src[0] for s in stores}
+    parts: dict[UOp, tuple[UOp, int]] = {}
+    for buffer, loads in accesses.items():
+        if buffer not in whole and buffer not in written:
+            found = _part(buffer, loads)
+            if found is not None:
+                parts.update(dict.fromkeys(loads, found))
+    if not parts:
+        return list(stores)
+    done: dict[UOp, UOp] = {}
+    for node in nodes:
+        src = tuple(done[s] for s in node.src)
+        if node in parts:
+            part, first = parts[node]
+            src = (part, src[1] - first, *src[2:])
+        done[node] = node if src == node.src else node.replace(src=src)
+    return [done[s] for s in stores]
+
+
+def _part(buffer: UOp, loads: Sequence[UOp]) -> tuple[UOp, int] | None:
+    """The part of `buffer` that `loads` read, and the index that it begins at."""
+    # The least index, not the constant term: a flipped axis counts down.
+    first = min(load.src[1].vmin for load in loads)
+    span = max(load.src[1].vmax for load in loads) + 1 - first
+    size = int(buffer.arg.size)
+    if not 0 <= first < size or span >= size:
+        return None
+    span = min(span, size - first)
+    return buffer.replace(arg=Part(buffer, first * buffer.dtype.itemsize, span)), first
+
+
+def _sink(
+    stores: Sequence[UOp], nodes: Sequence[UOp], params: Mapping[UOp, UOp], checks: Sequence[UOp]
+) -> UOp:
+    numbers = {n: k for k, n in enumerate(checks)}
+    done = dict(params)
+    for node in nodes:
+        if node not in done:
+            src = tuple(done[s] for s in node.src)
+            arg = (numbers[node], node.arg[1]) if node.op is Op.BOUND else node.arg
+            same = src == node.src and arg == node.arg
+            done[node] = node if same else node.replace(src=src, arg=arg)
+    return UOp(Op.SINK, stores[0].dtype, tuple(done[s] for s in stores))

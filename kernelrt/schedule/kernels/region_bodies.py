@@ -1,0 +1,224 @@
+"""Programs of regions: which values of a run are wanted, and the schedules that compute them.
+
+A body is scheduled as a graph that commits to its ports: what it carries from turn to turn takes
+the place of what it was given, in place where that is safe, and what each turn gives goes to a
+port of its own, which moves on from turn to turn. So no kernel knows of the turns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.region import Choice, Loop, port
+from kernelrt.schedule.fuse.fusion_cost import elements
+from kernelrt.schedule.types import PortUse, RegionItem, root
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.schedule.fuse.fusion_groups import Group
+    from kernelrt.schedule.kernels.canonical_form import Forms
+    from kernelrt.schedule.types import Schedule
+
+__all__ = ["RegionDraft", "Run", "fails", "run_of"]
+
+#: The ports that a body writes, and the values, flat.
+Body = list[tuple[UOp, UOp]]
+
+
+class Run(NamedTuple):
+    """What a run of a program comes to, by slots: values that it gives, then operands.
+
+    Attributes
+    ----------
+    bodies : tuple of list
+        For each body the ports that it writes, and the values.
+    ports : tuple of PortUse
+        What the ports are.
+    given : tuple of int or None
+        For each slot that is written, the number of the value that is wanted there; None where
+        nobody wants what is carried there.
+    operands : tuple of int
+        For each slot behind those, which operand is there.
+    copies : tuple of (int, int)
+        Slots that are copied before the first turn.
+    count_slot, condition_slot, choice_slot : int
+        As in :class:`RegionItem`.
+    sizes : tuple of (int, DType)
+        Elements of each slot that is written, and their type.
+    """
+
+    bodies: tuple[Body, ...]
+    ports: tuple[PortUse, ...]
+    given: tuple[int | None, ...]
+    operands: tuple[int, ...]
+    copies: tuple[tuple[int, int], ...]
+    count_slot: int
+    condition_slot: int
+    choice_slot: int
+    sizes: tuple[tuple[int, DType], ...]
+
+
+def run_of(nodes: Sequence[UOp]) -> Run:
+    """The run that gives `nodes`, which are REGIONs of one program over the same operands."""
+    program = nodes[0].arg.program
+    if isinstance(program, Loop):
+        return _loop(program, nodes)
+    return _choice(program, nodes)
+
+
+def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
+    wanted = {n.arg.carry: k for k, n in enumerate(nodes) if n.arg.carry >= 0}
+    rows = [(k, n.arg.values[0]) for k, n in enumerate(nodes) if n.arg.carry < 0]
+    used, alive = _alive(loop, set(wanted), [value for _, value in rows])
+    sizes = [(loop.ports[c].arg.size, loop.ports[c].dtype) for c in alive]
+    sizes += [(elements((loop.turns, *value.shape)), value.dtype) for _, value in rows]
+    given = [*(wanted.get(c) for c in alive), *(k for k, _ in rows)]
+    # What is carried lies where its last value is wanted; its first one is copied there.
+    first = len(sizes)
+    operands = [k for k in range(len(loop.ports) - loop.numbered) if k in used or k in alive]
+    slot_of = {operand: first + i for i, operand in enumerate(operands)}
+    copies = [(i, slot_of[c]) for i, c in enumerate(alive)]
+    uses = [PortUse(0, loop.ports[c], i) for i, c in enumerate(alive)]
+    behind = len(loop.carries)
+    for k in operands:
+        if k < behind:
+            continue
+        p = loop.ports[k]
+        moves = k < behind + loop.stacked
+        uses.append(PortUse(0, p, slot_of[k], p.arg.size * p.dtype.itemsize if moves else 0))
+    if loop.numbered and len(loop.ports) - 1 in used:
+        uses.append(PortUse(0, loop.ports[-1], -1))
+    commits: Body = [(loop.ports[c], _flat(loop.carries[c])) for c in alive]
+    for i, (_, value) in enumerate(rows):
+        size = elements(value.shape)
+        out = port(len(loop.ports) + i, size, value.dtype)
+        uses.append(PortUse(0, out, len(alive) + i, size * value.dtype.itemsize))
+        commits.append((out, _flat(value)))
+    count_slot = -1
+    if loop.counted:
+        count_slot = first + len(operands)
+        operands.append(loop.n_operands - 1)
+    return Run(
+        (commits,), tuple(uses), tuple(given), tuple(operands), tuple(copies), count_slot,
+        alive.index(0) if loop.conditional else -1, -1, tuple(sizes),
+    )  # fmt: skip
+
+
+def _alive(loop: Loop, wanted: set[int], rows: Sequence[UOp]) -> tuple[set[int], list[int]]:
+    """The ports that what is wanted reads, and what has to be carried for that."""
+    number = {p: k for k, p in enumerate(loop.ports)}
+    todo = sorted(wanted | ({0} if loop.conditional else set()))
+    alive, used = set(todo), set[int]()
+    graphs = [*rows, *(loop.carries[c] for c in todo)]
+    while graphs:
+        found = {number[n] for n in toposort(graphs) if n in number}
+        used |= found
+        new = {k for k in found if k < len(loop.carries)} - alive
+        alive |= new
+        graphs = [loop.carries[c] for c in sorted(new)]
+    return used, sorted(alive)
+
+
+def _choice(choice: Choice, nodes: Sequence[UOp]) -> Run:
+    bodies: list[Body] = []
+    uses: list[PortUse] = []
+    number = {p: k for k, p in enumerate(choice.ports)}
+    found = {number[n] for n in toposort(v for node in nodes for v in node.arg.values)
+             if n in number}  # fmt: skip
+    first = len(nodes)
+    operands = [0, *(k + 1 for k in sorted(found))]
+    for body in range(choice.branches):
+        commits: Body = []
+        for i, k in enumerate(sorted(found)):
+            uses.append(PortUse(body, choice.ports[k], first + 1 + i))
+        for i, node in enumerate(nodes):
+            value = node.arg.values[body]
+            out = port(len(choice.ports) + i, elements(value.shape), value.dtype)
+            uses.append(PortUse(body, out, i))
+            commits.append((out, _flat(value)))
+        bodies.append(commits)
+    sizes = tuple((elements(n.shape), n.dtype) for n in nodes)
+    return Run(
+        tuple(bodies), tuple(uses), tuple(range(len(nodes))), tuple(operands), (), -1, -1, first,
+        sizes,
+    )  # fmt: skip
+
+
+def _flat(value: UOp) -> UOp:
+    shape = (elements(value.shape),)
+    if value.shape == shape:
+        return value
+    return UOp(Op.RESHAPE, value.dtype, (value,), shape)
+
+
+@dataclass(eq=False, slots=True)
+class RegionDraft:
+    """A run of a program.
+
+    Attributes
+    ----------
+    group : Group
+        What it was made from.
+    run : Run
+        What is wanted of it.
+    places : list of UOp
+        The BUFFER of each slot.
+    bodies : tuple of Schedule
+        What runs.
+    turns : int
+        How many there are.
+    reverse : bool
+        In which order.
+    renewed : set of UOp
+        BUFFERs that are read for what a commit has put there.
+    """
+
+    group: Group
+    run: Run
+    places: list[UOp]
+    bodies: tuple[Schedule, ...]
+    turns: int
+    reverse: bool
+    renewed: set[UOp] = field(default_factory=set)
+
+    @property
+    def fails(self) -> bool:
+        """Whether anything in it may."""
+        return any(map(fails, self.bodies))
+
+    @property
+    def reads(self) -> list[UOp]:
+        """BUFFERs of the operands."""
+        return list(dict.fromkeys(self.places[len(self.run.given) :]))
+
+    @property
+    def writes(self) -> list[UOp]:
+        """BUFFERs of the values."""
+        return self.places[: len(self.run.given)]
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        if old in self.places[len(self.run.given) :]:
+            self.renewed.add(new)
+        self.places = [new if place is old else place for place in self.places]
+
+    def finish(self, _forms: Forms) -> RegionItem:
+        """The run as an item."""
+        run, written = self.run, len(self.run.given)
+        renewed = tuple(
+            k for k, b in enumerate(self.places) if k >= written and root(b) in self.renewed
+        )
+        return RegionItem(
+            self.bodies, tuple(self.places), tuple(range(written)), run.ports, run.copies,
+            self.turns, self.reverse, run.count_slot, run.condition_slot, run.choice_slot,
+            self.fails, renewed, tuple(reversed(self.group.origins)),
+        )  # fmt: skip
+
+
+def fails(body: Schedule) -> bool:
+    """Whether an item of a schedule may fail."""
+    return any(getattr(item, "may_fail", False) for item in body.items)

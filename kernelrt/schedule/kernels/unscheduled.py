@@ -1,0 +1,192 @@
+"""Items before their order and their buffers are settled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.origin import resolve
+from kernelrt.schedule.kernels.region_bodies import RegionDraft
+from kernelrt.schedule.types import CopyItem, KernelItem, root
+
+if TYPE_CHECKING:
+    from kernelrt.schedule.fuse.fusion_groups import Group
+    from kernelrt.schedule.kernels.canonical_form import Forms
+
+__all__ = ["CallDraft", "CopyDraft", "Draft", "KernelDraft"]
+
+
+@dataclass(eq=False, slots=True)
+class KernelDraft:
+    """A kernel whose STOREs and LOADs name BUFFERs, not yet slots.
+
+    Attributes
+    ----------
+    group : Group
+        What it was lowered from.
+    stores : list of UOp
+        STOREs.
+    loads : dict
+        BUFFERs that are loaded, as keys.
+    fails : bool
+        Whether an index is checked inside.
+    renewed : set of UOp
+        BUFFERs that are loaded for what a commit has put there.
+    """
+
+    group: Group
+    stores: list[UOp]
+    loads: dict[UOp, None] = field(default_factory=dict)
+    fails: bool = False
+    renewed: set[UOp] = field(default_factory=set)
+    _renamed: dict[UOp, UOp] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.rewrite(self.stores)
+
+    def rewrite(self, stores: list[UOp]) -> None:
+        """Take `stores` in the place of what it stores; before commits are taken in."""
+        self.stores, self.fails = stores, False
+        self.loads.clear()
+        for node in toposort(stores):
+            if node.op is Op.LOAD and node.src[0].op is Op.BUFFER:
+                self.loads[node.src[0]] = None
+            self.fails |= node.op is Op.BOUND
+
+    @property
+    def reads(self) -> list[UOp]:
+        """BUFFERs that are loaded, or updated."""
+        updated = [self.place(s) for s in self.stores if s.arg is not None]
+        return list(dict.fromkeys([*self.loads, *updated]))
+
+    @property
+    def writes(self) -> list[UOp]:
+        """BUFFERs that are stored to."""
+        return list(dict.fromkeys(map(self.place, self.stores)))
+
+    def place(self, access: UOp) -> UOp:
+        """The BUFFER that a STORE or LOAD goes to."""
+        return self._renamed.get(access.src[0], access.src[0])
+
+    def stores_to(self, buffer: UOp) -> list[UOp]:
+        """The STOREs to `buffer`: one, or one for each operand of a CAT."""
+        return [s for s in self.stores if self.place(s) is buffer]
+
+    def loads_of(self, buffer: UOp) -> list[UOp]:
+        """The LOADs of `buffer`."""
+        nodes = toposort(self.stores)
+        return [n for n in nodes if n.op is Op.LOAD and self.place(n) is buffer]
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        self._renamed[old] = new
+        if old in self.loads:
+            self.renewed.add(new)
+            del self.loads[old]
+            self.loads[new] = None
+
+    def finish(self, forms: Forms) -> KernelItem:
+        """The kernel with canonical loops and numbered slots."""
+        form = forms.of(self.stores, self.group.loops, self._renamed)
+        renewed = tuple(k for k, b in enumerate(form.slots) if root(b) in self.renewed)
+        return KernelItem(
+            form.ast, form.slots, tuple(range(form.writes)), self.fails, renewed,
+            tuple(reversed(self.group.origins)),
+            tuple(None if n.origin is None else resolve(n.origin) for n in form.checks),
+        )  # fmt: skip
+
+
+@dataclass(eq=False, slots=True)
+class CopyDraft:
+    """A copy of the first `nbytes` bytes of `src` to `dst`."""
+
+    dst: UOp
+    src: UOp
+    nbytes: Dim
+    fails: bool = False
+    renewed: bool = False
+
+    @property
+    def reads(self) -> list[UOp]:
+        """The BUFFER copied from."""
+        return [self.src]
+
+    @property
+    def writes(self) -> list[UOp]:
+        """The BUFFER copied to."""
+        return [self.dst]
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        if self.src is old:
+            self.src, self.renewed = new, True
+        self.dst = new if self.dst is old else self.dst
+
+    def finish(self, _forms: Forms) -> CopyItem:
+        """The copy as an item."""
+        return CopyItem(self.dst, self.src, self.nbytes, self.renewed)
+
+
+@dataclass(eq=False, slots=True)
+class CallDraft:
+    """A call of a routine, or of a function of the user's.
+
+    Attributes
+    ----------
+    group : Group
+        What it was made from.
+    node : UOp
+        The CALL (tensor stage); one of several where there are several results.
+    places : list of UOp
+        The BUFFERs of the results, and those of the operands.
+    renewed : set of UOp
+        BUFFERs that are read for what a commit has put there.
+    """
+
+    group: Group
+    node: UOp
+    places: list[UOp]
+    renewed: set[UOp] = field(default_factory=set)
+
+    @property
+    def fails(self) -> bool:
+        """Whether the function may fail."""
+        return bool(self.node.arg.failure)
+
+    @property
+    def reads(self) -> list[UOp]:
+        """BUFFERs of the operands."""
+        return list(dict.fromkeys(self.places[self._n :]))
+
+    @property
+    def writes(self) -> list[UOp]:
+        """The BUFFERs of the results."""
+        return self.places[: self._n]
+
+    @property
+    def _n(self) -> int:
+        return int(self.node.arg.callee.n_results)
+
+    def redirect(self, old: UOp, new: UOp) -> None:
+        """Read and write `new` where it was `old`."""
+        if old in self.places[self._n :]:
+            self.renewed.add(new)
+        self.places = [new if place is old else place for place in self.places]
+
+    def finish(self, _forms: Forms) -> KernelItem:
+        """The call as the only thing that a kernel does."""
+        slots, callee, n = [*self.places], self.node.arg.callee, self._n
+        params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
+        if callee.takes_status:
+            params.append(UOp(Op.PARAM, dt.int64, (), (len(slots), 1)))
+        call = UOp(Op.CALL, params[0].dtype, tuple(params), callee)
+        renewed = tuple(k for k, b in enumerate(slots) if k >= n and root(b) in self.renewed)
+        return KernelItem(
+            UOp(Op.SINK, call.dtype, (call,)), tuple(slots), tuple(range(n)), self.fails, renewed,
+            tuple(reversed(self.group.origins)),
+        )  # fmt: skip
+
+
+Draft = KernelDraft | CopyDraft | CallDraft | RegionDraft

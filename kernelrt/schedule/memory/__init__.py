@@ -1,0 +1,3 @@
+"""Memory of a schedule: dependencies, order, arena and verification."""
+
+__all__: list[str] = []

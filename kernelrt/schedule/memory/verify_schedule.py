@@ -1,0 +1,438 @@
+"""What must hold of a schedule, however it was made.
+
+The items are gone through once, with a record of who wrote each byte last and who has read it
+since. Intermediates stand where the arena puts them, so that the record is of memory as it will be:
+what is wanted of a byte must be what was put there last, and whoever comes to it must wait for
+those before. Items that are ordered in the list only, and not by dependencies, are found by that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, NoReturn
+
+from kernelrt.device.allocator import ALIGNMENT
+from kernelrt.device.region import RegionMap
+from kernelrt.errors import SpecError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import summary
+from kernelrt.ir.shape import dim_max
+from kernelrt.schedule.kernels.region_bodies import fails
+from kernelrt.schedule.memory.access_log import Ledger, Span
+from kernelrt.schedule.memory.hazards import Extents
+from kernelrt.schedule.memory.inplace import reads_beside
+from kernelrt.schedule.types import (
+    CopyItem,
+    Intermediate,
+    KernelItem,
+    Part,
+    RegionItem,
+    is_lasting,
+    root,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.schedule.memory.access_log import Storage, Unforced
+    from kernelrt.schedule.types import Schedule
+
+__all__ = ["verify_schedule"]
+
+#: The storage of all that the arena holds.
+_ARENA: Final = object()
+
+
+def verify_schedule(
+    made: Schedule, targets: Sequence[UOp], where: Extents | None = None
+) -> None:
+    """Check a schedule.
+
+    - What an item reads was put there by one that it waits for, or was there before the run; what
+      a commit replaces is read before, what it puts there is read after.
+    - An intermediate is read when all is written of it, by others than those who write it.
+    - Of two items that touch the same bytes, one of them writing, the later waits for the earlier.
+      This holds of bytes of the arena as well, whichever intermediates they are of.
+    - A kernel reads what it writes at the element that it writes, if at all.
+    - Each commit writes its target once, and where targets overlap the last one wins; nothing else
+      that outlives the plan is written.
+    - What may fail comes before all that outlives the plan.
+    - Everything has the room that it needs.
+
+    Parameters
+    ----------
+    made : Schedule
+        What to check.
+    targets : sequence of UOp
+        The BUFFER that each commit writes, in the caller's order.
+    where : Extents, optional
+        Regions that are known.
+
+    Raises
+    ------
+    SpecError
+        Naming the item, the memory and the rule that is broken.
+    """
+    _Verifier(made, targets, Extents() if where is None else where).run()
+
+
+# What a kernel does with its slots
+
+
+@dataclass(frozen=True, slots=True)
+class _Slots:
+    """What an AST says of its slots.
+
+    Attributes
+    ----------
+    params : tuple of (DType, int)
+        Type and size of each, the status word's left out.
+    stored, loaded : frozenset of int
+        Those that are written and those that are read.
+    fails : bool
+        Whether an index is checked.
+    fault : str or None
+        Why elements cannot be computed in any order.
+    """
+
+    params: tuple[tuple[DType, int], ...]
+    stored: frozenset[int]
+    loaded: frozenset[int]
+    fails: bool
+    fault: str | None
+
+
+def _slots_of(ast: UOp) -> _Slots:
+    if ast.src[0].op is Op.CALL:
+        return _slots_of_call(ast.src[0])
+    nodes = list(toposort([ast]))
+    loads: dict[UOp, list[UOp]] = {}
+    for node in nodes:
+        if node.op is Op.LOAD and node.src[0].op is Op.PARAM:
+            loads.setdefault(node.src[0], []).append(node)
+    status = {n.src[2] for n in nodes if n.op is Op.BOUND}
+    stores: dict[UOp, list[UOp]] = {}
+    for store in ast.src:
+        stores.setdefault(store.src[0], []).append(store)
+    updated = {s.src[0] for s in ast.src if s.arg is not None}
+    params = [n for n in nodes if n.op is Op.PARAM and n not in status]
+    params.sort(key=lambda p: int(p.arg[0]))
+    faults = [
+        f"{reason} slot {p.arg[0]}"
+        for p in params
+        if (reason := reads_beside(ast.src, loads.get(p, ()), stores.get(p, ()))) is not None
+    ]
+    if [p.arg[0] for p in params] != list(range(len(params))):
+        faults.append("has slots whose numbers do not follow each other from 0")
+    return _Slots(
+        tuple((p.dtype, p.arg[1]) for p in params),
+        frozenset(p.arg[0] for p in stores),
+        frozenset(p.arg[0] for p in (*loads, *updated)),
+        bool(status),
+        faults[0] if faults else None,
+    )
+
+
+def _slots_of_call(call: UOp) -> _Slots:
+    params = call.src[:-1] if call.arg.takes_status else call.src
+    n = call.arg.n_results
+    return _Slots(
+        tuple((p.dtype, p.arg[1]) for p in params),
+        frozenset(range(n)), frozenset(range(n, len(params))), bool(call.arg.failure), None,
+    )  # fmt: skip
+
+
+# Where memory lies
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a BUFFER lies.
+
+    Attributes
+    ----------
+    storage : Storage
+        What it is part of.
+    start, stop : int
+        Its bytes there.
+    own : Intermediate or None
+        The intermediate that they are of, if any.
+    still : bool
+        Whether they outlive the plan and no commit changes any of them.
+    """
+
+    storage: Storage
+    start: int
+    stop: int
+    own: Intermediate | None
+    still: bool
+
+
+# The checks
+
+
+class _Verifier:
+    def __init__(self, made: Schedule, targets: Sequence[UOp], where: Extents) -> None:
+        self._where = where
+        self._made = made
+        self._items = made.items
+        self._targets: dict[UOp, list[int]] = {}
+        self._changing: RegionMap[None] = RegionMap()
+        for number, target in enumerate(targets):
+            self._targets.setdefault(target, []).append(number)
+            self._changing.add(where[target], None)
+        self._written: dict[UOp, int] = {}
+        self._places: dict[UOp, _Place] = {}
+        self._slots: dict[UOp, _Slots] = {}
+        self._failing = [
+            k for k, item in enumerate(made.items)
+            if not isinstance(item, CopyItem) and item.may_fail
+        ]  # fmt: skip
+
+    def run(self) -> None:
+        """Check everything."""
+        self._check_deps()
+        self._check_arena()
+        self._ledger = Ledger(self._made.deps)
+        for k, item in enumerate(self._items):
+            if isinstance(item, CopyItem):
+                self._copy(k, item)
+            elif isinstance(item, RegionItem):
+                self._region(k, item)
+            else:
+                self._kernel(k, item)
+        for target, numbers in self._targets.items():
+            if self._written.get(target, 0) < len(numbers):
+                raise SpecError(f"schedule: no item commits to {_name(target)}")
+        for output in self._made.outputs:
+            self._check_output(output)
+
+    def _fault(self, k: int, reason: str) -> NoReturn:
+        raise SpecError(f"schedule: {self._label(k)}: {reason}")
+
+    def _check_forced(self, k: int, what: str, unforced: Unforced) -> None:
+        if unforced is not None:
+            earlier, does = unforced
+            self._fault(
+                k, f"{what} and does not wait for {self._label(earlier)} which {does} it"
+            )  # fmt: skip
+
+    def _label(self, k: int) -> str:
+        item = self._items[k]
+        if isinstance(item, CopyItem):
+            return f"item {k}, a copy to {_name(item.dst)},"
+        what = summary(item.origins) or "kernel"
+        return f"item {k}, {what},"
+
+    def _check_deps(self) -> None:
+        if len(self._made.deps) != len(self._items):
+            raise SpecError(
+                f"schedule: {len(self._items)} items have {len(self._made.deps)} lists of "
+                "dependencies; each has one"
+            )
+        for k, waits in enumerate(self._made.deps):
+            for d in waits:
+                if not 0 <= d < k:
+                    self._fault(k, f"waits for item {d}; items wait for earlier ones")
+
+    def _check_arena(self) -> None:
+        size = self._made.arena_size
+        for holder, offset in self._made.arena_offsets.items():
+            if offset < 0 or offset % ALIGNMENT or offset + holder.nbytes > size:
+                raise SpecError(
+                    f"schedule: an intermediate of {holder.nbytes} bytes stands at {offset} of "
+                    f"the arena's {size}; it must lie inside, aligned to {ALIGNMENT}"
+                )
+
+    def _check_output(self, output: UOp) -> None:
+        place = self._place(output)
+        if place.own is not None and place.own in self._made.arena_offsets:
+            raise SpecError(f"schedule: the output {_name(output)} lies in the arena")
+        for span in place.storage.spans(place.start, place.stop):
+            if place.own is None and span.writer >= 0:
+                raise SpecError(
+                    f"schedule: {self._label(span.writer)} writes the output {_name(output)}, "
+                    "which is stored data as it was"
+                )
+            if place.own is not None and span.writer < 0:
+                raise SpecError(f"schedule: no item writes all of the output {_name(output)}")
+
+    # Items
+
+    def _copy(self, k: int, item: CopyItem) -> None:
+        most = dim_max(item.nbytes)
+        for buffer in (item.src, item.dst):
+            room = self._where[buffer].nbytes
+            if not 0 <= most <= room:
+                self._fault(k, f"copies {item.nbytes} bytes; {_name(buffer)} has {room}")
+        self._read(k, 1, item.src, renewed=item.renewed, nbytes=most)
+        self._write(k, 0, item.dst, nbytes=most)
+
+    def _kernel(self, k: int, item: KernelItem) -> None:
+        slots = self._slots.get(item.ast)
+        if slots is None:
+            slots = self._slots[item.ast] = _slots_of(item.ast)
+        self._check_slots(k, item, slots)
+        for slot in slots.loaded:
+            self._read(k, slot, item.buffers[slot], renewed=slot in item.renewed)
+        for slot in item.writes:
+            self._write(k, slot, item.buffers[slot])
+
+    def _region(self, k: int, item: RegionItem) -> None:
+        """What a run is given is read, and what it gives is written, as far as its ports go."""
+        if item.may_fail != any(map(fails, item.bodies)):
+            self._fault(k, f"may_fail is {item.may_fail}; its bodies say otherwise")
+        turns = item.turns
+        for use in item.ports:
+            if use.slot < 0:
+                continue
+            buffer = item.buffers[use.slot]
+            last = use.stride * (turns - 1) + use.port.arg.size * use.port.dtype.itemsize
+            if use.port.dtype is not buffer.dtype or last > self._where[buffer].nbytes:
+                self._fault(
+                    k, f"a port of {use.port.arg.size} {use.port.dtype.name} reaches byte {last} "
+                    f"of slot {use.slot}; {_name(buffer)} stands there"
+                )  # fmt: skip
+        for to, source in item.copies:
+            if self._where[item.buffers[to]].nbytes != self._where[item.buffers[source]].nbytes:
+                self._fault(k, f"slot {source} does not fill slot {to}, where it is copied to")
+        written = {use.slot for use in item.ports if use.slot in item.writes}
+        if written != set(item.writes):
+            self._fault(k, f"writes slots {sorted(written)}, and says {list(item.writes)}")
+        for slot in range(len(item.buffers)):
+            if slot not in item.writes:
+                self._read(k, slot, item.buffers[slot], renewed=slot in item.renewed)
+        for slot in item.writes:
+            self._write(k, slot, item.buffers[slot])
+
+    def _check_slots(self, k: int, item: KernelItem, slots: _Slots) -> None:
+        if slots.fault is not None:
+            self._fault(k, slots.fault)
+        if slots.fails != item.may_fail:
+            self._fault(k, f"may_fail is {item.may_fail}; its checks say {slots.fails}")
+        if len(slots.stored) != len(item.writes) or not slots.stored.issuperset(item.writes):
+            self._fault(k, f"writes slots {sorted(slots.stored)}, and says {list(item.writes)}")
+        if len(slots.params) != len(item.buffers):
+            self._fault(k, f"takes {len(slots.params)} buffers, and has {len(item.buffers)}")
+        for slot, ((dtype, size), buffer) in enumerate(
+            zip(slots.params, item.buffers, strict=True)
+        ):
+            if buffer.dtype is not dtype or buffer.arg.size < size:
+                self._fault(
+                    k, f"slot {slot} takes {size} {dtype.name}; {_name(buffer)} stands there"
+                )
+        for slot in item.renewed:
+            if slot in slots.stored or isinstance(root(item.buffers[slot]).arg, Intermediate):
+                self._fault(k, f"slot {slot} cannot have been renewed by a commit")
+
+    # Accesses
+
+    def _place(self, buffer: UOp) -> _Place:
+        found = self._places.get(buffer)
+        if found is None:
+            found = self._places[buffer] = self._find_place(buffer)
+        return found
+
+    def _find_place(self, buffer: UOp) -> _Place:
+        region, whole = self._where[buffer], root(buffer)
+        if whole is not buffer and not self._where[whole].covers(region):
+            raise SpecError(
+                f"schedule: {_name(buffer)} leaves it: bytes {buffer.arg.offset} to "
+                f"{buffer.arg.offset + region.nbytes} of {self._where[whole].nbytes}"
+            )
+        own = whole.arg if isinstance(whole.arg, Intermediate) else None
+        storage, offset = region.storage, 0
+        if own is not None and own in self._made.arena_offsets:
+            storage, offset = _ARENA, self._made.arena_offsets[own]
+        bytes_of = self._ledger.storage(storage)
+        still = own is None and not self._changing.meeting(region)
+        return _Place(bytes_of, offset + region.start, offset + region.stop, own, still)
+
+    def _read(
+        self, k: int, slot: int, buffer: UOp, *, renewed: bool, nbytes: int | None = None
+    ) -> None:
+        place = self._place(buffer)
+        if place.still and not renewed:
+            return
+        stop = place.stop if nbytes is None else place.start + nbytes
+        spans = place.storage.spans(place.start, stop)
+        for span in spans:
+            writer = span.writer
+            if place.own is not None and span.value is not place.own:
+                self._fault(
+                    k, f"reads {_name(buffer)}, of which not all is there: "
+                    + ("nothing wrote it" if writer < 0 else f"{self._label(writer)} wrote over it")
+                )  # fmt: skip
+            if place.own is None and renewed and writer < 0:
+                self._fault(k, f"reads what a commit puts into {_name(buffer)} before it does")
+            if place.own is None and not renewed and writer >= 0:
+                self._fault(
+                    k, f"reads the old content of {_name(buffer)}, which {self._label(writer)} "
+                    "has replaced"
+                )  # fmt: skip
+        self._check_forced(k, f"reads {_name(buffer)}", self._ledger.read(k, slot, spans))
+
+    def _write(self, k: int, slot: int, buffer: UOp, nbytes: int | None = None) -> None:
+        place = self._place(buffer)
+        stop = place.stop if nbytes is None else place.start + nbytes
+        value: Intermediate | int | None = place.own
+        if place.own is None:
+            value = self._commit(k, buffer, stop - place.start)
+        if place.start == stop:
+            return
+        for span in place.storage.put(Span(place.start, stop, k, value)):
+            self._check_overwritten(k, slot, buffer, span)
+            if isinstance(value, int) and isinstance(span.value, int) and span.value > value:
+                self._fault(
+                    k, f"commits to {_name(buffer)} after {self._label(span.writer)} which commits "
+                    "to some of it later"
+                )  # fmt: skip
+
+    def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: Span) -> None:
+        if span.writer == k:
+            self._fault(k, f"writes bytes of {_name(buffer)} through two slots")
+        self._check_forced(k, f"writes bytes of {_name(buffer)}", self._ledger.replace(k, span))
+        readers = span.readers
+        while readers is not None:
+            (reader, through), readers = readers
+            if reader == k:
+                if through != slot and isinstance(self._items[k], KernelItem):
+                    self._fault(
+                        k, f"writes bytes of {_name(buffer)} that it reads through slot {through}"
+                    )
+            elif span.value is not None and span.value is root(buffer).arg:
+                self._fault(
+                    k, f"writes {_name(buffer)}, which {self._label(reader)} has read already"
+                )
+
+    def _commit(self, k: int, buffer: UOp, nbytes: int) -> int:
+        """The number of the commit that writes `buffer`."""
+        numbers = self._targets.get(buffer, [])
+        done = self._written.get(buffer, 0)
+        if done >= len(numbers):
+            self._fault(
+                k, f"writes {_name(buffer)}, which outlives the plan and which "
+                + ("is committed to already" if numbers else "no commit changes")
+            )  # fmt: skip
+        room = self._where[buffer].nbytes
+        if nbytes != room:
+            self._fault(k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}")
+        failing = self._failing if is_lasting(buffer) else ()
+        for other in self._ledger.order.missing(k, failing):
+            self._fault(
+                k, f"commits to {_name(buffer)} without waiting for {self._label(other)} which "
+                "may fail"
+            )  # fmt: skip
+        self._written[buffer] = done + 1
+        return numbers[done]
+
+
+def _name(buffer: UOp) -> str:
+    whole = root(buffer)
+    what = f"{whole.arg.size} {whole.dtype.name}"
+    if isinstance(whole.arg, Intermediate):
+        name = f"an intermediate of {what}"
+    else:
+        name = f"state or an argument of {what} ({whole.arg!r})"
+    return f"a part of {name}" if isinstance(buffer.arg, Part) else name

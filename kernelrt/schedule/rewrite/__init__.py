@@ -1,0 +1,3 @@
+"""Rewrites of the tensor graph before fusion."""
+
+__all__: list[str] = []

@@ -1,0 +1,109 @@
+"""Where the axes of a value go when it is moved about, and which of them memory lies along.
+
+What follows a value through movement ops, up or down, asks here. Axes are followed by labels: what
+the caller calls the axis of a matrix or of results, None for an axis that is none of them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from kernelrt.ir import Op
+from kernelrt.schedule.fuse.index_maps import groups_of_axes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from kernelrt.ir import UOp
+    from kernelrt.schedule.fuse.index_maps import Order
+
+__all__ = ["AXES", "axes_above", "axes_below", "core_of", "innermost", "lying", "varying_axes"]
+
+L = TypeVar("L")
+
+#: What moves all elements of a value, and nothing else.
+AXES: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE})
+#: What neighbours in memory are followed through.
+_FOLLOWED: Final = AXES | {Op.CAST, Op.WINDOW}
+
+
+def innermost(node: UOp, order: Order | None) -> int | None:
+    """The axis of `node` that neighbours in memory differ in; None for one element."""
+    axes = order if order is not None else range(len(node.shape))
+    return next((a for a in reversed(axes) if node.shape[a] != 1), None)
+
+
+def core_of(node: UOp) -> tuple[UOp, list[UOp]]:
+    """What `node` is but for its shape and the order of its axes, and the steps from there."""
+    steps: list[UOp] = []
+    while node.op in AXES:
+        steps.append(node)
+        node = node.src[0]
+    return node, steps[::-1]
+
+
+def axes_above(step: UOp, axes: Sequence[L | None]) -> list[L | None] | None:
+    """The labels of a step's axes from those of its operand; None where axes are joined or cut.
+
+    An axis that is made, of one element or of the same one again and again, has none.
+    """
+    if step.op is Op.PERMUTE:
+        return [axes[a] for a in step.arg]
+    before, after = step.src[0].shape, step.shape
+    if step.op is Op.EXPAND:
+        return [a if d == n else None for a, d, n in zip(axes, before, after, strict=True)]
+    found: list[L | None] = [None] * len(after)
+    for old, new in groups_of_axes(before, after):
+        if len(old) != 1 or len(new) != 1:
+            return None
+        found[new[0]] = axes[old[0]]
+    return found
+
+
+def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
+    """The labels of the operand's axes from those of a step's.
+
+    Of axes that become one, or that one becomes, the last are walked alike and the others not.
+    """
+    shape = step.src[0].shape
+    if step.op is Op.WINDOW:
+        windowed = {axis for axis, *_ in step.arg}
+        return [None if a in windowed else axes[a] for a in range(len(shape))]
+    if step.op is Op.PERMUTE:
+        return [axes[step.arg.index(a)] for a in range(len(shape))]
+    if step.op is Op.RESHAPE:
+        there = {old[-1]: axes[new[-1]] for old, new in groups_of_axes(shape, step.shape)}
+        return [there.get(a) for a in range(len(shape))]
+    return list(axes)
+
+
+def varying_axes(node: UOp) -> set[int]:
+    """The axes along which the elements of what `node` moves about may differ."""
+    if node.op not in _FOLLOWED:
+        return {k for k, n in enumerate(node.shape) if n != 1}
+    shape, below = node.src[0].shape, varying_axes(node.src[0])
+    if node.op is Op.EXPAND:
+        return {k for k in below if shape[k] != 1}
+    if node.op is Op.PERMUTE:
+        return {k for k, axis in enumerate(node.arg) if axis in below}
+    if node.op is Op.RESHAPE:
+        groups = groups_of_axes(shape, node.shape)
+        return {k for old, new in groups if not below.isdisjoint(old) for k in new}
+    if node.op is Op.WINDOW:
+        windowed = {axis for axis, *_ in node.arg}
+        return below | windowed | set(range(len(shape), len(node.shape)))
+    return below
+
+
+def lying(
+    node: UOp, axes: Sequence[L | None], orders: Mapping[UOp, Order]
+) -> tuple[L | None, set[L]]:
+    """The label of the axis that what `node` moves about lies along, and of those it varies with.
+
+    `axes` has the labels of the axes of `node`, `orders` values that do not lie row-major.
+    """
+    varies = {label for k in varying_axes(node) if (label := axes[k]) is not None}
+    while node.op in _FOLLOWED:
+        axes, node = axes_below(node, axes), node.src[0]
+    last = innermost(node, orders.get(node))
+    return None if last is None else axes[last], varies

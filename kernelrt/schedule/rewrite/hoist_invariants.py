@@ -1,0 +1,230 @@
+"""What stays the same from run to run, and is worth computing once.
+
+Values made of constants, and of memory that a program reads and never writes, can be had from
+buffers that are filled before the first run, and again when that memory was changed. Which of
+them: those that take longer to compute than to load, counted as every other decision is; and, where
+the user says that they stay the same for long, matrices laid out for their products (`panels.py`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from kernelrt.device.costs import costs_of
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.shape import is_static
+from kernelrt.schedule.fuse.fusion_cost import FREE, elements
+from kernelrt.schedule.rewrite.prepack import lay_out
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kernelrt.device.costs import Costs
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["sources_of", "steady_values"]
+
+#: How many times as long as loading it computing a value should take: sines gain by being kept,
+#: as ``bench/steady.py`` shows, narrow weights that are widened and scaled by staying narrow, as
+#: the narrow products of ``bench/products.py`` do.
+_WORTH: Final = 2
+#: Cycles that a value should spare at least: less is lost in what a call varies by.
+_LEAST: Final = 32
+#: Bytes that all of them may take where the program reads less. A program that reads more may
+#: double that.
+_MOST_BYTES: Final = 64 << 20
+#: Data that become an address: what bounds and strides know of them must stay to be seen.
+_INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER})
+_MORE: Final = frozenset({Op.PAD, Op.UNWINDOW, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
+_KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
+
+
+class _Count(NamedTuple):
+    """What a value takes: cycles of arithmetic, and of loading; they overlap."""
+
+    arithmetic: float = 0.0
+    loads: float = 0.0
+
+    @property
+    def cycles(self) -> float:
+        return max(self.arithmetic, self.loads)
+
+
+def steady_values(
+    roots: Sequence[UOp],
+    is_steady: Callable[[UOp], bool],
+    device: DeviceSpec,
+    *,
+    panels: bool = False,
+) -> tuple[list[UOp], list[UOp]]:
+    """The values in graphs of the tensor stage that are worth computing once.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        The graphs, without marks.
+    is_steady : callable
+        Whether a BUFFER node is of memory that the program reads and never writes.
+    device : DeviceSpec
+        What the kernels are for.
+    panels : bool
+        Whether matrices are worth being laid out as their products read them, which takes longer
+        than one product gains.
+
+    Returns
+    -------
+    roots, values : list of UOp
+        The graphs, equal to those given, and nodes of them, operands first.
+    """
+    order = list(toposort(roots))
+    read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
+    most = max(_MOST_BYTES, read)
+    laid_out: set[UOp] = set()
+    if panels:
+        found, laid_out = lay_out(roots, _steady(order, is_steady), device, most)
+        roots, order = found, list(toposort(found))
+    steady = _steady(order, is_steady)
+    return list(roots), _Choice(steady, costs_of(device), most, laid_out).among(order)
+
+
+def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
+    """The nodes whose values stay the same, of some that come behind their operands."""
+    steady: set[UOp] = set()
+    for node in order:
+        if node.op is Op.BUFFER:
+            fits = is_steady(node)
+        else:
+            fits = node.op in _KNOWN and is_static(node.shape) and _is_fixed(node.arg)
+        if fits and steady.issuperset(node.src):
+            steady.add(node)
+    return steady
+
+
+def sources_of(values: Iterable[UOp]) -> list[UOp]:
+    """The BUFFER nodes that values are computed from."""
+    return [node for node in toposort(list(values)) if node.op is Op.BUFFER]
+
+
+class _Choice:
+    def __init__(
+        self, steady: set[UOp], costs: Costs, most_bytes: float, laid_out: set[UOp]
+    ) -> None:
+        self._steady = steady
+        self._laid_out = laid_out
+        self._costs = costs
+        self._most_bytes = most_bytes
+        self._whole: dict[UOp, _Count] = {}
+
+    def among(self, order: Sequence[UOp]) -> list[UOp]:
+        """Those that what changes is made of, and that are worth it, operands first."""
+        top: list[UOp] = []
+        for node in order:
+            if node not in self._steady:
+                used = node.src[:1] if node.op in _INDEXED else node.src
+                top += [s for s in used if s in self._steady]
+        chosen: dict[UOp, None] = {}
+        seen: set[UOp] = set()
+        stack = list(dict.fromkeys(top))
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node in self._laid_out or self._is_worth(node):
+                chosen[node] = None
+            else:
+                stack.extend(node.src)
+        kept = self._within(chosen)
+        return [node for node in order if node in kept]
+
+    def _within(self, chosen: Iterable[UOp]) -> set[UOp]:
+        """Those that there is memory for: panels, then what spares most for each of its bytes."""
+        kept: set[UOp] = set()
+        left = self._most_bytes
+
+        def spared(node: UOp) -> tuple[bool, float]:
+            return node in self._laid_out, self._alone(node).cycles / _nbytes(node)
+
+        for node in sorted(chosen, key=spared, reverse=True):
+            if _nbytes(node) <= left:
+                kept.add(node)
+                left -= _nbytes(node)
+        return kept
+
+    def _is_worth(self, node: UOp) -> bool:
+        """Whether the value is to be stored, rather than what it is made of, or nothing."""
+        if not _can_be_stored(node) or not 0 < _nbytes(node) <= self._most_bytes:
+            return False
+        if not self._is_dear(node, self._alone(node)):
+            return False
+        below = self._dear_below(node)
+        if sum(map(self._load, below)) >= self._load(node):
+            return True
+        # What is made of smaller values by a few ops is rather computed from these.
+        return self._is_dear(node, self._count(node, below))
+
+    def _is_dear(self, node: UOp, count: _Count) -> bool:
+        load = self._load(node)
+        return count.cycles > _WORTH * load and count.cycles > load + _LEAST
+
+    def _dear_below(self, node: UOp) -> set[UOp]:
+        """The smaller values that would be stored if this one is not."""
+        load = self._load(node)
+        found: set[UOp] = set()
+        stack, seen = list(node.src), set[UOp]()
+        while stack:
+            below = stack.pop()
+            if below in seen:
+                continue
+            seen.add(below)
+            smaller = _can_be_stored(below) and self._load(below) <= load
+            if smaller and self._is_dear(below, self._alone(below)):
+                found.add(below)
+            else:
+                stack.extend(below.src)
+        return found
+
+    def _load(self, node: UOp) -> float:
+        """What loading a value takes; the caches are not for what is kept alone."""
+        nbytes = _nbytes(node)
+        return nbytes * max(self._costs.byte(nbytes), self._costs.far_byte)
+
+    def _alone(self, node: UOp) -> _Count:
+        """What computing a value takes where nothing below it is stored."""
+        found = self._whole.get(node)
+        if found is None:
+            found = self._whole[node] = self._count(node, set())
+        return found
+
+    def _count(self, root: UOp, read: set[UOp]) -> _Count:
+        """What computing a value of some that are read takes, each node counted once."""
+        arithmetic = loads = 0.0
+        for node in toposort([root], stop=read.__contains__):
+            if node in read or node.op is Op.BUFFER:
+                loads += self._load(node)
+            else:
+                arithmetic += self._work(node)
+        return _Count(arithmetic, loads)
+
+    def _work(self, node: UOp) -> float:
+        if node.op is Op.REDUCE_AXIS:
+            return elements(node.src[0].shape) * self._costs.element(node.arg[0], node.dtype)
+        if node.op in FREE or not (node.dtype.is_float or node.src[0].dtype.is_float):
+            return 0.0  # positions become loop counters and addresses
+        if node.op in (Op.CONTIGUOUS, Op.CAT):
+            return 2 * self._load(node)
+        return elements(node.shape) * self._costs.node(node)
+
+
+def _nbytes(node: UOp) -> int:
+    return elements(node.shape) * node.dtype.itemsize
+
+
+def _is_fixed(arg: object) -> bool:
+    """Whether the argument of a node, such as where a slice begins, depends on no Variable."""
+    return all(map(_is_fixed, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)
+
+
+def _can_be_stored(node: UOp) -> bool:
+    return node.op not in FREE and node.dtype.is_float

@@ -1,0 +1,148 @@
+"""What contractions read among zeros is stored so, once.
+
+A convolution reads its image with a margin of zeros around it, which is a copy. Where what is
+copied is computed elementwise and has other users too, they read it within the margin: one buffer
+and one pass take the place of two. Copies that differ in their margins alone are parts of one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from kernelrt.ir import Dim, Op, UOp, toposort
+from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import is_static, total
+from kernelrt.schedule.fuse.fusion_cost import (
+    Prices,
+    contraction_reuse,
+    elements,
+    product_of,
+    strip,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["store_margins"]
+
+
+def store_margins(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
+    """Equal graphs in which what contractions read padded has no copy without the zeros.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        Graphs of the tensor stage.
+    device : DeviceSpec
+        What the kernels are for.
+    """
+    order = list(toposort(roots))
+    margins = _margins(order, set(roots), device)
+    if not margins:
+        return list(roots)
+    done: dict[UOp, UOp] = {}
+    stored: dict[UOp, UOp] = {}
+    for node in order:
+        x = strip(node.src[0]) if node.op is Op.PAD else node
+        if x is not node and x in margins:
+            done[node] = _within(stored[x], margins[x], node.arg, node.shape)
+            continue
+        src = tuple(done[s] for s in node.src)
+        done[node] = node if src == node.src else node.replace(src=src)
+        if node in margins:
+            margin = margins[node]
+            stored[node] = _padded(done[node], margin)
+            inherit(stored[node], node)
+            part = _within(stored[node], margin, ((0, 0),) * len(margin.shape), margin.shape)
+            done[node] = _reshaped(part, node.shape)
+    return [done[root] for root in roots]
+
+
+class _Margin(NamedTuple):
+    """The shape in which a value is padded, and the zeros before and behind each axis."""
+
+    shape: tuple[Dim, ...]
+    widths: tuple[tuple[int, int], ...]
+
+    def holds(self, widths: Sequence[tuple[int, int]]) -> bool:
+        """Whether as many zeros as `widths` lie around it."""
+        pairs = zip(widths, self.widths, strict=True)
+        return all(lo <= low and hi <= high for (lo, hi), (low, high) in pairs)
+
+
+def _padded(x: UOp, margin: _Margin) -> UOp:
+    """What is stored of `x`."""
+    pad = UOp(Op.PAD, x.dtype, (_reshaped(x, margin.shape),), margin.widths)
+    return UOp(Op.CONTIGUOUS, x.dtype, (pad,))
+
+
+def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
+    return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def _within(
+    x: UOp, margin: _Margin, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
+) -> UOp:
+    """Of a value stored with its margin, the part with no more zeros than `widths`."""
+    if tuple(shape) == x.shape:
+        return x
+    box = tuple(
+        (low - lo, total((low - lo, size)))
+        for (low, _), (lo, _), size in zip(margin.widths, widths, shape, strict=True)
+    )
+    return UOp(Op.SHRINK, x.dtype, (x,), box)
+
+
+def _margins(
+    order: Sequence[UOp], roots: set[UOp], device: DeviceSpec
+) -> dict[UOp, _Margin]:
+    """Of values that had better be stored with margins, the widest ones they are read with."""
+    if all(node.op is not Op.PAD for node in order):
+        return {}
+    users: dict[UOp, int] = {}
+    for node in order:
+        for s in dict.fromkeys(node.src):
+            users[s] = users.get(s, 0) + 1
+    found: dict[UOp, _Margin] = {}
+    for pad in _stored_pads(order, device):
+        x, shape = strip(pad.src[0]), pad.src[0].shape
+        shared = users[x] > 1 or users[pad.src[0]] > 1
+        if x.op not in ALU or x in roots or not shared:
+            continue
+        known = found.get(x, _Margin(shape, ((0, 0),) * len(shape)))
+        if known.shape == shape:
+            pairs = zip(known.widths, pad.arg, strict=True)
+            widths = tuple((max(a, c), max(b, d)) for (a, b), (c, d) in pairs)
+            found[x] = _Margin(shape, widths)
+    for node in order:
+        x = strip(node.src[0]) if node.op is Op.PAD else node
+        margin = None if x is node else found.get(x)
+        if margin is None:
+            continue
+        # What is padded in another way would be a copy all the same.
+        if margin.shape != node.src[0].shape or not margin.holds(node.arg):
+            del found[x]
+    return found
+
+
+def _stored_pads(order: Sequence[UOp], device: DeviceSpec) -> Iterator[UOp]:
+    """PADs that contractions read so often that they are stored."""
+    prices = Prices(device)
+    for node in order:
+        if not contraction_reuse(node):
+            continue
+        product = product_of(node)
+        for pad in map(_below_movement, product.src):
+            if pad.op is not Op.PAD or not is_static(pad.shape):
+                continue
+            if prices.is_stored(pad, elements(product.shape)):
+                yield pad
+
+
+def _below_movement(x: UOp) -> UOp:
+    while x.op in MOVEMENT and x.op is not Op.PAD:
+        (x,) = x.src
+    return x

@@ -1,0 +1,74 @@
+"""Sums in which one element counts: where a row is long it is looked up, not searched for.
+
+The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. In a
+walk along scores that have to be read anyway that costs little, and its gradient is no scatter. But
+a long row had better not be walked for one element.
+"""
+
+from __future__ import annotations
+
+from kernelrt.ir import Op, UOp, const
+from kernelrt.ir.constants import full, is_zeros
+from kernelrt.schedule.rewrite.blocked_statistics import expanded, reshaped
+
+__all__ = ["looked_up", "row_of_one"]
+
+
+def row_of_one(node: UOp) -> UOp | None:
+    """The row of which the REDUCE_AXIS `node` is an element at a place that is known to lie in it.
+
+    Returns
+    -------
+    UOp or None
+        The operand of the sum, as wide as what is summed; None where `node` is no such sum.
+    """
+    place = _place(node)
+    return None if place is None else node.src[0].src[1]
+
+
+def looked_up(node: UOp) -> UOp:
+    """The sum `node`, of which :func:`row_of_one` knows the row, as a GATHER."""
+    place = _place(node)
+    assert place is not None
+    row, axes = node.src[0].src[1], node.arg[1]
+    indices, kept = [], 0
+    for axis, size in enumerate(row.shape):
+        if axis in axes:
+            indices.append(reshaped(place, node.shape))
+            continue
+        count = size if isinstance(size, UOp) else const(size, place.dtype)
+        ones = tuple(size if a == kept else 1 for a in range(len(node.shape)))
+        along = reshaped(UOp(Op.IOTA, place.dtype, (count,)), ones)
+        indices.append(expanded(along, node.shape))
+        kept += 1
+    found = UOp(Op.GATHER, row.dtype, (row, *indices))
+    # A sum begins with 0.0, so it never comes to -0.0.
+    return found.alu(Op.ADD, full(const(0, row.dtype), node.shape))
+
+
+def _place(node: UOp) -> UOp | None:
+    """Which element counts: of size 1 along the one axis of the sum, and within its bounds."""
+    (x,), (reducer, axes) = node.src, node.arg
+    if reducer is not Op.ADD or len(axes) != 1 or x.op is not Op.WHERE or not is_zeros(x.src[2]):
+        return None
+    [axis] = axes
+    size = x.shape[axis]
+    if x.src[0].op is not Op.EQ or not isinstance(size, int):
+        return None
+    kept = tuple(1 if a == axis else d for a, d in enumerate(x.shape))
+    for positions, spread in (x.src[0].src, x.src[0].src[::-1]):
+        if _counts(positions, axis) and spread.op is Op.EXPAND:
+            [place] = spread.src
+            if place.shape[axis] == 1 and place.vmin >= 0 and place.vmax < size:
+                return expanded(place, kept)
+    return None
+
+
+def _counts(node: UOp, axis: int) -> bool:
+    """Whether `node` is the position along `axis`, for all others."""
+    size = node.shape[axis]
+    if node.op is Op.EXPAND and node.src[0].shape[axis] == size:
+        node = node.src[0]
+    if node.op is Op.RESHAPE and all(d == 1 for a, d in enumerate(node.shape) if a != axis):
+        node = node.src[0]
+    return node.op is Op.IOTA and node.shape == (size,)

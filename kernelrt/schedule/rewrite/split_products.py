@@ -1,0 +1,108 @@
+"""Sums of products to few results, of operands that no cache holds, a block at a time.
+
+A kernel keeps a tile of the results in registers, and walks all that is summed for each of them.
+Where that is a batch of images and the results are the weights of a filter, the images come from
+memory again for every tile. Here the sum becomes a sum of sums: one for each block of operands that
+stays in the cache, and no larger. How many there are follows from the shape and the target.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kernelrt import dtype as dt
+from kernelrt.device.costs import costs_of
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import dim_max, is_static
+from kernelrt.schedule.fuse.fusion_cost import contraction_reuse, distinct, elements
+from kernelrt.schedule.fuse.index_maps import ZERO, Indexer
+from kernelrt.schedule.rewrite.array_layouts import varying
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.device.costs import Costs
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["block_contractions"]
+
+#: Results that a register tile has along one operand and along the other, about.
+_TILE: Final = (32, 12)
+#: Part of a cache that the operands of a block may take: the rest is for what is on its way.
+_PART: Final = 2
+
+
+def block_contractions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
+    """Equal graphs in which no operand is walked from memory for every few results.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        Graphs of the tensor stage.
+    device : DeviceSpec
+        What the kernels are for.
+    """
+    done: dict[UOp, UOp] = {}
+    for node in toposort(roots):
+        src = tuple(done[s] for s in node.src)
+        new = node if src == node.src else node.replace(src=src)
+        done[node] = _in_blocks(new, device) if node.op is Op.REDUCE_AXIS else new
+    return [done[root] for root in roots]
+
+
+def _in_blocks(node: UOp, device: DeviceSpec) -> UOp:
+    (x,) = node.src
+    narrow = not node.dtype.is_float or node.dtype.is_narrow
+    if x.op is not Op.MUL or narrow or not is_static(x.shape) or not contraction_reuse(node):
+        return node
+    axis = node.arg[1][0]
+    # Of a sum along one axis the code generator packs panels, if they are not too long.
+    panel = device.lanes(node.dtype.itemsize) * node.dtype.itemsize * dim_max(x.shape[axis])
+    if len(node.arg[1]) < 2 and panel <= device.panel_bytes:
+        return node
+    parts = _parts(node, axis, device, costs_of(device))
+    if parts < 2 or not _varies(x, axis):
+        return node
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
+    # Blocks outermost: their sums lie side by side, each as the whole would.
+    order = (axis, *(a for a in range(len(shape)) if a != axis))
+    operands = tuple(_permuted(UOp(Op.RESHAPE, s.dtype, (s,), shape), order) for s in x.src)
+    inner = tuple(a + 1 for a in node.arg[1])
+    partial = UOp(Op.REDUCE_AXIS, node.dtype, (x.replace(src=operands),), (Op.ADD, inner))
+    whole = UOp(Op.REDUCE_AXIS, node.dtype, (partial,), (Op.ADD, (0,)))
+    inherit(whole, node)
+    return whole
+
+
+def _permuted(x: UOp, order: tuple[int, ...]) -> UOp:
+    return x if order == tuple(sorted(order)) else UOp(Op.PERMUTE, x.dtype, (x,), order)
+
+
+def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
+    """Blocks along `axis` that a sum is worth being divided into."""
+    (x,) = node.src
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    moved = sum(distinct(s) * s.dtype.itemsize for s in x.src)
+    block = device.l2_bytes // _PART
+    parts = next((p for p in range(-(-moved // block), size + 1) if size % p == 0), 1)
+    stored = parts * elements(node.shape) * node.dtype.itemsize
+    # Results as large as what they are of are tiled themselves.
+    if moved <= device.l2_bytes or 2 * stored > moved:
+        return 1
+    wide, high = _TILE
+    walked = elements(x.shape) * node.dtype.itemsize * (1 / wide + 1 / high)
+    gained = (walked - moved) * (costs.byte(moved) - costs.byte(block))
+    return parts if gained > costs.call + 2 * stored * costs.byte(stored) else 1
+
+
+def _varies(x: UOp, axis: int) -> bool:
+    """Whether a block of `x` along `axis` takes no more than its share of both operands."""
+    size = x.shape[axis]
+    assert isinstance(size, int)
+    loop = UOp(Op.RANGE, dt.int64, (UOp(Op.CONST, dt.int64, (), size),), 0)
+    index = tuple(loop if a == axis else ZERO for a in range(len(x.shape)))
+    return all(loop in varying(s, index, Indexer()) for s in x.src)

@@ -1,0 +1,80 @@
+"""Long reductions to few elements in two steps, so that several cores can share the first.
+
+A kernel is divided along what it stores. A sum of everything stores one number; here it becomes a
+sum of sums. How many there are follows from the shape and the target, never from the cores, so the
+order of additions does neither.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kernelrt.device.costs import costs_of
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import is_static
+from kernelrt.schedule.fuse.fusion_cost import FEW, elements
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.device.spec import DeviceSpec
+
+__all__ = ["split_reductions"]
+
+#: Parts that are worth a further kernel, and the most that are useful.
+_LEAST: Final = 4
+_MOST: Final = 64
+
+
+def split_reductions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
+    """Equal graphs in which no long reduction is left to one core.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        Graphs of the tensor stage.
+    device : DeviceSpec
+        What the kernels are for.
+    """
+    done: dict[UOp, UOp] = {}
+    checked: set[UOp] = set()
+    for node in toposort(roots):
+        src = tuple(done[s] for s in node.src)
+        new = node if src == node.src else node.replace(src=src)
+        # What looks up no element may fail at none: parts are computed wherever they are wanted.
+        if node.op is Op.BOUND or any(s in checked for s in node.src):
+            checked.add(node)
+        elif node.op is Op.REDUCE_AXIS:
+            new = _in_parts(new, device)
+        done[node] = new
+    return [done[root] for root in roots]
+
+
+def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
+    (x,), (reducer, axes) = node.src, node.arg
+    # Parts of narrow floats would be rounded on the way.
+    narrow = node.dtype.is_narrow and reducer in (Op.ADD, Op.MUL)
+    if narrow or not is_static(x.shape) or elements(node.shape) > FEW:
+        return node
+    costs = costs_of(device)
+    count = elements(x.shape)
+    work = count * costs.element(reducer, node.dtype)
+    wanted = min(_MOST, int(costs.launch(work, count * x.dtype.itemsize) / costs.chunk))
+    if wanted < _LEAST:
+        return node
+    for axis in axes:
+        size = x.shape[axis]
+        assert isinstance(size, int)
+        parts = next((p for p in range(wanted, 4 * wanted) if size % p == 0), None)
+        if parts is not None:
+            shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
+            inner = tuple(a + (a >= axis) for a in axes)
+            apart = UOp(Op.RESHAPE, x.dtype, (x,), shape)
+            partial = UOp(Op.REDUCE_AXIS, node.dtype, (apart,), (reducer, inner))
+            stored = UOp(Op.CONTIGUOUS, node.dtype, (partial,))
+            at = axis - sum(a < axis for a in axes)
+            whole = UOp(Op.REDUCE_AXIS, node.dtype, (stored,), (reducer, (at,)))
+            inherit(whole, node)
+            return whole
+    return node
