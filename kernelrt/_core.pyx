@@ -143,7 +143,7 @@ cdef class Table:
             raise errors.PlanBuildError("a plan is initialised once")
         cdef Ops staged = Ops(ops)
         if not costs_are_set:
-            import kernelrt.runtime.cost  # noqa: F401 - it sets them
+            import kernelrt.runtime.op_cost  # noqa: F401 - it sets them
         if staged.regions:
             self.adopt(staged, host, &fault)
         else:

@@ -90,7 +90,7 @@ cdef class Exporter:
 cdef Memory new_memory(BlockCache cache, Py_ssize_t nbytes)
 
 
-# Whether `m` bytes from `a` and `n` bytes from `b` have a byte in common; kernelrt.device.region
+# Whether `m` bytes from `a` and `n` bytes from `b` have a byte in common; kernelrt.device.byte_ranges
 # says it of bytes that may have no address yet.
 cdef inline bint share_bytes(
     const char *a, Py_ssize_t m, const char *b, Py_ssize_t n

@@ -5,7 +5,6 @@ are checked where their values are known, which is outside of traces.
 """
 
 from kernelrt.distributions import constraints, transforms
-from kernelrt.distributions.base import Distribution, UnsupportedError
 from kernelrt.distributions.bundles import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -38,6 +37,7 @@ from kernelrt.distributions.discrete import (
     OneHotCategorical,
     OneHotCategoricalStraightThrough,
 )
+from kernelrt.distributions.distribution import Distribution, UnsupportedError
 from kernelrt.distributions.divergence import kl_divergence, register_kl
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.matrices import LKJCholesky, Wishart

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import static
+from kernelrt.distributions.distribution import static
 from kernelrt.distributions.multivariate import factor
 from kernelrt.distributions.transforms import Transform
 from kernelrt.errors import ShapeError
@@ -16,7 +16,7 @@ from kernelrt.tensor.creation import arange, eye, ones_like, tensor
 from kernelrt.tensor.joining import cat
 
 if TYPE_CHECKING:
-    from kernelrt.distributions.base import Shape
+    from kernelrt.distributions.distribution import Shape
     from kernelrt.tensor import Tensor
 
 __all__ = ["CorrCholeskyTransform", "LowerCholeskyTransform", "PositiveDefiniteTransform",

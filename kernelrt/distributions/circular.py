@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.tensor import random
 from kernelrt.tensor.comparison import where
 from kernelrt.tensor.counting import first

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution
 from kernelrt.distributions.discrete import Categorical
+from kernelrt.distributions.distribution import Distribution
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.state import no_grad

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import UnsupportedError
 from kernelrt.distributions.bundles import (
     CorrCholeskyTransform,
     LowerCholeskyTransform,
@@ -14,6 +13,7 @@ from kernelrt.distributions.bundles import (
     StickBreakingTransform,
 )
 from kernelrt.distributions.constraints import Constraint
+from kernelrt.distributions.distribution import UnsupportedError
 from kernelrt.distributions.transforms import (
     AffineTransform,
     ComposeTransform,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing, random

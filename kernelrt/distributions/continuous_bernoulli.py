@@ -23,8 +23,8 @@ from kernelrt.tensor.operation import operation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelrt.distributions.base import Shape
     from kernelrt.distributions.constraints import Constraint
+    from kernelrt.distributions.distribution import Shape
     from kernelrt.ir import Dim, UOp
 
 __all__ = ["ContinuousBernoulli"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast, prod
 from kernelrt.tensor.comparison import where

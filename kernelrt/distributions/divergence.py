@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelrt.distributions.base import Distribution, UnsupportedError
 from kernelrt.distributions.composed import Independent
 from kernelrt.distributions.continuous import Cauchy, Gumbel, Laplace, Normal, Uniform
 from kernelrt.distributions.continuous_bernoulli import ContinuousBernoulli
 from kernelrt.distributions.counts import Binomial, Geometric, Poisson
 from kernelrt.distributions.discrete import Bernoulli, Categorical, OneHotCategorical
+from kernelrt.distributions.distribution import Distribution, UnsupportedError
 from kernelrt.distributions.halves import HalfCauchy, HalfNormal
 from kernelrt.distributions.matrices import Wishart
 from kernelrt.distributions.multivariate import NormalVectors

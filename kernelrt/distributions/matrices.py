@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params
+from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.multivariate import Factored, solve_lower
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.distributions.positive import Beta

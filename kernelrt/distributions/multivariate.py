@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast, prod
 from kernelrt.linalg import cholesky, solve_triangular
@@ -16,8 +16,8 @@ from kernelrt.tensor.creation import eye
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelrt.distributions.base import Shape
     from kernelrt.distributions.constraints import Constraint
+    from kernelrt.distributions.distribution import Shape
     from kernelrt.ir import Dim
     from kernelrt.tensor import Tensor
 

@@ -22,7 +22,7 @@ from kernelrt.tensor.operation import operation
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:
-    from kernelrt.distributions.base import Shape
+    from kernelrt.distributions.distribution import Shape
     from kernelrt.ir import UOp
 
 __all__ = ["inside", "log_gamma", "log_gamma_slope", "share_below"]

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params, static
+from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.distributions.noise import inside, log_gamma, share_below
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast

@@ -9,8 +9,8 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, as_params, static
 from kernelrt.distributions.discrete import Categorical, Chances
+from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.distributions.transformed import TransformedDistribution
 from kernelrt.distributions.transforms import ExpTransform, SigmoidTransform
 from kernelrt.tensor import random

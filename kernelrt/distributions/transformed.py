@@ -6,9 +6,9 @@ import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from kernelrt.distributions import constraints
-from kernelrt.distributions.base import Distribution, UnsupportedError
 from kernelrt.distributions.bundles import StickBreakingTransform
 from kernelrt.distributions.continuous import Normal
+from kernelrt.distributions.distribution import Distribution, UnsupportedError
 from kernelrt.distributions.transforms import (
     AffineTransform,
     ComposeTransform,

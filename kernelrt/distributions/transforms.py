@@ -16,8 +16,8 @@ from kernelrt.tensor.creation import tensor, zeros, zeros_like
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelrt.distributions.base import Distribution, Shape
     from kernelrt.distributions.constraints import Constraint
+    from kernelrt.distributions.distribution import Distribution, Shape
 
 __all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
            "CumulativeDistributionTransform", "ExpTransform", "IndependentTransform",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.jit.once import called_once
+from kernelrt.jit.effects.purity import called_once
 from kernelrt.tensor import Tensor, Trace, build, creation, sharing, state
 from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.foreign import keeps_order
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from kernelrt.ir import UOp
-    from kernelrt.jit.once import Purpose
+    from kernelrt.jit.effects.purity import Purpose
 
 __all__ = ["Body", "Carry", "Traced", "check_carry", "computes_shared_reads", "first_values",
            "made_once", "node_of", "own", "plain_tree", "realized", "refuse_changes", "stepwise",

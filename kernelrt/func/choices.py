@@ -29,7 +29,7 @@ from kernelrt.func.bodies import (
 from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting, rebuilt
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
-from kernelrt.jit.once import BRANCHES
+from kernelrt.jit.effects.purity import BRANCHES
 from kernelrt.tensor import Tensor, build, regions, state
 from kernelrt.tensor.arguments import whole
 from kernelrt.tensor.assign import assign_all

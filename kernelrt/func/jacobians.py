@@ -7,8 +7,8 @@ import math
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt.errors import VariableError
+from kernelrt.func.derivatives import Argnums, entering, push
 from kernelrt.func.levels import Level, called, floats_of
-from kernelrt.func.transforms import Argnums, entering, push
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import Tensor, build

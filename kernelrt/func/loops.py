@@ -31,7 +31,7 @@ from kernelrt.func.bodies import (
 from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, format_size, is_static, same
-from kernelrt.jit.once import TURNS
+from kernelrt.jit.effects.purity import TURNS
 from kernelrt.tensor import Tensor, build, joining, regions, state
 from kernelrt.tensor.adjoints import UNBOUNDED
 from kernelrt.tensor.arguments import whole

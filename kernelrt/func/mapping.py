@@ -13,8 +13,8 @@ from kernelrt.func.trees import is_nested, mapped
 from kernelrt.ir import Op
 from kernelrt.ir.records import fields_of, is_record
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.jit.once import MEMBERS, called_once
-from kernelrt.jit.surroundings import Surroundings
+from kernelrt.jit.effects.purity import MEMBERS, called_once
+from kernelrt.jit.effects.side_effects import Surroundings
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.arguments import integer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
 from kernelrt.ir.domain import Domain
-from kernelrt.ir.foreign import ForeignFunction
+from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.local import ROWS_BYTES, local_bytes
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,

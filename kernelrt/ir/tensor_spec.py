@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernelrt import dtype as dt
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.node_spec import (
     ELEMENTWISE,
     Check,

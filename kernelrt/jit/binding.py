@@ -8,7 +8,7 @@ from kernelrt._late import Module
 from kernelrt._replay import Replay
 from kernelrt._specs import ARRAY, FLOAT, STATIC
 from kernelrt.device import registry
-from kernelrt.device.region import islands, region_of
+from kernelrt.device.byte_ranges import islands, region_of
 from kernelrt.jit.signature import Array, Spec, Static
 from kernelrt.tensor import Tensor, build, state
 from kernelrt.tensor.execute import BIND_FROM_BYTES, result_sites

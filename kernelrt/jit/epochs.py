@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from kernelrt._replay import Replay
     from kernelrt.jit.parameters import Parameters
-    from kernelrt.jit.variants import Variant
+    from kernelrt.jit.specializations import Variant
 
 __all__ = ["Epochs"]
 
@@ -28,8 +28,8 @@ R = TypeVar("R")
 @functools.cache
 def _work() -> Any:
     """The module that does it."""
-    load("kernelrt.jit.course")
-    return sys.modules["kernelrt.jit.course"]
+    load("kernelrt.jit.multi_step")
+    return sys.modules["kernelrt.jit.multi_step"]
 
 
 class Epochs(JitCore, Generic[R]):

@@ -29,8 +29,8 @@ from kernelrt.jit.dynamic import (
 from kernelrt.jit.epochs import Epochs
 from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
+from kernelrt.jit.specializations import Variant, reason
 from kernelrt.jit.tracing import Call, trace
-from kernelrt.jit.variants import Variant, reason
 from kernelrt.tensor import Tensor, build, execute, is_tracing, state
 from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.marks import Severed
@@ -40,14 +40,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.device.buffer import Buffer
-    from kernelrt.jit import stepwise, surroundings
+    from kernelrt.jit import stepwise
+    from kernelrt.jit.effects import side_effects
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
     from kernelrt.runtime import sizes as plan_sizes
     from kernelrt.tensor import nonfinite
 else:
     stepwise = Module("kernelrt.jit.stepwise")
-    surroundings = Module("kernelrt.jit.surroundings")
+    side_effects = Module("kernelrt.jit.effects.side_effects")
     plan_sizes = Module("kernelrt.runtime.sizes")
     nonfinite = Module("kernelrt.tensor.nonfinite")
 
@@ -130,7 +131,7 @@ class JitFunction(Epochs[R]):
 
         def named(buffer: Buffer) -> str:
             roots = zip(variant.call.leaves, leaves, strict=True)
-            around = surroundings.Surroundings(("", self._fn), *roots)
+            around = side_effects.Surroundings(("", self._fn), *roots)
             names = [
                 name for name, tensor in around.reached((Tensor,))
                 if isinstance(tensor, Tensor) and tensor._buffer is buffer

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from kernelrt.dtype import float64
+from kernelrt.jit.effects.side_effects import Surroundings
 from kernelrt.jit.signature import flatten_arguments, normalize
-from kernelrt.jit.surroundings import Surroundings
 from kernelrt.jit.tracing import assigned_error, check_result, result_of
 from kernelrt.tensor import Tensor, execute, grads, weak
 from kernelrt.tensor.creation import tensor

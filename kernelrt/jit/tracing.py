@@ -16,8 +16,8 @@ from kernelrt.errors import DTypeError, JitError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
+from kernelrt.jit.plan_guards import Watch
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
-from kernelrt.jit.watch import Watch
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.base import storage_node
@@ -27,16 +27,16 @@ from kernelrt.tensor.trace import lineage_kind
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from kernelrt.ir import foreign, region
-    from kernelrt.jit import once, surroundings
+    from kernelrt.ir import ffi, region
+    from kernelrt.jit.effects import purity, side_effects
     from kernelrt.tensor import masked
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.trace import Asked
 else:
-    foreign = Module("kernelrt.ir.foreign")
+    ffi = Module("kernelrt.ir.ffi")
     region = Module("kernelrt.ir.region")
-    once = Module("kernelrt.jit.once")
-    surroundings = Module("kernelrt.jit.surroundings")
+    purity = Module("kernelrt.jit.effects.purity")
+    side_effects = Module("kernelrt.jit.effects.side_effects")
     masked = Module("kernelrt.tensor.masked")
 
 __all__ = ["Call", "Traced", "active", "assigned_error", "check_result", "result_of", "trace"]
@@ -138,11 +138,11 @@ def trace(
             own = {id(t) for t in arguments}
             given = [(call.leaves[i], value, value._uop) for i, value in placed.items()]
 
-            around = surroundings.Surroundings(
+            around = side_effects.Surroundings(
                 ("", fn), *zip(call.names, (*args, *kwargs.values()), strict=True)
             )
-            watched = once.Observed(
-                current, once.REPLAYS, name, around, lambda value: id(value) in own
+            watched = purity.Observed(
+                current, purity.REPLAYS, name, around, lambda value: id(value) in own
             )
             template, named = watched.call(lambda: result_of(name, fn, args, kwargs))
             results = [check_result(path, value, name) for path, value in named]
@@ -229,7 +229,7 @@ def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
     nodes = list(graph)
     if not any(node.op is Op.CALL or node.op is Op.REGION for node in nodes):
         return []
-    called = [n.arg for n in region.every_node(nodes) if isinstance(n.arg, foreign.Foreign)]
+    called = [n.arg for n in region.every_node(nodes) if isinstance(n.arg, ffi.Foreign)]
     return [arg.callee.function for arg in called]
 
 

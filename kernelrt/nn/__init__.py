@@ -166,7 +166,7 @@ from kernelrt.nn.spatial import (
     ConvTranspose2d,
     ConvTranspose3d,
 )
-from kernelrt.nn.state import IncompatibleKeys, load_state_dict, state_dict
+from kernelrt.nn.state_dicts import IncompatibleKeys, load_state_dict, state_dict
 from kernelrt.nn.transformer import (
     Transformer,
     TransformerDecoder,

@@ -10,7 +10,7 @@ from kernelrt._lacking import MODULE, install
 from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, StateError, UnknownNameError
-from kernelrt.nn import modes, state, tree
+from kernelrt.nn import modes, state_dicts, tree
 from kernelrt.nn.convert import converted
 from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
 from kernelrt.nn.scope import Scope
@@ -449,7 +449,7 @@ class Module(Observed):
     @tree.walks
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> state.IncompatibleKeys:
+    ) -> state_dicts.IncompatibleKeys:
         """Copy values into the tensors of this module; see :func:`kernelrt.nn.load_state_dict`.
 
         Raises
@@ -463,7 +463,7 @@ class Module(Observed):
                 "out to copy the values, after module.to(dtype) where types differ, or set the "
                 "attribute, as in module.weight = nn.Parameter(value)"
             )
-        return state.copy_into(self, state_dict, strict=strict)
+        return state_dicts.copy_into(self, state_dict, strict=strict)
 
     # ---- text
 

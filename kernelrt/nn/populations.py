@@ -14,8 +14,8 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.nn.module import Module
-from kernelrt.nn.optim.hyper import non_negative
-from kernelrt.nn.state import overwrite
+from kernelrt.nn.optim.hyperparameters import non_negative
+from kernelrt.nn.state_dicts import overwrite
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.arguments import integer

@@ -3,7 +3,8 @@
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.plan import ExecutionPlan
+from kernelrt.runtime.plan_ops import (
     PortBinding,
     PreparedBufferView,
     PreparedCopy,
@@ -13,11 +14,10 @@ from kernelrt.runtime.ops import (
     PreparedRegion,
     RuntimeVar,
 )
-from kernelrt.runtime.plan import ExecutionPlan
+from kernelrt.runtime.plan_report import MemoryReport
 from kernelrt.runtime.prepare import prepare
 from kernelrt.runtime.profiler import KernelProfile
 from kernelrt.runtime.repeat import OpTiming, PlanProfile
-from kernelrt.runtime.report import MemoryReport
 
 __all__ = [
     "CachedKernel",

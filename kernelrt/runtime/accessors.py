@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, cast
 
 from kernelrt._dispatch import PlanCore
 from kernelrt.errors import PlanReleasedError
-from kernelrt.runtime.ops import PreparedKernel, PreparedOp, PreparedRegion
+from kernelrt.runtime.plan_ops import PreparedKernel, PreparedOp, PreparedRegion
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
     from kernelrt.device.buffer import Buffer
-    from kernelrt.device.region import Region
-    from kernelrt.runtime.chains import Chain
+    from kernelrt.device.byte_ranges import Region
+    from kernelrt.runtime.buffer_layout import Entry, Layout
     from kernelrt.runtime.kernel import CachedKernel
-    from kernelrt.runtime.layout import Entry, Layout
     from kernelrt.runtime.memory import PlanMemory
-    from kernelrt.runtime.ops import RuntimeVar
     from kernelrt.runtime.plan import ExecutionPlan
+    from kernelrt.runtime.plan_ops import RuntimeVar
+    from kernelrt.runtime.slice_pipelining import Chain
     from kernelrt.runtime.variables import VariableTable
     from kernelrt.schedule.types import Decision, Intermediate
 

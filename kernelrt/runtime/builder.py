@@ -9,12 +9,13 @@ from kernelrt.device.buffer import Buffer, whole
 from kernelrt.errors import DeviceError, PlanBuildError
 from kernelrt.ir import UOp
 from kernelrt.ir.size import plain
-from kernelrt.runtime import order
-from kernelrt.runtime.cost import largest
+from kernelrt.runtime import op_order
+from kernelrt.runtime.buffer_layout import Layout
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.kernel_cache import kernels
-from kernelrt.runtime.layout import Layout
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.op_cost import largest
+from kernelrt.runtime.plan import ExecutionPlan, PlanParts
+from kernelrt.runtime.plan_ops import (
     PortBinding,
     PreparedBufferView,
     PreparedCopy,
@@ -24,8 +25,7 @@ from kernelrt.runtime.ops import (
     PreparedRegion,
     written,
 )
-from kernelrt.runtime.plan import ExecutionPlan, PlanParts
-from kernelrt.runtime.region import check_places
+from kernelrt.runtime.verify_region import check_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -335,15 +335,15 @@ class ExecutionPlanBuilder:
                 if op.kernel.params:
                     self._check_overlap(op)
         layout = self._layout.copy()
-        ops = order.in_dependency_order(self._ops)
-        deps = order.edges(ops, layout)
-        ops, changed = order.protect(ops, deps, layout, self._next_id)
+        ops = op_order.in_dependency_order(self._ops)
+        deps = op_order.edges(ops, layout)
+        ops, changed = op_order.protect(ops, deps, layout, self._next_id)
         if changed:
-            deps = order.edges(ops, layout)
+            deps = op_order.edges(ops, layout)
         self._check_written(ops, layout)
         keep = {own for i in self._outputs if (own := layout.root_of(i).own) is not None}
-        places, size = order.arena(ops, deps, layout, keep, reuse=reuse_memory)
-        order.verify(ops, deps, layout, places)
+        places, size = op_order.arena(ops, deps, layout, keep, reuse=reuse_memory)
+        op_order.verify(ops, deps, layout, places)
         return self.assemble(layout, ops, deps, places, size)
 
     def assemble(
@@ -457,6 +457,6 @@ class ExecutionPlanBuilder:
             )
 
     def _check_written(self, ops: Sequence[PreparedOp], layout: Layout) -> None:
-        found = order.unwritten(ops, layout, self._outputs)
+        found = op_order.unwritten(ops, layout, self._outputs)
         if found is not None:
             raise PlanBuildError(found.text)

@@ -10,18 +10,18 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
 from kernelrt.device.buffer import Buffer, whole
-from kernelrt.device.region import Region, RegionMap, islands, region_of
+from kernelrt.device.byte_ranges import Region, RegionMap, islands, region_of
 from kernelrt.errors import DTypeError, PlanBuildError, PlanReleasedError, ShapeError
-from kernelrt.runtime.foreign import PreparedForeignCall
-from kernelrt.runtime.ops import PreparedBufferView, PreparedCustomFunction, written
+from kernelrt.runtime.ffi_kernels import PreparedForeignCall
+from kernelrt.runtime.plan_ops import PreparedBufferView, PreparedCustomFunction, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.runtime.layout import Layout
-    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.runtime.plan import PlanParts
+    from kernelrt.runtime.plan_ops import PreparedOp
 
 __all__ = ["PlanMemory"]
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt._core import pool_limit
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
-from kernelrt.runtime import preparation, report, table
+from kernelrt.runtime import plan_report, preparation, table
 from kernelrt.runtime.accessors import PlanAccessors, PlanParts
-from kernelrt.runtime.chains import find_chains, rechained
 from kernelrt.runtime.memory import PlanMemory
-from kernelrt.runtime.ops import PreparedKernel, PreparedRegion
+from kernelrt.runtime.plan_ops import PreparedKernel, PreparedRegion
 from kernelrt.runtime.repeat import PlanProfile
+from kernelrt.runtime.slice_pipelining import find_chains, rechained
 from kernelrt.runtime.variables import VariableTable, merge_updates
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
+    from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.runtime.kernel import CachedKernel
-    from kernelrt.runtime.layout import Layout
-    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.plan_ops import PreparedOp
     from kernelrt.runtime.profiler import KernelProfile
     from kernelrt.runtime.table import Launch
 
@@ -176,7 +176,7 @@ class ExecutionPlan(PlanAccessors):
         updates : mapping, optional
             Values of Variables that were others than the plan's own.
         """
-        return report.profiles(self._ops, raw, {**self._values, **(updates or {})})
+        return plan_report.profiles(self._ops, raw, {**self._values, **(updates or {})})
 
     # ---- Other memory
 
@@ -432,16 +432,16 @@ class ExecutionPlan(PlanAccessors):
     # ---- For people
 
     @property
-    def memory(self) -> report.MemoryReport:
+    def memory(self) -> plan_report.MemoryReport:
         """What the plan's own buffers take, and the least they could."""
-        return report.memory(self._parts, self._ops)
+        return plan_report.memory(self._parts, self._ops)
 
     def explain(self) -> str:
         """Describe operations, the waves in which they may run, buffers and fusion decisions."""
-        return report.explain(self, self._parts)
+        return plan_report.explain(self, self._parts)
 
     def __repr__(self) -> str:
-        return report.summary(self, self._parts)
+        return plan_report.summary(self, self._parts)
 
     def _rows(self) -> list[OpTuple]:
         mine = weakref.ref(self)
@@ -479,7 +479,7 @@ class ExecutionPlan(PlanAccessors):
         launch = self._ops[op]
         if not isinstance(launch, PreparedKernel):
             return super()._index_error(op, status_word)
-        return report.index_error(launch, status_word, self._values, self.buffers)
+        return plan_report.index_error(launch, status_word, self._values, self.buffers)
 
 
 def _with_own_bodies(op: PreparedOp) -> PreparedOp:

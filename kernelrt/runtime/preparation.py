@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt.device.region import region_of
+from kernelrt.device.byte_ranges import region_of
 from kernelrt.errors import PlanBuildError
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
-from kernelrt.ir.foreign import is_host_call
+from kernelrt.ir.ffi import is_host_call
 from kernelrt.ir.region import Port
 from kernelrt.runtime.builder import ExecutionPlanBuilder
-from kernelrt.runtime.foreign import host_call
+from kernelrt.runtime.ffi_kernels import host_call
 from kernelrt.runtime.kernel_cache import KernelCache, kernels
-from kernelrt.runtime.ops import PortBinding, PreparedKernel, PreparedRegion
+from kernelrt.runtime.plan_ops import PortBinding, PreparedKernel, PreparedRegion
 from kernelrt.schedule.types import Intermediate, KernelItem, Part, RegionItem, Schedule
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from kernelrt._routines import ADDRESSES
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.ir import Op
-from kernelrt.ir.foreign import ForeignFunction
+from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.shape import as_dim, as_uop, dim_max
-from kernelrt.runtime.foreign import foreign_kernel
+from kernelrt.runtime.ffi_kernels import foreign_kernel
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
 from kernelrt.runtime.sizes import variables_of
 

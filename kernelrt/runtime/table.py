@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kernelrt import _dispatch
 from kernelrt.ir import UOp
-from kernelrt.runtime.cost import estimate_ns, is_unknown, largest
-from kernelrt.runtime.foreign import PreparedForeignCall
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.ffi_kernels import PreparedForeignCall
+from kernelrt.runtime.op_cost import estimate_ns, is_unknown, largest
+from kernelrt.runtime.op_order import lasting
+from kernelrt.runtime.plan_ops import (
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,
     PreparedRegion,
     can_fail,
 )
-from kernelrt.runtime.order import lasting
-from kernelrt.runtime.region import sites
 from kernelrt.runtime.sizes import evaluate
+from kernelrt.runtime.verify_region import sites
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt._dispatch import OpTuple, RegionTuple
     from kernelrt.ir import Dim
-    from kernelrt.runtime.chains import Chain
     from kernelrt.runtime.memory import PlanMemory
-    from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import PlanParts
+    from kernelrt.runtime.plan_ops import PreparedOp
+    from kernelrt.runtime.slice_pipelining import Chain
     from kernelrt.runtime.variables import VariableTable
 
 __all__ = ["Launch", "is_apart", "launches", "rows"]

@@ -10,7 +10,7 @@ from kernelrt.device.program import CORE_ID
 from kernelrt.errors import PlanBuildError, VariableError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.size import plain
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.plan_ops import (
     PreparedCopy,
     PreparedCustomFunction,
     PreparedKernel,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt._origin import advance
-from kernelrt.device.region import RegionMap
+from kernelrt.device.byte_ranges import RegionMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop

@@ -14,7 +14,7 @@ from kernelrt._late import Module
 from kernelrt._node import count_asked
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import VariableError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.ops import ALU
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.shape import dim_max, is_static, prod

@@ -15,7 +15,7 @@ from kernelrt._node import expanded, reduced, reshaped
 from kernelrt._origin import here, now
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.shape import (
     as_dim,
     as_uop,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.dtype import DType
-    from kernelrt.ir.foreign import ForeignFunction
+    from kernelrt.ir.ffi import ForeignFunction
     from kernelrt.ir.routine import Routine
 
 __all__ = [

@@ -19,7 +19,7 @@ from kernelrt._evaluate import LARGE_BYTES, Entry
 from kernelrt._late import Module, load
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import RegionMap, region_of
+from kernelrt.device.byte_ranges import RegionMap, region_of
 from kernelrt.errors import DeviceError, JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
 from kernelrt.tensor import build, state

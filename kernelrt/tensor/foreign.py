@@ -15,7 +15,7 @@ from kernelrt._modes import NONFINITE, Mode
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
-from kernelrt.ir.foreign import ForeignFunction
+from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from kernelrt.dtype import DType
-    from kernelrt.ir.foreign import Form
+    from kernelrt.ir.ffi import Form
     from kernelrt.runtime import kernel
     from kernelrt.tensor import members
     from kernelrt.tensor import tensor as tensor_module

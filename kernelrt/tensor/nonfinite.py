@@ -17,7 +17,7 @@ from kernelrt import dtype as dt
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import NonFiniteError
 from kernelrt.ir import Op, substitute, toposort
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.origin import resolve, spread
 from kernelrt.ir.region import Loop, every_node
 from kernelrt.ir.shape import is_static
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.ir.origin import Origin
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.runtime.ops import PreparedKernel
+    from kernelrt.runtime.plan_ops import PreparedKernel
 
 __all__ = ["check"]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kernelrt import dtype as dt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Dim, Op, UOp
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.tensor import build
 from kernelrt.tensor.products import product
 from kernelrt.tensor.slopes import SLOPES

@@ -14,7 +14,7 @@ from kernelrt import dtype as dt
 from kernelrt._eager import Prepared
 from kernelrt._evaluate import Entry
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import region_of
+from kernelrt.device.byte_ranges import region_of
 from kernelrt.errors import KernelrtError
 from kernelrt.ir import Op, UOp, Variable, toposort
 from kernelrt.ir.shape import as_dim, as_uop

@@ -10,10 +10,10 @@ from kernelrt._late import Module
 from kernelrt._modes import TraceMode, count_read
 from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import RegionMap, region_of, taken_region
+from kernelrt.device.byte_ranges import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
-from kernelrt.ir.foreign import Foreign
+from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import build, grads, state
 from kernelrt.tensor.handles import owner_of

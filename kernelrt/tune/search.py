@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from kernelrt.device.registry import opened
 from kernelrt.errors import CompileError, PlanBuildError, SpecError
 from kernelrt.runtime.kernel_cache import build
-from kernelrt.runtime.ops import PreparedCustomFunction
+from kernelrt.runtime.plan_ops import PreparedCustomFunction
 from kernelrt.tune.report import KernelTuning
 
 if TYPE_CHECKING:

@@ -203,7 +203,7 @@ FAULTS: Final = (
         "A while_loop never ends, or goes on after its condition is false.",
     ),
     Fault(
-        "new-hooks", "jit", "kernelrt/jit/watch.py",
+        "new-hooks", "jit", "kernelrt/jit/plan_guards.py",
         "(t._memory, leaf.hooks) for ref in state.leaves.valuerefs()",
         "(t._memory, None) for ref in state.leaves.valuerefs()",
         "A hook of a parameter that is added after the first call of a step is not called.",
@@ -221,7 +221,7 @@ FAULTS: Final = (
         "A step that is given memory of the state that it changes reads what it has written.",
     ),
     Fault(
-        "left-out-rows", "jit", "kernelrt/jit/course.py",
+        "left-out-rows", "jit", "kernelrt/jit/multi_step.py",
         "return np.concatenate([order_of(rows, seed, epoch)[:used] for epoch in epochs])",
         "return np.concatenate([order_of(rows, seed, epoch) for epoch in epochs])",
         "Later epochs of over() with shuffle and drop_last take other rows than the loop does.",

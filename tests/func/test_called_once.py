@@ -463,8 +463,8 @@ def test_a_list_that_cannot_be_put_right_does_not_hide_the_error(call):
 
 def test_a_look_takes_no_longer_than_it_may():
     """However much there is within reach: each call of a loop looks."""
-    from kernelrt.jit.once import ROOM
-    from kernelrt.jit.surroundings import Surroundings
+    from kernelrt.jit.effects.purity import ROOM
+    from kernelrt.jit.effects.side_effects import Surroundings
 
     held = Holder()
     held.items = [[float(i) for i in range(1000)] for _ in range(1000)]

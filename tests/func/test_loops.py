@@ -10,7 +10,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import errors, func
 from kernelrt.ir import Op, toposort
-from kernelrt.runtime.ops import PreparedCopy
+from kernelrt.runtime.plan_ops import PreparedCopy
 
 
 @pytest.fixture

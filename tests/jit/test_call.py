@@ -16,7 +16,7 @@ from kernelrt.errors import (
     VariableError,
 )
 from kernelrt.ir import Op, UOp
-from kernelrt.ir.foreign import Foreign, ForeignFunction
+from kernelrt.ir.ffi import Foreign, ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.tensor import build

@@ -332,12 +332,12 @@ def test_containers_are_nested_to_a_limit(wrap):
 
 
 def test_a_plan_that_never_fits_ends_in_an_error(monkeypatch) -> None:
-    from kernelrt.jit import function, watch
+    from kernelrt.jit import function, plan_guards
 
     w = krt.tensor([1.0], requires_grad=True)
     f = krt.jit(lambda x: (w * x).sum().backward())
     monkeypatch.setattr(function, "MOST_ATTEMPTS", 3)
-    monkeypatch.setattr(watch.Watch, "differs", lambda _: "something changes")
+    monkeypatch.setattr(plan_guards.Watch, "differs", lambda _: "something changes")
     with pytest.raises(krt.JitError, match="changed after each of 3 traces"):
         f(np.ones(1, F32))
     assert w.grad is None

@@ -957,7 +957,7 @@ def test_rates_of_schedules():
 
 @pytest.mark.parametrize("places", [1, 53, 160])
 def test_orders_of_few_epochs_or_many_at_once(places, monkeypatch):
-    monkeypatch.setattr(sys.modules["kernelrt.jit.course"], "MOST_PLACES", places)
+    monkeypatch.setattr(sys.modules["kernelrt.jit.multi_step"], "MOST_PLACES", places)
     seen = krt.jit(lambda x: x[:, 0])
     options = {"batch_size": 10, "shuffle": True, "seed": 4, "drop_last": True}
     got = seen.over(X, epochs=7, **options).numpy()

@@ -11,10 +11,10 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.device.registry import opened
-from kernelrt.runtime import chains as found_by
 from kernelrt.runtime import plan as plans
-from kernelrt.runtime.chains import find_chains
+from kernelrt.runtime import slice_pipelining as found_by
 from kernelrt.runtime.kernel_cache import build
+from kernelrt.runtime.slice_pipelining import find_chains
 
 RNG = np.random.default_rng(7)
 

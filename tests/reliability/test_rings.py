@@ -170,7 +170,7 @@ def test_code_without_a_program_is_freed():
     plan = krt.prepare(krt.tensor(X) * (0.25 + int.from_bytes(os.urandom(3), "little")))
     plan.execute()
     cache.collect()
-    linked = importlib.import_module("kernelrt.backend.cpu.loader")._linked
+    linked = importlib.import_module("kernelrt.backend.cpu.object_loader")._linked
     before = len(linked)
     plan.release()
     del plan

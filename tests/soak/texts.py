@@ -55,7 +55,7 @@ WAYS = ("steps", "whole", "jit", "threads", "frozen", "dynamic")
 BOUNDS = (1, 64)
 """Of ``n`` where it is an open size and the case has no ``bounds`` of its own."""
 THREADS = (
-    "import kernelrt.runtime.cost as cost\n"
+    "import kernelrt.runtime.op_cost as cost\n"
     "cost.launch_ns = lambda *_: 1e7  # let small plans run parallel"
 )
 
@@ -92,7 +92,7 @@ def kernelrt_function(case: Case, each: Callable[[Any], Any] | None = None) -> C
 def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
     """Functions of NumPy arrays, one for each way of running the case."""
     import kernelrt as krt
-    from kernelrt.runtime import cost
+    from kernelrt.runtime import op_cost
 
     program = kernelrt_function(case)
 
@@ -108,7 +108,7 @@ def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
         if isinstance(value, krt.Tensor):
             value.realize()
 
-    usual = cost.launch_ns
+    usual = op_cost.launch_ns
     for way in case["ways"]:
         if way == "steps":
             yield way, tensors(kernelrt_function(case, settle))
@@ -117,11 +117,11 @@ def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
         elif way == "jit":
             yield way, krt.jit(program)
         elif way == "threads":
-            cost.launch_ns = lambda *_: 1e7
+            op_cost.launch_ns = lambda *_: 1e7
             try:
                 yield way, krt.jit(program, threads=2)
             finally:
-                cost.launch_ns = usual
+                op_cost.launch_ns = usual
         elif way == "frozen":
             yield way, frozen(program)
         else:

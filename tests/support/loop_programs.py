@@ -16,7 +16,7 @@ import numpy as np
 from support.loop_libraries import KRT, LARGEST, Invalid, Torch, array
 
 import kernelrt as krt
-from kernelrt.runtime import cost
+from kernelrt.runtime import op_cost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -335,13 +335,13 @@ def _calls(case: Case, world: World, jitted: bool) -> Seen:
 @contextlib.contextmanager
 def _parallel() -> Iterator[None]:
     """Let small plans run on two threads."""
-    before = cost.launch_ns
-    cost.launch_ns = lambda *_: PARALLEL_NS  # type: ignore[assignment]
+    before = op_cost.launch_ns
+    op_cost.launch_ns = lambda *_: PARALLEL_NS  # type: ignore[assignment]
     try:
         with krt.num_threads(2):
             yield
     finally:
-        cost.launch_ns = before
+        op_cost.launch_ns = before
 
 
 def _way(case: Case, way: str) -> Seen:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from support.between import Between
 
 from kernelrt import dtype as dt
-from kernelrt.device import region as regions
+from kernelrt.device import byte_ranges as regions
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import HOST, Region, RegionMap, islands, region_of
+from kernelrt.device.byte_ranges import HOST, Region, RegionMap, islands, region_of
 
 ELSEWHERE = object()
 REGIONS = st.builds(

@@ -25,7 +25,7 @@ from support.kernel_reference import HostBuffer
 
 from kernelrt import dtype as dt
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.region import Region
+from kernelrt.device.byte_ranges import Region
 from kernelrt.ir import Op, UOp
 from kernelrt.schedule import CopyItem, Intermediate, Schedule, schedule
 from kernelrt.schedule.memory.arena import most_alive, plan_arena, touched

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt.device.region import HOST, Region
+from kernelrt.device.byte_ranges import HOST, Region
 from kernelrt.errors import SpecError
 from kernelrt.schedule.memory.arena import plan_arena
 from kernelrt.schedule.memory.hazards import Access, dependencies, reached

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from kernelrt.backend.cpu.compiler import LLVMCompiler
-from kernelrt.backend.cpu.loader import LLVMLoader
 from kernelrt.backend.cpu.object_cache import ObjectCache
+from kernelrt.backend.cpu.object_loader import LLVMLoader
 from kernelrt.backend.cpu.rendered import StoredRenderer
 from kernelrt.device.registry import Device
 from kernelrt.device.spec import host

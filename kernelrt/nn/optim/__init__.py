@@ -11,10 +11,10 @@ from kernelrt.nn.optim.sgd import SGD
 
 if TYPE_CHECKING:
     from kernelrt.nn.optim import lr_scheduler, swa_utils
+    from kernelrt.nn.optim.adam_variants import Adamax, NAdam, RAdam
     from kernelrt.nn.optim.adaptive import Adadelta, Adagrad, RMSprop
-    from kernelrt.nn.optim.layers import LAMB, Adafactor, Muon
+    from kernelrt.nn.optim.layerwise import LAMB, Adafactor, Muon
     from kernelrt.nn.optim.lbfgs import LBFGS
-    from kernelrt.nn.optim.moments import Adamax, NAdam, RAdam
     from kernelrt.nn.optim.signs import ASGD, Lion, Rprop
 
 __all__ = [
@@ -41,10 +41,10 @@ __all__ = [
 
 #: In which module a name is; what few programs use is imported by those that do.
 _PLACES = {
+    "adam_variants": ("Adamax", "NAdam", "RAdam"),
     "adaptive": ("Adadelta", "Adagrad", "RMSprop"),
-    "layers": ("LAMB", "Adafactor", "Muon"),
+    "layerwise": ("LAMB", "Adafactor", "Muon"),
     "lbfgs": ("LBFGS",),
-    "moments": ("Adamax", "NAdam", "RAdam"),
     "signs": ("ASGD", "Lion", "Rprop"),
 }
 _LATER = {name: place for place, names in _PLACES.items() for name in names}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Unpack
 
-from kernelrt.nn.optim.groups import at, share_of_square
-from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
+from kernelrt.nn.optim.hyperparameters import Hyperparameter, decays, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.param_groups import at, share_of_square
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
 __all__ = ["Adam", "AdamW"]

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
-from kernelrt.nn import state, tree
-from kernelrt.nn.optim.hyper import Hyperparameter, non_negative, one_of, whole
+from kernelrt.nn import state_dicts, tree
+from kernelrt.nn.optim.hyperparameters import Hyperparameter, non_negative, one_of, whole
+from kernelrt.nn.optim.line_search import Point, search
 from kernelrt.nn.optim.optimizer import Optimizer
-from kernelrt.nn.optim.wolfe import Point, search
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.state import enable_grad, no_grad
@@ -18,8 +18,8 @@ from kernelrt.tensor.state import enable_grad, no_grad
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Params
+    from kernelrt.nn.optim.param_groups import Group
 
     Array = np.ndarray[Any, Any]
 
@@ -187,7 +187,7 @@ class LBFGS(Optimizer):
             start += value.size
             moved = value + (part * length).astype(value.dtype) if length else value
             pairs.append((param, tensor(moved).cast(param.dtype)))
-        state.overwrite(pairs)
+        state_dicts.overwrite(pairs)
 
     # ---- state
 
@@ -210,11 +210,11 @@ class LBFGS(Optimizer):
     @tree.completes
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
-    ) -> state.IncompatibleKeys:
+    ) -> state_dicts.IncompatibleKeys:
         """Go on from what :meth:`state_dict` gave."""
         if "param_groups" in state_dict:
             raise StateError("state_dict: LBFGS takes none of PyTorch; begin a history of its own")
-        found = state.copy_into(
+        found = state_dicts.copy_into(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )
         held = {k: _array(v) for k, v in state_dict.items() if k in _HISTORY}

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 from kernelrt._lacking import OPTIMIZER, install, near
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
-from kernelrt.nn import modes, state, tree
-from kernelrt.nn.optim import foreign, members
-from kernelrt.nn.optim.groups import IGNORED, Group, check_mapping
-from kernelrt.nn.optim.hyper import Hyper, non_negative, rules_of
-from kernelrt.nn.optim.steps import Steps
+from kernelrt.nn import modes, state_dicts, tree
+from kernelrt.nn.optim import member_hyperparameters, torch_state
+from kernelrt.nn.optim.eager_steps import Steps
+from kernelrt.nn.optim.hyperparameters import Hyper, non_negative, rules_of
+from kernelrt.nn.optim.param_groups import IGNORED, Group, check_mapping
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.arguments import flag
 from kernelrt.tensor.assign import assign_all
@@ -27,7 +27,7 @@ from kernelrt.tensor.state import enable_grad, local, no_grad
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from kernelrt.nn.state import IncompatibleKeys
+    from kernelrt.nn.state_dicts import IncompatibleKeys
 
 __all__ = ["Active", "Optimizer", "Params", "Ways"]
 
@@ -280,7 +280,7 @@ class Optimizer(Hyper):
                     pairs += self._changes(group, part)
                 else:
                     vectors = group.vectors()
-                    pairs += members.changes(self._changes, group, part, vectors)
+                    pairs += member_hyperparameters.changes(self._changes, group, part, vectors)
             start = end
         assign_all(pairs)
 
@@ -324,9 +324,9 @@ class Optimizer(Hyper):
         """
         found = tree.tensors_by_name(self)
         if self._has_own_state():
-            from kernelrt.nn.optim import own
+            from kernelrt.nn.optim import user_state
 
-            found |= own.collected(self)
+            found |= user_state.collected(self)
         return found
 
     def _has_own_state(self) -> bool:
@@ -342,13 +342,13 @@ class Optimizer(Hyper):
         """
         given: object = state_dict
         is_torchs = isinstance(given, Mapping) and {"state", "param_groups"} <= set(given)
-        found = foreign.read(self.param_groups, state_dict) if is_torchs else state_dict
+        found = torch_state.read(self.param_groups, state_dict) if is_torchs else state_dict
         if self._has_own_state() and isinstance(given, Mapping):
-            from kernelrt.nn.optim import own
+            from kernelrt.nn.optim import user_state
 
-            more = own.of_torch(self, state_dict) if is_torchs else {}
-            return own.taken(self, {**found, **more}, strict=strict)
-        return state.copy_into(self, found, strict=strict)
+            more = user_state.of_torch(self, state_dict) if is_torchs else {}
+            return user_state.taken(self, {**found, **more}, strict=strict)
+        return state_dicts.copy_into(self, found, strict=strict)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k != "_steps"}

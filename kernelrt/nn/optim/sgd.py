@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Unpack
 import numpy as np
 
 from kernelrt.errors import ShapeError
-from kernelrt.nn.optim.groups import at
-from kernelrt.nn.optim.hyper import Hyperparameter, flag, non_negative
+from kernelrt.nn.optim.hyperparameters import Hyperparameter, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.param_groups import at
 from kernelrt.tensor.creation import tensor
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
 __all__ = ["SGD"]

@@ -6,14 +6,21 @@ from typing import TYPE_CHECKING, Unpack
 
 from kernelrt.errors import ShapeError
 from kernelrt.nn.optim.adaptive import penalized
-from kernelrt.nn.optim.groups import at
-from kernelrt.nn.optim.hyper import Hyperparameter, any_number, decays, flag, non_negative, numbers
+from kernelrt.nn.optim.hyperparameters import (
+    Hyperparameter,
+    any_number,
+    decays,
+    flag,
+    non_negative,
+    numbers,
+)
 from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.param_groups import at
 from kernelrt.tensor.comparison import where
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
 __all__ = ["ASGD", "Lion", "Rprop"]

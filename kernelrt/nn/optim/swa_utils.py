@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.nn.module import Module
-from kernelrt.nn.optim.hyper import fraction, one_of, whole
-from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, per_group
+from kernelrt.nn.optim.hyperparameters import fraction, one_of, whole
+from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, per_group
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.assign import assign_all

@@ -24,7 +24,7 @@ from kernelrt.schedule.types import is_lasting
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernelrt.device.region import Region
+    from kernelrt.device.byte_ranges import Region
     from kernelrt.schedule.memory.hazards import Extents
 
 __all__ = ["Commit", "Graph", "settle"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt.device.buffer import Buffer
-from kernelrt.device.region import Region, RegionMap, region_of
+from kernelrt.device.byte_ranges import Region, RegionMap, region_of
 from kernelrt.schedule.types import CopyItem, Part, is_lasting
 
 if TYPE_CHECKING:

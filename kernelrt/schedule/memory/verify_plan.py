@@ -10,7 +10,7 @@ from kernelrt.schedule.memory.access_log import Ledger, Span, Storage, Unforced
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.device.region import Region
+    from kernelrt.device.byte_ranges import Region
     from kernelrt.schedule.memory.hazards import Access
     from kernelrt.schedule.types import Intermediate
 

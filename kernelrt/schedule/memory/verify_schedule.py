@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.region import RegionMap
+from kernelrt.device.byte_ranges import RegionMap
 from kernelrt.errors import SpecError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import summary

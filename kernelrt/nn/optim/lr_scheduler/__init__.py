@@ -5,8 +5,7 @@ learning rate lies in memory that plans read, so a jitted training step sees eac
 never traced again for it.
 """
 
-from kernelrt.nn.optim.lr_scheduler.base import LRScheduler
-from kernelrt.nn.optim.lr_scheduler.composed import (
+from kernelrt.nn.optim.lr_scheduler.chained import (
     ChainedScheduler,
     ReduceLROnPlateau,
     SequentialLR,
@@ -27,6 +26,7 @@ from kernelrt.nn.optim.lr_scheduler.decay import (
     PolynomialLR,
     StepLR,
 )
+from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler
 
 __all__ = [
     "ChainedScheduler",

@@ -6,14 +6,14 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
-from kernelrt.nn.optim.hyper import any_number, flag, fraction, one_of, positive, whole
-from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, outside, per_group
+from kernelrt.nn.optim.hyperparameters import any_number, flag, fraction, one_of, positive, whole
+from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, outside, per_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Optimizer
+    from kernelrt.nn.optim.param_groups import Group
 
 __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 

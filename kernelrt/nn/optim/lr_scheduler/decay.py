@@ -10,8 +10,8 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.nn.optim.hyper import any_number, non_negative, whole
-from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer
+from kernelrt.nn.optim.hyperparameters import any_number, non_negative, whole
+from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelrt._replay import Replay
     from kernelrt.jit.epochs import Epochs
     from kernelrt.jit.signature import Template
-    from kernelrt.jit.variants import Variant
+    from kernelrt.jit.specializations import Variant
 
 __all__ = ["run_epochs"]
 

@@ -9,7 +9,7 @@ from kernelrt._core import set_thread_costs
 from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.plan_ops import (
     PreparedBufferView,
     PreparedCopy,
     PreparedCustomFunction,

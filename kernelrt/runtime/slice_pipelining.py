@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelrt.device.costs import costs_of
-from kernelrt.runtime.cost import largest
-from kernelrt.runtime.ops import PreparedKernel
+from kernelrt.runtime.op_cost import largest
+from kernelrt.runtime.plan_ops import PreparedKernel
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
+    from kernelrt.device.byte_ranges import Region
     from kernelrt.device.costs import Costs
-    from kernelrt.device.region import Region
-    from kernelrt.runtime.ops import PreparedOp
+    from kernelrt.runtime.plan_ops import PreparedOp
 
 __all__ = ["Chain", "find_chains", "rechained"]
 

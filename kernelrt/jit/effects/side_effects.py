@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._names import Names
 from kernelrt.errors import JitError
-from kernelrt.jit.bytecode import CHANGING, named
-from kernelrt.jit.clocks import tell_clocks
-from kernelrt.jit.guards import Guards
-from kernelrt.jit.holders import COLLECTIONS, NOTHING, is_a, items, put, size, text_of
-from kernelrt.jit.reach import MOST_CONTAINERS, NUMBERS, Reach, is_leaf
+from kernelrt.jit.attribute_guards import Guards
+from kernelrt.jit.effects.bytecode import CHANGING, named
+from kernelrt.jit.effects.clocks import tell_clocks
+from kernelrt.jit.effects.closure_walk import MOST_CONTAINERS, NUMBERS, Reach, is_leaf
+from kernelrt.jit.effects.python_containers import (
+    COLLECTIONS,
+    NOTHING,
+    is_a,
+    items,
+    put,
+    size,
+    text_of,
+)
 from kernelrt.jit.signature import short
 from kernelrt.nn import Module
 from kernelrt.nn.modes import Noted, same
@@ -28,9 +36,9 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from kernelrt.jit.holders import Place
-    from kernelrt.jit.once import Purpose
-    from kernelrt.jit.reach import Binding
+    from kernelrt.jit.effects.closure_walk import Binding
+    from kernelrt.jit.effects.purity import Purpose
+    from kernelrt.jit.effects.python_containers import Place
 
 __all__ = ["Surroundings"]
 

@@ -11,13 +11,13 @@ from kernelrt import dtype as dt
 from kernelrt._ops import Addressed
 from kernelrt._routines import EACH, EACH_MOST
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.ir.foreign import ForeignFunction, size_of
+from kernelrt.ir.ffi import ForeignFunction, size_of
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.nest import NOTHING
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.shape import format_shape
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
-from kernelrt.runtime.ops import PreparedCustomFunction
+from kernelrt.runtime.plan_ops import PreparedCustomFunction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kernelrt.device.registry import Device
     from kernelrt.dtype import DType
     from kernelrt.ir import UOp
-    from kernelrt.ir.foreign import Form
+    from kernelrt.ir.ffi import Form
     from kernelrt.schedule.types import KernelItem
 
 __all__ = ["PreparedForeignCall", "foreign_kernel", "host_call"]

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from kernelrt import dtype as dt
-from kernelrt.device.region import islands
+from kernelrt.device.byte_ranges import islands
 from kernelrt.errors import PlanBuildError
-from kernelrt.runtime.cost import largest
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.op_cost import largest
+from kernelrt.runtime.plan_ops import (
     PreparedBufferView,
     PreparedCopy,
     PreparedKernel,
@@ -29,8 +29,8 @@ from kernelrt.schedule.memory.verify_plan import verify_steps
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from kernelrt.device.region import Region
-    from kernelrt.runtime.layout import Layout
+    from kernelrt.device.byte_ranges import Region
+    from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.schedule.types import Intermediate
 
 __all__ = [

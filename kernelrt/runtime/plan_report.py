@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.domain import Domain, decoded
-from kernelrt.ir.foreign import ForeignFunction
+from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.routine import is_call
 from kernelrt.ir.shape import as_dim
 from kernelrt.ir.status import unpack
 from kernelrt.ir.terms import render
-from kernelrt.runtime.cost import estimate_ns, launch_ns
-from kernelrt.runtime.ops import (
+from kernelrt.runtime.op_cost import estimate_ns, launch_ns
+from kernelrt.runtime.plan_ops import (
     PreparedBufferView,
     PreparedCopy,
     PreparedKernel,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir.origin import Origin
-    from kernelrt.runtime.ops import PreparedOp
     from kernelrt.runtime.plan import ExecutionPlan, PlanParts
+    from kernelrt.runtime.plan_ops import PreparedOp
 
 __all__ = ["MemoryReport", "explain", "index_error", "memory", "profiles", "summary"]
 

@@ -11,14 +11,14 @@ from kernelrt.errors import PlanBuildError, PlanReleasedError, VariableError
 from kernelrt.ir import UOp
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.size import plain
-from kernelrt.runtime.region import check_region
 from kernelrt.runtime.sizes import variables_of
+from kernelrt.runtime.verify_region import check_region
 
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.device.region import Region
+    from kernelrt.device.byte_ranges import Region
     from kernelrt.ir import Dim
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan import ExecutionPlan

@@ -11,20 +11,20 @@ import types
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt._names import ALL_ITEMS, class_items
-from kernelrt.jit.bytecode import named, texts_of
-from kernelrt.jit.holders import COLLECTIONS, NOTHING, attributes, is_a, text_of
-from kernelrt.jit.reach import is_ours, is_standard
-from kernelrt.jit.uses import uses
+from kernelrt.jit.effects.bytecode import named, texts_of
+from kernelrt.jit.effects.closure_walk import is_ours, is_standard
+from kernelrt.jit.effects.key_uses import uses
+from kernelrt.jit.effects.python_containers import COLLECTIONS, NOTHING, attributes, is_a, text_of
 from kernelrt.nn import Module
 from kernelrt.nn.optim import Optimizer
-from kernelrt.nn.optim.groups import Group
+from kernelrt.nn.optim.param_groups import Group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from kernelrt.jit.bytecode import Named
-    from kernelrt.jit.holders import Place, Where
-    from kernelrt.jit.uses import Key, Use
+    from kernelrt.jit.effects.bytecode import Named
+    from kernelrt.jit.effects.key_uses import Key, Use
+    from kernelrt.jit.effects.python_containers import Place, Where
 
 __all__ = ["Guards"]
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.nn.optim.groups import at, share_of_square, state_of
-from kernelrt.nn.optim.hyper import (
+from kernelrt.nn.optim.hyperparameters import (
     Hyperparameter,
     any_number,
     decays,
@@ -21,10 +20,11 @@ from kernelrt.nn.optim.hyper import (
     whole,
 )
 from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.param_groups import at, share_of_square, state_of
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
 __all__ = ["LAMB", "Adafactor", "Muon"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt.device.region import Region, region_of
+from kernelrt.device.byte_ranges import Region, region_of
 from kernelrt.errors import PlanBuildError
 from kernelrt.schedule.types import Intermediate
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Unpack
 
 from kernelrt.nn.optim.adaptive import penalized
-from kernelrt.nn.optim.groups import at, share_of_square
-from kernelrt.nn.optim.hyper import Hyperparameter, decays, flag, non_negative
+from kernelrt.nn.optim.hyperparameters import Hyperparameter, decays, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
+from kernelrt.nn.optim.param_groups import at, share_of_square
 from kernelrt.tensor.comparison import where
 
 if TYPE_CHECKING:
-    from kernelrt.nn.optim.groups import Group
     from kernelrt.nn.optim.optimizer import Active, Params, Ways
+    from kernelrt.nn.optim.param_groups import Group
     from kernelrt.tensor import Tensor
 
 __all__ = ["Adamax", "NAdam", "RAdam"]

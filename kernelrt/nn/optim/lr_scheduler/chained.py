@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError, StateError
-from kernelrt.nn.optim.hyper import non_negative, one_of, whole
-from kernelrt.nn.optim.lr_scheduler.base import LRScheduler, check_optimizer, outside, per_group
+from kernelrt.nn.optim.hyperparameters import non_negative, one_of, whole
+from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, outside, per_group
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from kernelrt.errors import DTypeError, JitError, ShapeError, StateError
-from kernelrt.nn.optim.hyper import any_number
+from kernelrt.nn.optim.hyperparameters import any_number
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.tensor import is_tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.param_groups import Group
 
 __all__ = ["LRScheduler", "check_optimizer", "per_group"]
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 
 from kernelrt.ir.size import Real, Size
-from kernelrt.jit.bytecode import named, nested
-from kernelrt.jit.holders import (
+from kernelrt.jit.effects.bytecode import named, nested
+from kernelrt.jit.effects.python_containers import (
     COLLECTIONS,
     NOTHING,
     Place,
@@ -26,14 +26,14 @@ from kernelrt.jit.holders import (
 )
 from kernelrt.nn import Module
 from kernelrt.nn.optim import Optimizer
-from kernelrt.nn.optim.groups import Group
+from kernelrt.nn.optim.param_groups import Group
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from kernelrt.jit.bytecode import Named
-    from kernelrt.jit.holders import Where
+    from kernelrt.jit.effects.bytecode import Named
+    from kernelrt.jit.effects.python_containers import Where
 
 __all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf", "is_ours", "is_standard"]
 
@@ -77,7 +77,7 @@ class Reach:
     Parameters
     ----------
     roots, room
-        As of :class:`kernelrt.jit.surroundings.Surroundings`.
+        As of :class:`kernelrt.jit.effects.side_effects.Surroundings`.
     """
 
     def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:

@@ -20,9 +20,9 @@ from kernelrt.tensor.creation import refuse_masked
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt.nn.optim.groups import Group
-    from kernelrt.nn.optim.hyper import Hyperparameter
+    from kernelrt.nn.optim.hyperparameters import Hyperparameter
     from kernelrt.nn.optim.optimizer import Active
+    from kernelrt.nn.optim.param_groups import Group
 
 __all__ = ["changes", "check_fit", "checked", "is_vector", "numbers_of", "sizes_of"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from kernelrt.jit.draws import Draws
+from kernelrt.jit.effects.random_draws import Draws
+from kernelrt.jit.effects.side_effects import Surroundings
 from kernelrt.jit.parameters import name_of
-from kernelrt.jit.surroundings import Surroundings
 from kernelrt.tensor import Tensor
 
 if TYPE_CHECKING:

@@ -18,12 +18,12 @@ from kernelrt._late import load
 from kernelrt._origin import here
 from kernelrt.errors import KernelrtWarning
 from kernelrt.ir.origin import resolve
-from kernelrt.jit.holders import is_a
+from kernelrt.jit.effects.python_containers import is_a
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from kernelrt.jit.once import Purpose
+    from kernelrt.jit.effects.purity import Purpose
 
 __all__ = ["Draws"]
 

@@ -10,9 +10,15 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, JitError, ShapeError, UnknownNameError
 from kernelrt.ir.shape import dim_max
-from kernelrt.nn import modes, state
-from kernelrt.nn.optim import members
-from kernelrt.nn.optim.hyper import Hyperparameter, any_number, non_negative, numbers, rules_of
+from kernelrt.nn import modes, state_dicts
+from kernelrt.nn.optim import member_hyperparameters
+from kernelrt.nn.optim.hyperparameters import (
+    Hyperparameter,
+    any_number,
+    non_negative,
+    numbers,
+    rules_of,
+)
 from kernelrt.tensor import Tensor, is_tracing
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.realize import before_writes, flush, realize
@@ -74,7 +80,7 @@ class Group(MutableMapping[str, Any]):
             if name in rules:
                 if "_" + name in self.__dict__:
                     raise UnknownNameError(f"{name}: groups use the name themselves")
-                self._begin(name, members.checked(name, value, rules[name]))
+                self._begin(name, member_hyperparameters.checked(name, value, rules[name]))
             else:
                 self.__dict__[_KEPT + self._known(name)] = value
         self.prepare()
@@ -179,13 +185,13 @@ class Group(MutableMapping[str, Any]):
             )
 
     def _set(self, name: str, value: object) -> None:
-        self._give(name, members.checked(name, value, self._rules[name]))
+        self._give(name, member_hyperparameters.checked(name, value, self._rules[name]))
 
     def schedule(self, name: str, value: float | tuple[Any, ...]) -> None:
         """Give a hyperparameter what a schedule says, which may leave its usual range a little."""
         check = numbers(len(value)) if isinstance(value, tuple) else any_number
         loose = Hyperparameter[Any](check, live=self._rules[name].live)
-        self._give(name, members.checked(name, value, loose))
+        self._give(name, member_hyperparameters.checked(name, value, loose))
 
     def _give(self, name: str, checked: Any) -> None:
         self._check_untraced(name)
@@ -223,10 +229,10 @@ class Group(MutableMapping[str, Any]):
 
     def _count_members(self, name: str, value: Any) -> bool:
         """Whether each member has a value of its own; as many as there are then."""
-        (count,) = members.sizes_of(name, value) or (None,)
+        (count,) = member_hyperparameters.sizes_of(name, value) or (None,)
         if count is None:
             return False
-        members.check_fit(self._kind, self.params, name, count)
+        member_hyperparameters.check_fit(self._kind, self.params, name, count)
         self.members = count
         return True
 
@@ -279,13 +285,14 @@ class Group(MutableMapping[str, Any]):
         Schedules may go below 0, by rounding or by their formulas, so it is any finite number
         unless `check` says otherwise.
         """
-        if members.is_vector(value) and not self.rate.ndim:
+        if member_hyperparameters.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
                 "lr: it is one number, and plans read it as one; for a rate of each member's own "
                 "make the optimizer with a vector"
             )
         if not isinstance(value, Tensor):
-            number = _rates(value, check) if members.is_vector(value) else check("lr", value)
+            several = member_hyperparameters.is_vector(value)
+            number = _rates(value, check) if several else check("lr", value)
             self._check_rate(number)
             if not is_tracing():
                 self._write_rate(number)
@@ -298,7 +305,7 @@ class Group(MutableMapping[str, Any]):
         if is_tracing():
             self.rate.assign(value)
         else:
-            state.overwrite([(self.rate, value)])
+            state_dicts.overwrite([(self.rate, value)])
 
     def _check_rate(self, value: Any) -> None:
         shape = () if isinstance(value, float) else tuple(value.shape)
@@ -312,7 +319,7 @@ class Group(MutableMapping[str, Any]):
             self._births = before_writes([_storage(self.rate)])
         if self.rate.dtype is dt.bfloat16:
             given = tensor(np.asarray(value, np.float32)).cast(dt.bfloat16)
-            state.overwrite([(self.rate, given.expand(*self.rate.shape))])
+            state_dicts.overwrite([(self.rate, given.expand(*self.rate.shape))])
         else:
             _storage(self.rate).numpy()[...] = value
 
@@ -369,7 +376,7 @@ def _each(value: Any) -> tuple[Any, ...]:
 def _rate(lr: float | Tensor) -> Tensor:
     if not isinstance(lr, Tensor):
         # float64, so that the scalars of a step are as precise as Python's.
-        vector = members.is_vector(lr)
+        vector = member_hyperparameters.is_vector(lr)
         number = _rates(lr, non_negative) if vector else non_negative("lr", lr)
         return _with_storage(np.array(number), dt.float64)
     if lr.ndim > 1 or not lr.dtype.is_float:
@@ -382,7 +389,7 @@ def _rate(lr: float | Tensor) -> Tensor:
 
 
 def _rates(value: Any, check: Callable[[str, object], float]) -> np.ndarray[Any, Any]:
-    found = members.numbers_of("lr", value)
+    found = member_hyperparameters.numbers_of("lr", value)
     for number in found:
         check("lr", number)
     return found

@@ -14,7 +14,7 @@ from kernelrt.tensor import arguments
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.param_groups import Group
 
 __all__ = ["Hyper", "Hyperparameter", "any_number", "decays", "flag", "fraction", "maybe_number",
            "non_negative", "numbers", "one_of", "positive", "rules_of", "whole"]  # fmt: skip

@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from kernelrt.jit.bytecode import named, texts_of
+from kernelrt.jit.effects.bytecode import named, texts_of
 
 if TYPE_CHECKING:
     import types

@@ -9,7 +9,7 @@ import numpy as np
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import StateError
-from kernelrt.nn import state
+from kernelrt.nn import state_dicts
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.creation import tensor
 from kernelrt.tensor.state import no_grad
@@ -85,7 +85,7 @@ def of_torch(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def taken(
     optimizer: Optimizer, values: Mapping[str, Any], *, strict: bool
-) -> state.IncompatibleKeys:
+) -> state_dicts.IncompatibleKeys:
     """Load `values`: those with such names become ``optimizer.state``.
 
     A tensor keeps its memory, which plans read, where its shape and type stay. If `strict`, what
@@ -102,9 +102,9 @@ def taken(
             continue
         if int(place) >= count:
             raise StateError(f"state_dict: {key!r}, but there are {count} parameters")
-        source = state.read(key, value)
+        source = state_dicts.read(key, value)
         own[int(place), name] = source.item() if kind == _NUMBERS else source
-    found = state.copy_into(optimizer, rest, strict=strict)
+    found = state_dicts.copy_into(optimizer, rest, strict=strict)
     before = _entries(optimizer)
     with no_grad():
         if strict:
@@ -116,7 +116,7 @@ def taken(
             if not isinstance(value, Tensor):
                 entries[name] = value
             elif isinstance(old, Tensor) and (old.shape, old.dtype) == (value.shape, value.dtype):
-                state.overwrite([(old, value)])
+                state_dicts.overwrite([(old, value)])
             else:
                 entries[name] = value.detach().clone().realize()
     return found

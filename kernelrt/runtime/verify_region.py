@@ -8,9 +8,9 @@ from kernelrt import dtype as dt
 from kernelrt.errors import PlanBuildError
 
 if TYPE_CHECKING:
-    from kernelrt.runtime.layout import Entry, Layout
-    from kernelrt.runtime.ops import PortBinding, PreparedRegion
+    from kernelrt.runtime.buffer_layout import Entry, Layout
     from kernelrt.runtime.plan import ExecutionPlan
+    from kernelrt.runtime.plan_ops import PortBinding, PreparedRegion
 
 __all__ = ["check_places", "check_region", "sites"]
 

@@ -12,7 +12,7 @@ from kernelrt.tensor import Tensor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from kernelrt.nn.optim.groups import Group
+    from kernelrt.nn.optim.param_groups import Group
 
 __all__ = ["read"]
 

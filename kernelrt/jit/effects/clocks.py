@@ -9,7 +9,7 @@ import warnings
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt.errors import KernelrtWarning
-from kernelrt.jit.bytecode import dotted
+from kernelrt.jit.effects.bytecode import dotted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
