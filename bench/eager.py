@@ -373,7 +373,7 @@ def copied(library: str) -> Call:
 
 def _compile_at_once() -> None:
     """Measure compiled graphs; bench.drawn measures what new ones take."""
-    from kernelrt.tensor.plan_cache import plans
+    from kernelrt.tensor.eager.plan_cache import plans
 
     plans.interprets = False
 

@@ -64,9 +64,9 @@ from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
 from kernelrt.nn.cells import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.counting import binomial, poisson
-from kernelrt.tensor.creation import (
+from kernelrt.tensor.autograd.named_gradients import grad
+from kernelrt.tensor.eager.realize import prepare, realize
+from kernelrt.tensor.free_functions.creation import (
     arange,
     empty,
     empty_like,
@@ -83,12 +83,24 @@ from kernelrt.tensor.creation import (
     zeros,
     zeros_like,
 )
-from kernelrt.tensor.derivative import grad
-from kernelrt.tensor.drawing import randperm
-from kernelrt.tensor.dropping import alpha_dropout, feature_alpha_dropout
-from kernelrt.tensor.einsum import bilinear, chain_matmul, einsum, tensordot
-from kernelrt.tensor.grids import gradient, unravel_index, vander
-from kernelrt.tensor.joining import (
+from kernelrt.tensor.free_functions.dropout_functions import alpha_dropout, feature_alpha_dropout
+from kernelrt.tensor.free_functions.dtype_info import (
+    as_tensor,
+    asarray,
+    broadcast_shapes,
+    can_cast,
+    finfo,
+    from_dlpack,
+    get_default_dtype,
+    iinfo,
+    is_tensor,
+    logspace,
+    promote_types,
+    result_type,
+    scalar_tensor,
+)
+from kernelrt.tensor.free_functions.grids import gradient, unravel_index, vander
+from kernelrt.tensor.free_functions.joining import (
     atleast_1d,
     atleast_2d,
     atleast_3d,
@@ -107,22 +119,21 @@ from kernelrt.tensor.joining import (
     stack,
     vstack,
 )
-from kernelrt.tensor.kinds import (
-    as_tensor,
-    asarray,
-    broadcast_shapes,
-    can_cast,
-    finfo,
-    from_dlpack,
-    get_default_dtype,
-    iinfo,
-    is_tensor,
-    logspace,
-    promote_types,
-    result_type,
-    scalar_tensor,
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.cumulative import cumulative_trapezoid, trapezoid, trapz
+from kernelrt.tensor.methods.einsum import bilinear, chain_matmul, einsum, tensordot
+from kernelrt.tensor.methods.matrix_decompositions import lu_unpack
+from kernelrt.tensor.methods.random_draws_in_place import randperm
+from kernelrt.tensor.methods.statistics import std_mean, var_mean
+from kernelrt.tensor.nodes.window_functions import (
+    bartlett_window,
+    blackman_window,
+    hamming_window,
+    hann_window,
+    kaiser_window,
 )
-from kernelrt.tensor.random import (
+from kernelrt.tensor.rng.discrete_draws import binomial, poisson
+from kernelrt.tensor.rng.random import (
     get_rng_state,
     initial_seed,
     kaiming_normal,
@@ -141,24 +152,13 @@ from kernelrt.tensor.random import (
     xavier_normal,
     xavier_uniform,
 )
-from kernelrt.tensor.realize import prepare, realize
-from kernelrt.tensor.running import cumulative_trapezoid, trapezoid, trapz
-from kernelrt.tensor.solving import lu_unpack
+from kernelrt.tensor.rng.stream import Generator, default_generator
 from kernelrt.tensor.state import (
     enable_grad,
     inference_mode,
     is_grad_enabled,
     no_grad,
     set_grad_enabled,
-)
-from kernelrt.tensor.statistics import std_mean, var_mean
-from kernelrt.tensor.stream import Generator, default_generator
-from kernelrt.tensor.tapers import (
-    bartlett_window,
-    blackman_window,
-    hamming_window,
-    hann_window,
-    kaiser_window,
 )
 
 __all__ = [
@@ -351,8 +351,8 @@ if TYPE_CHECKING:
     from kernelrt._dtypes import *  # noqa: F403 - types by names that Python has for others
     from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
-    from kernelrt.tensor.debugging import debug_nans, detect_anomaly, disable_jit
-    from kernelrt.tensor.foreign import call
+    from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
+    from kernelrt.tensor.tracing.ffi_calls import call
     from kernelrt.threads import num_threads
     from kernelrt.tune import autotune
 else:  # else any name would pass for one that is there
@@ -365,10 +365,11 @@ else:  # else any name would pass for one that is there
             _of_module("kernelrt", _TOP, __all__, Tensor),
             {
                 "autotune": "kernelrt.tune",
-                "call": "kernelrt.tensor.foreign",
+                "call": "kernelrt.tensor.tracing.ffi_calls",
                 "num_threads": "kernelrt.threads",
                 **dict.fromkeys(
-                    ("debug_nans", "detect_anomaly", "disable_jit"), "kernelrt.tensor.debugging"
+                    ("debug_nans", "detect_anomaly", "disable_jit"),
+                    "kernelrt.tensor.eager.debug_modes",
                 ),
                 **dict.fromkeys(
                     ("cond", "fori_loop", "scan", "switch", "vmap", "while_loop"), "kernelrt.func"

@@ -15,7 +15,7 @@ from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import DType
 from kernelrt.ir import Op, UOp
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.execute import Constant, Copy
+from kernelrt.tensor.eager.execute import Constant, Copy
 
 _U = TypeVar("_U", bound=Used)
 
@@ -249,7 +249,7 @@ def copied(
 def computed_alone(tensor: TensorBase) -> bool:
     """Compute a lazy tensor that is no view, where nothing else is to be done.
 
-    False, and nothing done, where that takes :func:`kernelrt.tensor.realize.realize`.
+    False, and nothing done, where that takes :func:`kernelrt.tensor.eager.realize.realize`.
     """
 
 def entered(tensors: tuple[TensorBase, ...]) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kernelrt._handle import ArrayHandle
 from kernelrt._modes import aliases_of, several_of
 from kernelrt.errors import DTypeError
-from kernelrt.tensor import creation
+from kernelrt.tensor.free_functions import creation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping

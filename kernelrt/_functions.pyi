@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from kernelrt.ir import Dim
 from kernelrt.ir.size import Size
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import PerAxis
-from kernelrt.tensor.arithmetic import Split
+from kernelrt.tensor.nodes.arguments import PerAxis
+from kernelrt.tensor.methods.arithmetic import Split
 from kernelrt.tensor.base import Operand
-from kernelrt.tensor.derived import Histogram
-from kernelrt.tensor.elementwise import Number
-from kernelrt.tensor.margins import Lengths
-from kernelrt.tensor.ordering import Ranked
-from kernelrt.tensor.ordering import Shares
-from kernelrt.tensor.reduction import Dims
-from kernelrt.tensor.reduction import Extremum
-from kernelrt.tensor.solving import Decomposition
-from kernelrt.tensor.solving import QR
-from kernelrt.tensor.solving import SVD
-from kernelrt.tensor.solving import SignedLog
-from kernelrt.tensor.statistics import Extrema
-from kernelrt.tensor.stream import Generator
+from kernelrt.tensor.methods.derived import Histogram
+from kernelrt.tensor.methods.elementwise import Number
+from kernelrt.tensor.methods.margin_losses import Lengths
+from kernelrt.tensor.methods.sorting import Ranked
+from kernelrt.tensor.methods.sorting import Shares
+from kernelrt.tensor.methods.reduction import Dims
+from kernelrt.tensor.methods.reduction import Extremum
+from kernelrt.tensor.methods.matrix_decompositions import Decomposition
+from kernelrt.tensor.methods.matrix_decompositions import QR
+from kernelrt.tensor.methods.matrix_decompositions import SVD
+from kernelrt.tensor.methods.matrix_decompositions import SignedLog
+from kernelrt.tensor.methods.statistics import Extrema
+from kernelrt.tensor.rng.stream import Generator
 from typing import Any
 
 __all__ = ["abs", "abs_", "absolute", "acos", "acos_", "acosh", "acosh_", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d", "add", "addbmm", "addcdiv", "addcmul", "addmm", "addmv", "addmv_", "addr", "adjoint", "all", "allclose", "amax", "amin", "aminmax", "angle", "any", "arccos", "arccos_", "arccosh", "arccosh_", "arcsin", "arcsin_", "arcsinh", "arcsinh_", "arctan", "arctan2", "arctan_", "arctanh", "arctanh_", "argmax", "argmin", "argsort", "argwhere", "as_strided", "asin", "asin_", "asinh", "asinh_", "atan", "atan2", "atan_", "atanh", "atanh_", "avg_pool1d", "avg_pool2d", "avg_pool3d", "baddbmm", "batch_norm", "bernoulli", "binary_cross_entropy", "binary_cross_entropy_with_logits", "bincount", "bitcast", "bitwise_and", "bitwise_left_shift", "bitwise_not", "bitwise_or", "bitwise_right_shift", "bitwise_xor", "bmm", "broadcast_to", "bucketize", "cdist", "ceil", "ceil_", "celu", "channel_shuffle", "cholesky", "cholesky_inverse", "cholesky_solve", "chunk", "clamp", "clamp_", "clamp_max", "clamp_max_", "clamp_min", "clamp_min_", "clip", "clip_", "clone", "conj", "conj_physical", "conj_physical_", "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d", "copysign", "corrcoef", "cos", "cos_", "cosh", "cosh_", "cosine_embedding_loss", "cosine_similarity", "count_nonzero", "cov", "cross", "cross_entropy", "ctc_loss", "cummax", "cummin", "cumprod", "cumsum", "deg2rad", "deg2rad_", "det", "detach", "detach_", "diag", "diag_embed", "diagflat", "diagonal", "diagonal_scatter", "diff", "digamma", "dist", "div", "divide", "dot", "dropout", "dsplit", "elu", "embedding", "eq", "equal", "erf", "erf_", "erfc", "erfc_", "erfinv", "exp", "exp2", "exp2_", "exp_", "expm1", "expm1_", "fill_", "fix", "fix_", "flatten", "flip", "fliplr", "flipud", "float_power", "floor", "floor_", "floor_divide", "fmax", "fmin", "fmod", "frac", "frac_", "frexp", "gather", "gaussian_nll_loss", "gcd", "gcd_", "ge", "gelu", "ger", "get_device", "glu", "greater", "greater_equal", "grid_sample", "group_norm", "gt", "gumbel_softmax", "hardshrink", "hardsigmoid", "hardswish", "hardtanh", "heaviside", "hinge_embedding_loss", "histc", "histogram", "hsplit", "huber_loss", "hypot", "i0", "i0_", "i0e", "i1", "i1e", "index_add", "index_copy", "index_fill", "index_put", "index_put_", "index_reduce", "index_select", "inner", "instance_norm", "interpolate", "inverse", "is_complex", "is_conj", "is_floating_point", "is_inference", "is_neg", "is_nonzero", "is_same_size", "is_signed", "isclose", "isfinite", "isin", "isinf", "isnan", "isneginf", "isposinf", "isreal", "kl_div", "kron", "kthvalue", "l1_loss", "layer_norm", "lcm", "lcm_", "ldexp", "ldexp_", "le", "leaky_relu", "lerp", "less", "less_equal", "lgamma", "linear", "local_response_norm", "log", "log10", "log10_", "log1p", "log1p_", "log2", "log2_", "log_", "log_softmax", "logaddexp", "logaddexp2", "logcumsumexp", "logdet", "logical_and", "logical_not", "logical_or", "logical_xor", "logit", "logit_", "logsigmoid", "logsumexp", "lp_pool1d", "lp_pool2d", "lp_pool3d", "lt", "lu", "lu_solve", "margin_ranking_loss", "masked_fill", "masked_scatter", "masked_select", "matmul", "matrix_exp", "matrix_power", "max", "max_pool1d", "max_pool2d", "max_pool3d", "max_unpool1d", "max_unpool2d", "max_unpool3d", "maximum", "mean", "median", "min", "minimum", "mish", "mm", "mode", "moveaxis", "movedim", "mse_loss", "msort", "mul", "multi_margin_loss", "multilabel_margin_loss", "multilabel_soft_margin_loss", "multinomial", "multiply", "mv", "mvlgamma", "nan_to_num", "nan_to_num_", "nanmean", "nanmedian", "nanquantile", "nansum", "narrow", "narrow_copy", "ne", "neg", "neg_", "negative", "negative_", "nextafter", "nll_loss", "nonzero", "nonzero_static", "norm", "normalize", "not_equal", "numel", "one_hot", "outer", "pad", "pairwise_distance", "pdist", "permute", "pinverse", "pixel_shuffle", "pixel_unshuffle", "poisson_nll_loss", "polygamma", "positive", "pow", "prelu", "prod", "put", "qr", "quantile", "rad2deg", "rad2deg_", "ravel", "reciprocal", "reciprocal_", "relu", "relu6", "relu_", "remainder", "renorm", "repeat_interleave", "reshape", "resolve_conj", "resolve_neg", "rms_norm", "roll", "rot90", "round", "round_", "rrelu", "rsqrt", "rsqrt_", "rsub", "scatter", "scatter_add", "scatter_reduce", "searchsorted", "select", "select_scatter", "selu", "sgn", "sigmoid", "sigmoid_", "sign", "signbit", "silu", "sin", "sin_", "sinc", "sinc_", "sinh", "sinh_", "slice_scatter", "slogdet", "smooth_l1_loss", "soft_margin_loss", "softmax", "softmin", "softplus", "softshrink", "softsign", "sort", "split", "split_with_sizes", "sqrt", "sqrt_", "square", "square_", "squeeze", "std", "sub", "subtract", "sum", "sum_to_size", "svd", "swapaxes", "swapdims", "t", "take", "take_along_dim", "tan", "tan_", "tanh", "tanh_", "tanhshrink", "tensor_split", "threshold", "tile", "topk", "trace", "transpose", "tril", "triplet_margin_loss", "triplet_margin_with_distance_loss", "triu", "true_divide", "trunc", "trunc_", "unbind", "unflatten", "unfold", "unique", "unique_consecutive", "unsafe_chunk", "unsafe_split", "unsafe_split_with_sizes", "unsqueeze", "var", "vdot", "vsplit", "xlog1py", "xlogy", "xlogy_", "zero_"]

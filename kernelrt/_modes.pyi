@@ -5,7 +5,7 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 from kernelrt._locks import Lock
 from kernelrt.ir import UOp
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.trace import Trace
+from kernelrt.tensor.tracing.trace import Trace
 
 _T = TypeVar("_T")
 _P = ParamSpec("_P")

@@ -368,7 +368,7 @@ cdef object called_by_value(object function, PyObject **args, size_t n, PyObject
     """What `function` gives for the numbers of float arguments; None where there are none."""
     cdef size_t i, count = n + (0 if names == NULL else len(<tuple> names))
     cdef list given = [<object> args[i] for i in range(count)]
-    from kernelrt.tensor.arguments import python_number
+    from kernelrt.tensor.nodes.arguments import python_number
 
     found = [python_number(value) for value in given]
     if all([a is b for a, b in zip(found, given)]):

@@ -6,8 +6,8 @@ from typing import Literal, overload
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import Dim, UOp
+from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.marks import Severed
 
 class Skeleton:
     """The structure of graphs, apart from what they read: hashable, compared by value.
@@ -65,7 +65,8 @@ def gradient_operands(node: UOp) -> tuple[UOp, ...]:
 
     For a value with a rule of its own these are the rule's inputs, which need not be what its
     value is computed from: a window of one element is the element itself. For a value of a loop or
-    of a choice they are the operands that it depends on (:mod:`kernelrt.tensor.dependence`).
+    of a choice they are the operands that it depends on:
+    :mod:`kernelrt.tensor.autograd.dependence` finds them.
     """
 
 def lineage(node: UOp) -> bool | Severed:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from kernelrt.dtype import DType
 from kernelrt.ir.ops import Op
+from kernelrt.tensor.autograd.tags import Custom
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.marks import Custom
 from kernelrt.tensor.views import Kind, Layout
 
 def count_uses() -> int:

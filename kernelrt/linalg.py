@@ -14,14 +14,14 @@ from kernelrt._lacking import LINALG, of_module
 from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
-from kernelrt.tensor import linalg as nodes
-from kernelrt.tensor.arguments import flag, integer, take_by_value, tensor_of
-from kernelrt.tensor.creation import arange, zeros
-from kernelrt.tensor.einsum import multi_dot
-from kernelrt.tensor.norms import any_norm as norm
-from kernelrt.tensor.norms import matrix_norm, vector_norm
+from kernelrt.tensor.free_functions.creation import arange, zeros
+from kernelrt.tensor.methods.einsum import multi_dot
+from kernelrt.tensor.methods.matrix_decompositions import QR, SVD, Decomposition, Eigen, SignedLog
+from kernelrt.tensor.nodes import matrix_ops as nodes
+from kernelrt.tensor.nodes.arguments import flag, integer, take_by_value, tensor_of
+from kernelrt.tensor.nodes.vector_norms import any_norm as norm
+from kernelrt.tensor.nodes.vector_norms import matrix_norm, vector_norm
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.solving import QR, SVD, Decomposition, Eigen, SignedLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable

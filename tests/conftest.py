@@ -252,7 +252,7 @@ def pytest_collection_finish() -> None:
 
 def pytest_runtest_setup() -> None:
     # Plans for many sizes differ from others in last bits, so no test takes those of another one.
-    cache = sys.modules.get("kernelrt.tensor.plan_cache")
+    cache = sys.modules.get("kernelrt.tensor.eager.plan_cache")
     if cache is not None:
         cache.plans.forget_sizes()
 

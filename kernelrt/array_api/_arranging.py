@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import kernelrt as krt
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape, same
-from kernelrt.tensor.arguments import axes_of, axis_of
+from kernelrt.tensor.nodes.arguments import axes_of, axis_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

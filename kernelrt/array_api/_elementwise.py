@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import kernelrt as krt
 from kernelrt import Tensor
-from kernelrt.tensor.promotion import is_number, joint_type
+from kernelrt.tensor.nodes.promotion import is_number, joint_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable

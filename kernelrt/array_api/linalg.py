@@ -12,13 +12,13 @@ from kernelrt.array_api._reducing import total_type
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.linalg import cholesky, det, eigh, eigvalsh, inv, matrix_power, slogdet, svdvals
-from kernelrt.tensor.arguments import axis_of
+from kernelrt.tensor.nodes.arguments import axis_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt import Tensor
-    from kernelrt.tensor.solving import QR, SVD
+    from kernelrt.tensor.methods.matrix_decompositions import QR, SVD
 
 __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul",
            "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt._steps import order_of
 from kernelrt.data.rows import count_of, fresh_seed, held, seed_of, size_option, take
 from kernelrt.errors import ShapeError
-from kernelrt.tensor.arguments import flag
+from kernelrt.tensor.nodes.arguments import flag
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,8 +10,8 @@ import numpy as np
 from kernelrt.data.rows import as_array
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor, state
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import tensor
 
 __all__ = ["computed", "default_collate"]
 

@@ -19,8 +19,8 @@ from kernelrt.data.samplers import BatchSampler, RandomSampler, SequentialSample
 from kernelrt.data.sets import TensorDataset
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import flag, integer, real
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.nodes.arguments import flag, integer, real
 
 __all__ = ["DataLoader"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.drawing import randperm
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.methods.random_draws_in_place import randperm
+from kernelrt.tensor.nodes.arguments import whole
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

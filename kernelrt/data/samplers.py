@@ -8,7 +8,7 @@ from typing import Any
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.data.sets import order_of
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor.arguments import flag
+from kernelrt.tensor.nodes.arguments import flag
 
 __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 

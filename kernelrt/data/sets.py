@@ -10,9 +10,9 @@ import numpy as np
 from kernelrt._late import load
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.random import randint
-from kernelrt.tensor.stream import Generator
+from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.tensor.rng.random import randint
+from kernelrt.tensor.rng.stream import Generator
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,8 +12,8 @@ from kernelrt.distributions.distribution import static
 from kernelrt.distributions.multivariate import factor
 from kernelrt.distributions.transforms import Transform
 from kernelrt.errors import ShapeError
-from kernelrt.tensor.creation import arange, eye, ones_like, tensor
-from kernelrt.tensor.joining import cat
+from kernelrt.tensor.free_functions.creation import arange, eye, ones_like, tensor
+from kernelrt.tensor.free_functions.joining import cat
 
 if TYPE_CHECKING:
     from kernelrt.distributions.distribution import Shape

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params
-from kernelrt.tensor import random
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.counting import first
-from kernelrt.tensor.drawing import positive_rand
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import positive_rand
+from kernelrt.tensor.rng import random
+from kernelrt.tensor.rng.discrete_draws import first
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

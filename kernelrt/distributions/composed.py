@@ -8,7 +8,7 @@ from kernelrt.distributions import constraints
 from kernelrt.distributions.discrete import Categorical
 from kernelrt.distributions.distribution import Distribution
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 from kernelrt import linalg
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import integer
+from kernelrt.tensor.nodes.arguments import integer
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,10 +10,11 @@ from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
-from kernelrt.tensor import is_tracing, random
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import full_like
-from kernelrt.tensor.drawing import exponentials
+from kernelrt.tensor import is_tracing
+from kernelrt.tensor.free_functions.creation import full_like
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import exponentials
+from kernelrt.tensor.rng import random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

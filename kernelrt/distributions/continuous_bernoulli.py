@@ -15,10 +15,11 @@ from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.discrete import Chances
 from kernelrt.ir.shape import broadcast
-from kernelrt.tensor import Tensor, random
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.autograd.tags import custom
+from kernelrt.tensor.methods.comparison import where
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.rng import random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,11 +12,11 @@ from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.tensor import is_tracing
-from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.counting import draw_binomial, draw_poisson
-from kernelrt.tensor.creation import arange, zeros, zeros_like
-from kernelrt.tensor.drawing import exponentials
+from kernelrt.tensor.free_functions.creation import arange, zeros, zeros_like
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import exponentials
+from kernelrt.tensor.nodes.arguments import integer
+from kernelrt.tensor.rng.discrete_draws import draw_binomial, draw_poisson
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast, prod
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import arange, full_like
+from kernelrt.tensor.free_functions.creation import arange, full_like
+from kernelrt.tensor.methods.comparison import where
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

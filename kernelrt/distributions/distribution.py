@@ -12,8 +12,8 @@ from kernelrt.distributions.constraints import is_dependent, unit_interval
 from kernelrt.errors import DTypeError, GradientError, KernelrtError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import flag, shape_of
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.nodes.arguments import flag, shape_of
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from kernelrt.distributions.positive import Beta, Dirichlet, Exponential, Gamma,
 from kernelrt.distributions.powers import Pareto
 from kernelrt.distributions.transformed import TransformedDistribution
 from kernelrt.errors import DTypeError
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import full_like
+from kernelrt.tensor.free_functions.creation import full_like
+from kernelrt.tensor.methods.comparison import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from kernelrt import dtype as dt
 from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params
-from kernelrt.tensor import random
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import full_like, zeros_like
+from kernelrt.tensor.free_functions.creation import full_like, zeros_like
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.rng import random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

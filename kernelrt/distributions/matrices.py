@@ -10,11 +10,12 @@ from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.multivariate import Factored, solve_lower
 from kernelrt.distributions.noise import log_gamma
 from kernelrt.distributions.positive import Beta
-from kernelrt.tensor import is_tracing, random
-from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import arange
-from kernelrt.tensor.joining import cat
+from kernelrt.tensor import is_tracing
+from kernelrt.tensor.free_functions.creation import arange
+from kernelrt.tensor.free_functions.joining import cat
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.nodes.arguments import integer
+from kernelrt.tensor.rng import random
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -10,8 +10,9 @@ from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast, prod
 from kernelrt.linalg import cholesky, solve_triangular
-from kernelrt.tensor import is_tracing, random
-from kernelrt.tensor.creation import eye
+from kernelrt.tensor import is_tracing
+from kernelrt.tensor.free_functions.creation import eye
+from kernelrt.tensor.rng import random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt.tensor import Tensor, build, random
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.counting import first
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.drawing import positive_rand
-from kernelrt.tensor.marks import custom
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.autograd.tags import custom
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import positive_rand
+from kernelrt.tensor.nodes import build
 from kernelrt.tensor.operation import operation
+from kernelrt.tensor.rng import random
+from kernelrt.tensor.rng.discrete_draws import first
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

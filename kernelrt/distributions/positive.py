@@ -10,10 +10,10 @@ from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.distributions.noise import inside, log_gamma, share_below
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.creation import zeros_like
-from kernelrt.tensor.drawing import exponentials
-from kernelrt.tensor.joining import stack
+from kernelrt.tensor.free_functions.creation import zeros_like
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import exponentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

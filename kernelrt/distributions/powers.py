@@ -9,8 +9,8 @@ from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params
 from kernelrt.distributions.noise import inside
 from kernelrt.distributions.positive import OfShares
-from kernelrt.tensor.comparison import where
-from kernelrt.tensor.drawing import exponentials
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import exponentials
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

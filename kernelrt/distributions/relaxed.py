@@ -13,8 +13,8 @@ from kernelrt.distributions.discrete import Categorical, Chances
 from kernelrt.distributions.distribution import Distribution, as_params, static
 from kernelrt.distributions.transformed import TransformedDistribution
 from kernelrt.distributions.transforms import ExpTransform, SigmoidTransform
-from kernelrt.tensor import random
-from kernelrt.tensor.drawing import gumbels
+from kernelrt.tensor.methods.random_draws_in_place import gumbels
+from kernelrt.tensor.rng import random
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

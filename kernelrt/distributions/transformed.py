@@ -19,7 +19,7 @@ from kernelrt.distributions.transforms import (
 )
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast
-from kernelrt.tensor.arguments import shape_of
+from kernelrt.tensor.nodes.arguments import shape_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,8 +10,8 @@ from kernelrt.distributions import constraints
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.creation import tensor, zeros, zeros_like
+from kernelrt.tensor.free_functions.creation import tensor, zeros, zeros_like
+from kernelrt.tensor.nodes.arguments import integer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,12 +16,15 @@ from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.func.trees import alike, flatten, leaves_of, mapped, named_leaves, nesting, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.jit.effects.purity import called_once
-from kernelrt.tensor import Tensor, Trace, build, creation, sharing, state
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.foreign import keeps_order
-from kernelrt.tensor.marks import Leaf, Stale, below, has_history, is_kept, mark, rewritten
-from kernelrt.tensor.realize import realize
-from kernelrt.tensor.regions import Slot, slot, unknown_size
+from kernelrt.tensor import Tensor, Trace, state
+from kernelrt.tensor.autograd.tags import Leaf, Stale, below, has_history, is_kept, mark, rewritten
+from kernelrt.tensor.eager import shared_memory
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions import creation
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.tracing.ffi_calls import keeps_order
+from kernelrt.tensor.tracing.region_graphs import Slot, slot, unknown_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -106,8 +109,8 @@ def computes_shared_reads(function: _F) -> _F:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         result = function(*args, **kwargs)
-        if sharing.shared[0]:
-            sharing.compute_readers(t for t in leaves_of(result) if isinstance(t, Tensor))
+        if shared_memory.shared[0]:
+            shared_memory.compute_readers(t for t in leaves_of(result) if isinstance(t, Tensor))
         return result
 
     return cast("_F", call)

@@ -30,9 +30,11 @@ from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.effects.purity import BRANCHES
-from kernelrt.tensor import Tensor, build, regions, state
-from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.tensor.tracing import region_graphs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -186,7 +188,7 @@ def _choose(
         which = build.reshape(which, ())
     pairs = list(zip(carry.slots, carry.first, strict=True))
     copies = {old: copy for old, copy in zip(now, firsts, strict=True) if copy is not old}
-    found = regions.choice(which, pairs, values, since=since, instead=copies)
+    found = region_graphs.choice(which, pairs, values, since=since, instead=copies)
     found = made_once(name, tensors, found)
     count = len(graphs[0].nodes)
     if changed:

@@ -9,8 +9,9 @@ from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.func.levels import Level, called, check_like, floats_of
 from kernelrt.func.trees import flatten, leaves_of, rebuilt
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor, build, state
-from kernelrt.tensor.marks import Leaf, mark
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.autograd.tags import Leaf, mark
+from kernelrt.tensor.nodes import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,15 +11,16 @@ from kernelrt.func.derivatives import Argnums, entering, push
 from kernelrt.func.levels import Level, called, floats_of
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape, is_static
-from kernelrt.tensor import Tensor, build
-from kernelrt.tensor.batching import batched
-from kernelrt.tensor.marks import Leaf, mark
+from kernelrt.tensor.autograd.tags import Leaf, mark
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.tracing.batching_rules import batched
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelrt.dtype import DType
     from kernelrt.ir import UOp
+    from kernelrt.tensor import Tensor
 
 __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 

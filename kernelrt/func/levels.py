@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.func.trees import leaves_of, mapped, rebuilt
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import Tensor, build, state
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.gradient import Wanted, pull
-from kernelrt.tensor.marks import Leaf, mark, rewritten
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.autograd.gradient import Wanted, pull
+from kernelrt.tensor.autograd.tags import Leaf, mark, rewritten
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

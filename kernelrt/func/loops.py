@@ -32,19 +32,22 @@ from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, format_size, is_static, same
 from kernelrt.jit.effects.purity import TURNS
-from kernelrt.tensor import Tensor, build, joining, regions, state
-from kernelrt.tensor.adjoints import UNBOUNDED
-from kernelrt.tensor.arguments import whole
-from kernelrt.tensor.marks import rewritten
-from kernelrt.tensor.regions import slot
-from kernelrt.tensor.unrolling import unrolled
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.autograd.loop_adjoints import UNBOUNDED
+from kernelrt.tensor.autograd.tags import rewritten
+from kernelrt.tensor.free_functions import joining
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.tensor.tracing import region_graphs
+from kernelrt.tensor.tracing.region_graphs import slot
+from kernelrt.tensor.tracing.unrolling import unrolled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from kernelrt.func.bodies import Traced
     from kernelrt.tensor import Trace
-    from kernelrt.tensor.regions import Slot
+    from kernelrt.tensor.tracing.region_graphs import Slot
 
 __all__ = ["fori_loop", "scan", "while_loop"]
 
@@ -153,7 +156,7 @@ def scan(
             reverse=reverse, checkpoint=checkpoint,
         )  # fmt: skip
     else:
-        finals, stacks = regions.loop(
+        finals, stacks = region_graphs.loop(
             triples, list(zip(slots, wholes, strict=True)), rows, turns, since=since,
             count=turns if isinstance(turns, UOp) else None, reverse=reverse,
             checkpoint=checkpoint,
@@ -231,7 +234,7 @@ def _may_fail(
     triples: Sequence[tuple[Slot, UOp, UOp]], rows: Sequence[UOp], since: int
 ) -> bool:
     """Whether a turn may."""
-    return regions.may_fail([*(new for *_, new in triples), *rows], since)
+    return region_graphs.may_fail([*(new for *_, new in triples), *rows], since)
 
 
 def _unroll(value: object, turns: Dim) -> int:
@@ -313,7 +316,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
         turns, count = UNBOUNDED, build.where(some, build.sub(stop, start), 0)
     if not turns:
         return carry.leave([value for _, value, _ in triples])
-    finals, _ = regions.loop(triples, (), (), turns, since=since, number=number, count=count)
+    finals, _ = region_graphs.loop(triples, (), (), turns, since=since, number=number, count=count)
     return carry.leave(made_once("fori_loop", carry.changed, finals))
 
 
@@ -417,7 +420,7 @@ def while_loop(
         (count, build.scalar(0, dt.int64), build.add(count.node, 1)),
         *triples,
     ]
-    finals, _ = regions.loop(triples, (), (), turns, since=since, conditional=True)
+    finals, _ = region_graphs.loop(triples, (), (), turns, since=since, conditional=True)
     return carry.leave(made_once("while_loop", carry.changed, finals[2:]))
 
 

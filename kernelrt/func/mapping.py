@@ -16,15 +16,16 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.jit.effects.purity import MEMBERS, called_once
 from kernelrt.jit.effects.side_effects import Surroundings
 from kernelrt.nn.tree import named_tensors
-from kernelrt.tensor import Tensor, build, state
-from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.batching import Along, along
-from kernelrt.tensor.joining import stack
-from kernelrt.tensor.masked import refuse_part
-from kernelrt.tensor.members import DIFFERENT, ERROR, SAME, MemberTrace
-from kernelrt.tensor.random import get_rng_state, set_rng_state
-from kernelrt.tensor.stream import is_counter
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.methods.masked import refuse_part
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import integer
+from kernelrt.tensor.rng.random import get_rng_state, set_rng_state
+from kernelrt.tensor.rng.stream import is_counter
+from kernelrt.tensor.tracing.batching_rules import Along, along
+from kernelrt.tensor.tracing.vmap_trace import DIFFERENT, ERROR, SAME, MemberTrace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -12,9 +12,10 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.nn import modes
 from kernelrt.nn.populations import stacked_tensors
 from kernelrt.nn.tree import children, named_tensors
-from kernelrt.tensor import Tensor, build
-from kernelrt.tensor.arguments import tensor_of
+from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

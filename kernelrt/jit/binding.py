@@ -10,9 +10,10 @@ from kernelrt._specs import ARRAY, FLOAT, STATIC
 from kernelrt.device import registry
 from kernelrt.device.byte_ranges import islands, region_of
 from kernelrt.jit.signature import Array, Spec, Static
-from kernelrt.tensor import Tensor, build, state
-from kernelrt.tensor.execute import BIND_FROM_BYTES, result_sites
-from kernelrt.tensor.realize import before_writes, flush
+from kernelrt.tensor import Tensor, state
+from kernelrt.tensor.eager.execute import BIND_FROM_BYTES, result_sites
+from kernelrt.tensor.eager.realize import before_writes, flush
+from kernelrt.tensor.nodes import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

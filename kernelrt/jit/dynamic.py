@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from kernelrt.jit.binding import Way
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.runtime import ExecutionPlan
-    from kernelrt.tensor import size_families
-    from kernelrt.tensor.size_families import Form
+    from kernelrt.tensor.eager import size_families
+    from kernelrt.tensor.eager.size_families import Form
 else:
-    size_families = Module("kernelrt.tensor.size_families")
+    size_families = Module("kernelrt.tensor.eager.size_families")
 
 __all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_axes", "generalize",
            "is_open"]  # fmt: skip

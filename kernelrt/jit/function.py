@@ -31,10 +31,12 @@ from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
 from kernelrt.jit.specializations import Variant, reason
 from kernelrt.jit.tracing import Call, trace
-from kernelrt.tensor import Tensor, build, execute, is_tracing, state
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.marks import Severed
-from kernelrt.tensor.trace import ByValue, forbid
+from kernelrt.tensor import Tensor, is_tracing, state
+from kernelrt.tensor.autograd.tags import Severed
+from kernelrt.tensor.eager import execute
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import flag
+from kernelrt.tensor.tracing.trace import ByValue, forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,12 +47,12 @@ if TYPE_CHECKING:
     from kernelrt.jit.tracing import Traced
     from kernelrt.runtime import ExecutionPlan, KernelProfile
     from kernelrt.runtime import sizes as plan_sizes
-    from kernelrt.tensor import nonfinite
+    from kernelrt.tensor.eager import nonfinite
 else:
     stepwise = Module("kernelrt.jit.stepwise")
     side_effects = Module("kernelrt.jit.effects.side_effects")
     plan_sizes = Module("kernelrt.runtime.sizes")
-    nonfinite = Module("kernelrt.tensor.nonfinite")
+    nonfinite = Module("kernelrt.tensor.eager.nonfinite")
 
 __all__ = ["JitFunction", "jit"]
 

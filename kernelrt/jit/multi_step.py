@@ -24,8 +24,8 @@ from kernelrt.errors import (
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
 from kernelrt.tensor import Tensor, state
-from kernelrt.tensor.arguments import flag, integer
-from kernelrt.tensor.joining import stack
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.nodes.arguments import flag, integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -8,7 +8,7 @@ from kernelrt import _locks
 from kernelrt.ir import Op, toposort
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
-from kernelrt.tensor.grads import GIVEN, are_shared_alike, before_run, kind_of
+from kernelrt.tensor.autograd.gradient_state import GIVEN, are_shared_alike, before_run, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
     from kernelrt.nn.modes import Noted
+    from kernelrt.tensor.autograd.gradient_state import Effect, Handover
+    from kernelrt.tensor.autograd.tags import Hooks
     from kernelrt.tensor.base import TensorBase
-    from kernelrt.tensor.grads import Effect, Handover
-    from kernelrt.tensor.marks import Hooks
 
 __all__ = ["Watch"]
 

@@ -21,7 +21,7 @@ from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor, views
-from kernelrt.tensor.creation import refuse_masked
+from kernelrt.tensor.free_functions.creation import refuse_masked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from kernelrt.jit.signature import differences
 from kernelrt.tensor import state
-from kernelrt.tensor.trace import lineage_kind
+from kernelrt.tensor.tracing.trace import lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,18 +10,21 @@ from kernelrt.dtype import float64
 from kernelrt.jit.effects.side_effects import Surroundings
 from kernelrt.jit.signature import flatten_arguments, normalize
 from kernelrt.jit.tracing import assigned_error, check_result, result_of
-from kernelrt.tensor import Tensor, execute, grads, weak
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.marks import Severed
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor import Tensor
+from kernelrt.tensor.autograd import gradient_state
+from kernelrt.tensor.autograd.tags import Severed
+from kernelrt.tensor.eager import execute
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.rng.stream import Generator, default_generator
 from kernelrt.tensor.state import no_grad
-from kernelrt.tensor.stream import Generator, default_generator
+from kernelrt.tensor.tracing import weak_types
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt.jit.parameters import Parameters
-    from kernelrt.tensor.weak import Numbers
+    from kernelrt.tensor.tracing.weak_types import Numbers
 
 __all__ = ["run_stepwise"]
 
@@ -42,14 +45,14 @@ def run_stepwise(
         The function assigns to an argument, returns what a jitted function cannot, or leaves the
         gradient mode changed.
     """
-    if weak.stepwise.numbers is not None:  # called by another one, as part of it
+    if weak_types.stepwise.numbers is not None:  # called by another one, as part of it
         return fn(*args, **kwargs)
     if kwargs:
         args, kwargs = parameters.positional(name, args, kwargs)
     values = (*args, *kwargs.values())
     names = [*parameters.names(len(args)), *kwargs]
     template, named = flatten_arguments(list(zip(names, values, strict=True)))
-    with weak.AsNumbers() as numbers:
+    with weak_types.AsNumbers() as numbers:
         return _with_numbers(name, fn, template, named, list(kwargs), names, numbers)
 
 
@@ -122,7 +125,7 @@ class _State:
         drawing = [value for value in reached if isinstance(value, Generator)]
         self._drawing = [(g, g.get_state()) for g in {default_generator, *drawing}]
         self._values = [(target, _copy(target)) for target in found]
-        self._grads = [(owner, grads.find(owner)) for owner in found]
+        self._grads = [(owner, gradient_state.find(owner)) for owner in found]
         self._values += [(held, _copy(held)) for _, held in self._grads if isinstance(held, Tensor)]
 
     def restore(self) -> None:
@@ -130,9 +133,9 @@ class _State:
         for generator, before in self._drawing:
             generator.set_state(before)
         for owner, grad in self._grads:
-            if grads.find(owner) is grad:
+            if gradient_state.find(owner) is grad:
                 continue
-            if isinstance(grad, grads.Spent):
+            if isinstance(grad, gradient_state.Spent):
                 owner._grad = grad
             else:
                 owner.grad = cast("Tensor | None", grad)

@@ -20,24 +20,24 @@ from kernelrt.jit.plan_guards import Watch
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
+from kernelrt.tensor.autograd.tags import Given, Leaf, Severed, history, mark, origins, strip
 from kernelrt.tensor.base import storage_node
-from kernelrt.tensor.marks import Given, Leaf, Severed, history, mark, origins, strip
-from kernelrt.tensor.trace import lineage_kind
+from kernelrt.tensor.tracing.trace import lineage_kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from kernelrt.ir import ffi, region
     from kernelrt.jit.effects import purity, side_effects
-    from kernelrt.tensor import masked
     from kernelrt.tensor.base import TensorBase
-    from kernelrt.tensor.trace import Asked
+    from kernelrt.tensor.methods import masked
+    from kernelrt.tensor.tracing.trace import Asked
 else:
     ffi = Module("kernelrt.ir.ffi")
     region = Module("kernelrt.ir.region")
     purity = Module("kernelrt.jit.effects.purity")
     side_effects = Module("kernelrt.jit.effects.side_effects")
-    masked = Module("kernelrt.tensor.masked")
+    masked = Module("kernelrt.tensor.methods.masked")
 
 __all__ = ["Call", "Traced", "active", "assigned_error", "check_result", "result_of", "trace"]
 

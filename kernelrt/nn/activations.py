@@ -10,7 +10,7 @@ from kernelrt.ir.shape import format_shape
 from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import flag, integer, real
+from kernelrt.tensor.nodes.arguments import flag, integer, real
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

@@ -12,10 +12,10 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import Linear, parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.attention import scaled_dot_product_attention
-from kernelrt.tensor.creation import zeros
-from kernelrt.tensor.joining import cat
+from kernelrt.tensor.free_functions.creation import zeros
+from kernelrt.tensor.free_functions.joining import cat
+from kernelrt.tensor.methods.dot_product_attention import scaled_dot_product_attention
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 if TYPE_CHECKING:
     from kernelrt.ir import Dim

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import dim_max, format_shape, total
-from kernelrt.tensor.arguments import own_axis, real
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import arange, full, zeros
-from kernelrt.tensor.positions import within
+from kernelrt.tensor.free_functions.creation import arange, full, zeros
+from kernelrt.tensor.nodes.arguments import own_axis, real
+from kernelrt.tensor.nodes.positions import within
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

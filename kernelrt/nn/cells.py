@@ -12,8 +12,8 @@ from kernelrt.nn import init
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.creation import zeros
+from kernelrt.tensor.free_functions.creation import zeros
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

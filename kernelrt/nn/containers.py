@@ -10,9 +10,9 @@ from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn.module import Module
 from kernelrt.nn.tree import ranked
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import own_axis, tensor_of
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.nodes.arguments import own_axis, tensor_of
 
 __all__ = ["Buffer", "ModuleDict", "ModuleList", "Parameter", "ParameterDict", "ParameterList",
            "Sequential"]  # fmt: skip

@@ -10,8 +10,8 @@ from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn import modes, tree
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.tracing.trace import forbid
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -8,8 +8,8 @@ from kernelrt import dtype as dt
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import integer, real
-from kernelrt.tensor.einsum import bilinear
+from kernelrt.tensor.methods.einsum import bilinear
+from kernelrt.tensor.nodes.arguments import integer, real
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

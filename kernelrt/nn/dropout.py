@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from kernelrt.nn.module import Module
-from kernelrt.tensor import dropping
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.dropping import probability
+from kernelrt.tensor.free_functions import dropout_functions
+from kernelrt.tensor.free_functions.dropout_functions import probability
+from kernelrt.tensor.nodes.arguments import flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,28 +54,28 @@ class Dropout(_Dropout):
 class Dropout1d(_Dropout):
     """Zero whole channels of sequences in training; see ``nn.functional.dropout1d``."""
 
-    _function = staticmethod(dropping.dropout1d)
+    _function = staticmethod(dropout_functions.dropout1d)
 
 
 class Dropout2d(_Dropout):
     """Zero whole channels of images in training; see ``nn.functional.dropout2d``."""
 
-    _function = staticmethod(dropping.dropout2d)
+    _function = staticmethod(dropout_functions.dropout2d)
 
 
 class Dropout3d(_Dropout):
     """Zero whole channels of volumes in training; see ``nn.functional.dropout3d``."""
 
-    _function = staticmethod(dropping.dropout3d)
+    _function = staticmethod(dropout_functions.dropout3d)
 
 
 class AlphaDropout(_Dropout):
     """Dropout that keeps mean and variance, for SELU; see ``nn.functional.alpha_dropout``."""
 
-    _function = staticmethod(dropping.alpha_dropout)
+    _function = staticmethod(dropout_functions.alpha_dropout)
 
 
 class FeatureAlphaDropout(_Dropout):
     """:class:`AlphaDropout` of channels; see ``nn.functional.feature_alpha_dropout``."""
 
-    _function = staticmethod(dropping.feature_alpha_dropout)
+    _function = staticmethod(dropout_functions.feature_alpha_dropout)

@@ -26,8 +26,8 @@ from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, StateError
 from kernelrt.nn import tree
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import integer
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.nodes.arguments import integer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

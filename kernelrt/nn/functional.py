@@ -12,19 +12,22 @@ from kernelrt._functions import provide as _provide
 from kernelrt._lacking import of_module as _of_module
 from kernelrt.nn.bags import embedding, embedding_bag
 from kernelrt.tensor import Tensor as _Tensor
-from kernelrt.tensor.arguments import flag as _flag
-from kernelrt.tensor.attention import scaled_dot_product_attention
-from kernelrt.tensor.dropping import (
+from kernelrt.tensor.free_functions.dropout_functions import (
     alpha_dropout,
     dropout1d,
     dropout2d,
     dropout3d,
     feature_alpha_dropout,
 )
-from kernelrt.tensor.einsum import bilinear
-from kernelrt.tensor.fractional import fractional_max_pool2d, fractional_max_pool3d
-from kernelrt.tensor.grids import affine_grid
-from kernelrt.tensor.images import fold, unfold
+from kernelrt.tensor.free_functions.fractional_pooling import (
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+)
+from kernelrt.tensor.free_functions.grids import affine_grid
+from kernelrt.tensor.methods.dot_product_attention import scaled_dot_product_attention
+from kernelrt.tensor.methods.einsum import bilinear
+from kernelrt.tensor.methods.image_windows import fold, unfold
+from kernelrt.tensor.nodes.arguments import flag as _flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable

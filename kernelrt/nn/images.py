@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import PerAxis, integer, per_axis
-from kernelrt.tensor.images import fold, unfold
+from kernelrt.tensor.methods.image_windows import fold, unfold
+from kernelrt.tensor.nodes.arguments import PerAxis, integer, per_axis
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,10 +13,10 @@ import numpy as np
 from kernelrt._lacking import INIT, of_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.creation import eye, full
-from kernelrt.tensor.creation import tensor as array
-from kernelrt.tensor.random import normal, uniform
+from kernelrt.tensor.free_functions.creation import eye, full
+from kernelrt.tensor.free_functions.creation import tensor as array
+from kernelrt.tensor.nodes.arguments import tensor_of
+from kernelrt.tensor.rng.random import normal, uniform
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

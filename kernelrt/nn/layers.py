@@ -11,8 +11,8 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import index_of, whole
-from kernelrt.tensor.creation import empty
+from kernelrt.tensor.free_functions.creation import empty
+from kernelrt.tensor.nodes.arguments import index_of, whole
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

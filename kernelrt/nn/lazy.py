@@ -28,7 +28,7 @@ from kernelrt.nn.spatial import (
     ConvTranspose3d,
 )
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import tensor_of
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 __all__ = [
     "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d",

@@ -11,8 +11,8 @@ from kernelrt.nn import init
 from kernelrt.nn.bags import check_lookup, embedding, embedding_bag
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import flag, own_axis
-from kernelrt.tensor.creation import arange
+from kernelrt.tensor.free_functions.creation import arange
+from kernelrt.tensor.nodes.arguments import flag, own_axis
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import integer, real
+from kernelrt.tensor.nodes.arguments import integer, real
 
 if TYPE_CHECKING:
     from collections.abc import Callable

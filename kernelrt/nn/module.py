@@ -15,8 +15,8 @@ from kernelrt.nn.convert import converted
 from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
 from kernelrt.nn.scope import Scope
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import flag, type_of_to
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.nodes.arguments import flag, type_of_to
 from kernelrt.tensor.state import local
 
 __all__ = ["Module"]

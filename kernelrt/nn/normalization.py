@@ -11,8 +11,8 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.creation import ones, tensor, zeros
+from kernelrt.tensor.free_functions.creation import ones, tensor, zeros
+from kernelrt.tensor.nodes.arguments import flag
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import real, whole
+from kernelrt.tensor.nodes.arguments import real, whole
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

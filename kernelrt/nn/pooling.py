@@ -6,10 +6,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.errors import DTypeError
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.fractional import Fractions, fractional_max_pool2d, fractional_max_pool3d
-from kernelrt.tensor.pooling import Windows
-from kernelrt.tensor.resampling import check_interpolation, factors_of
+from kernelrt.tensor.free_functions.fractional_pooling import (
+    Fractions,
+    fractional_max_pool2d,
+    fractional_max_pool3d,
+)
+from kernelrt.tensor.methods.resampling import check_interpolation, factors_of
+from kernelrt.tensor.methods.window_pooling import Windows
+from kernelrt.tensor.nodes.arguments import flag
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

@@ -18,13 +18,13 @@ from kernelrt.nn.optim.hyperparameters import non_negative
 from kernelrt.nn.state_dicts import overwrite
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import integer
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import zeros
-from kernelrt.tensor.joining import stack
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import zeros
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.state import no_grad
-from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.tracing.trace import forbid
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

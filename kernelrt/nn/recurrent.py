@@ -21,10 +21,10 @@ from kernelrt.nn.cells import (
 from kernelrt.nn.layers import parameter, positive
 from kernelrt.nn.module import Module
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.creation import arange, zeros
-from kernelrt.tensor.joining import cat, stack
-from kernelrt.tensor.positions import within
+from kernelrt.tensor.free_functions.creation import arange, zeros
+from kernelrt.tensor.free_functions.joining import cat, stack
+from kernelrt.tensor.nodes.arguments import flag
+from kernelrt.tensor.nodes.positions import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,7 @@ from kernelrt.ir.shape import format_shape, same
 from kernelrt.nn import init
 from kernelrt.nn.layers import bias_bound, parameter, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.arguments import whole
+from kernelrt.tensor.nodes.arguments import whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable

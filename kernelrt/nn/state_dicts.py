@@ -10,9 +10,9 @@ from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import before_writes, flush, realize
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.eager.realize import before_writes, flush, realize
+from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.state import births, lock, watched
 
 __all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "read",

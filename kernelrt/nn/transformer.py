@@ -14,7 +14,7 @@ from kernelrt.nn.containers import ModuleList
 from kernelrt.nn.dropout import Dropout
 from kernelrt.nn.layers import LayerNorm, Linear, positive
 from kernelrt.nn.module import Module
-from kernelrt.tensor.creation import full
+from kernelrt.tensor.free_functions.creation import full
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -20,10 +20,9 @@ from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
-from kernelrt.tensor import build, grads, handles, marks, sharing, state, views
-from kernelrt.tensor.arguments import own_axis
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.marks import (
+from kernelrt.tensor import state, views
+from kernelrt.tensor.autograd import gradient_state, tags
+from kernelrt.tensor.autograd.tags import (
     Custom,
     Kept,
     Leaf,
@@ -34,6 +33,10 @@ from kernelrt.tensor.marks import (
     mark,
     marked_anew,
 )
+from kernelrt.tensor.eager import data_alias, shared_memory
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import own_axis
 
 if TYPE_CHECKING:
     import weakref
@@ -42,11 +45,11 @@ if TYPE_CHECKING:
 
     from kernelrt._eager import Fresh
     from kernelrt.dtype import DType
-    from kernelrt.tensor import realize
-    from kernelrt.tensor.grads import Home, Spent
-    from kernelrt.tensor.trace import Trace
+    from kernelrt.tensor.autograd.gradient_state import Home, Spent
+    from kernelrt.tensor.eager import realize
+    from kernelrt.tensor.tracing.trace import Trace
 else:
-    realize = Module("kernelrt.tensor.realize")
+    realize = Module("kernelrt.tensor.eager.realize")
 
 __all__ = ["Operand", "TensorBase", "is_parameter", "storage_node"]
 
@@ -63,7 +66,7 @@ _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 _BY_CODE = {d.code: d for d in dt.ALL}
 
 _name_state(
-    state.pending, state.steady, state.births, state.watched, sharing.shared, state.units,
+    state.pending, state.steady, state.births, state.watched, shared_memory.shared, state.units,
     state.lock,
 )  # fmt: skip
 _name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, TURN_DEPTH,
@@ -140,9 +143,11 @@ class TensorBase(LazyHandle):
     def _taken_node(self) -> UOp:
         """Find what `uop` gives."""
         node = self._live_node()
-        if not sharing.shared[0] or state.local.trace is not None or not sharing.is_shared(self):
+        if not shared_memory.shared[0] or state.local.trace is not None:
             return node
-        return sharing.taken(self, node)
+        if not shared_memory.is_shared(self):
+            return node
+        return shared_memory.taken(self, node)
 
     def _live_node(self) -> UOp:
         """Find what `_live` gives.
@@ -163,7 +168,7 @@ class TensorBase(LazyHandle):
         trace = state.local.trace
         if trace is not None:
             if (owner := getattr(self, "_whose", None)) is not None:
-                return handles.read(self, owner)
+                return data_alias.read(self, owner)
             trace.check_alone(self, "is read")
             assigned = trace.assigned_to(self)
             if assigned is not None:
@@ -248,7 +253,7 @@ class TensorBase(LazyHandle):
         plain = self._leaf is None and known is not True
         severed = known if isinstance(known, Severed) else None
         if self._link is not None:
-            outside = sharing.shared[0] and sharing.is_shared(self)
+            outside = shared_memory.shared[0] and shared_memory.is_shared(self)
             self._link.seen = 0 if outside else count_writes()
             if (memory := self._link.root._buffer) is not None:
                 memory.storage.watch()  # it is told when somebody else may write there
@@ -262,7 +267,7 @@ class TensorBase(LazyHandle):
         if self._leaf is not None:
             new = mark(storage, self._leaf)
         elif stale and not plain:
-            new = marks.stale(storage, node)
+            new = tags.stale(storage, node)
         elif severed is not None:
             new = mark(storage, severed)
         elif not plain:
@@ -495,7 +500,7 @@ class TensorBase(LazyHandle):
         """
         if self._uop is None or (self._grad is None and state.local.trace is None):
             return None
-        return grads.read(self)  # type: ignore[return-value]
+        return gradient_state.read(self)  # type: ignore[return-value]
 
     @grad.setter
     def grad(self, value: Self | None) -> None:
@@ -509,7 +514,7 @@ class TensorBase(LazyHandle):
                     f"grad: expected {self.dtype.name} of shape {format_shape(self.dims)}, not "
                     f"{value.dtype.name} of shape {format_shape(value.dims)}"
                 )
-        grads.write(self, value)
+        gradient_state.write(self, value)
 
     @grad.deleter
     def grad(self) -> None:

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from kernelrt._written import Written
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
-    from kernelrt.tensor import arguments
+    from kernelrt.tensor.autograd.gradient_state import Home
+    from kernelrt.tensor.autograd.hooking import Late
+    from kernelrt.tensor.autograd.tags import Hooked, Leaf
     from kernelrt.tensor.base import TensorBase
-    from kernelrt.tensor.grads import Home
-    from kernelrt.tensor.hooking import Late
-    from kernelrt.tensor.marks import Hooked, Leaf
+    from kernelrt.tensor.nodes import arguments
 else:
-    arguments = Module("kernelrt.tensor.arguments")
+    arguments = Module("kernelrt.tensor.nodes.arguments")
 
 __all__ = ["bearer", "births", "changing", "computing", "copied", "differentiating",
            "enable_grad", "flips", "homes", "hooked", "inference_mode", "is_grad_enabled", "late",

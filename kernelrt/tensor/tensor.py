@@ -13,47 +13,51 @@ from kernelrt._lazy import fill_or_copy
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
-from kernelrt.tensor import build, gradient, grads, hooking, random, realize, state
-from kernelrt.tensor.activation import ActivationMethods
-from kernelrt.tensor.arithmetic import ArithmeticMethods
-from kernelrt.tensor.arranging import ArrangingMethods
-from kernelrt.tensor.attention import AttentionMethods
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd import gradient, gradient_state, hooking
+from kernelrt.tensor.autograd.named_gradients import listed
+from kernelrt.tensor.autograd.tags import Severed, mark
 from kernelrt.tensor.base import TensorBase
-from kernelrt.tensor.comparison import ComparisonMethods
-from kernelrt.tensor.contraction import ContractionMethods
-from kernelrt.tensor.conversion import ConversionMethods
-from kernelrt.tensor.convolution import ConvolutionMethods
-from kernelrt.tensor.creation import from_data
-from kernelrt.tensor.derivative import listed
-from kernelrt.tensor.derived import DerivedMethods
-from kernelrt.tensor.drawing import DrawingMethods
-from kernelrt.tensor.einsum import EinsumMethods
-from kernelrt.tensor.elementwise import ElementwiseMethods
-from kernelrt.tensor.gating import GatingMethods
-from kernelrt.tensor.images import ImageMethods
-from kernelrt.tensor.indexing import IndexingMethods
-from kernelrt.tensor.inquiry import InquiryMethods
-from kernelrt.tensor.loss import LossMethods
-from kernelrt.tensor.margins import MarginMethods
-from kernelrt.tensor.marks import Severed, mark
-from kernelrt.tensor.movement import MovementMethods
-from kernelrt.tensor.mutation import InPlaceMethods
-from kernelrt.tensor.operands import OperandMethods
+from kernelrt.tensor.eager import realize
+from kernelrt.tensor.free_functions.creation import from_data
+from kernelrt.tensor.methods.activation import ActivationMethods
+from kernelrt.tensor.methods.arithmetic import ArithmeticMethods
+from kernelrt.tensor.methods.arranging import ArrangingMethods
+from kernelrt.tensor.methods.attributes import InquiryMethods
+from kernelrt.tensor.methods.comparison import ComparisonMethods
+from kernelrt.tensor.methods.conversion import ConversionMethods
+from kernelrt.tensor.methods.convolution import ConvolutionMethods
+from kernelrt.tensor.methods.cumulative import RunningMethods
+from kernelrt.tensor.methods.derived import DerivedMethods
+from kernelrt.tensor.methods.dot_product_attention import AttentionMethods
+from kernelrt.tensor.methods.einsum import EinsumMethods
+from kernelrt.tensor.methods.elementwise import ElementwiseMethods
+from kernelrt.tensor.methods.gated_activations import GatingMethods
+from kernelrt.tensor.methods.image_windows import ImageMethods
+from kernelrt.tensor.methods.in_place import InPlaceMethods
+from kernelrt.tensor.methods.indexing import IndexingMethods
+from kernelrt.tensor.methods.loss import LossMethods
+from kernelrt.tensor.methods.margin_losses import MarginMethods
+from kernelrt.tensor.methods.matrix_decompositions import LinalgMethods
+from kernelrt.tensor.methods.matrix_products import ContractionMethods
+from kernelrt.tensor.methods.movement import MovementMethods
+from kernelrt.tensor.methods.operands import OperandMethods
+from kernelrt.tensor.methods.random_draws_in_place import DrawingMethods
+from kernelrt.tensor.methods.reduction import ReductionMethods
+from kernelrt.tensor.methods.resampling import ResamplingMethods
+from kernelrt.tensor.methods.scattering import ScatteringMethods
+from kernelrt.tensor.methods.searching import SearchingMethods
+from kernelrt.tensor.methods.selection import SelectionMethods
+from kernelrt.tensor.methods.setitem import PartMethods
+from kernelrt.tensor.methods.sorting import OrderingMethods
+from kernelrt.tensor.methods.statistics import StatisticsMethods
+from kernelrt.tensor.methods.unary import FunctionMethods
+from kernelrt.tensor.methods.window_pooling import PoolingMethods
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.promotion import check_size, element, number_node
 from kernelrt.tensor.operation import operation
-from kernelrt.tensor.ordering import OrderingMethods
-from kernelrt.tensor.parts import PartMethods
-from kernelrt.tensor.pooling import PoolingMethods
-from kernelrt.tensor.promotion import check_size, element, number_node
-from kernelrt.tensor.reduction import ReductionMethods
-from kernelrt.tensor.resampling import ResamplingMethods
-from kernelrt.tensor.running import RunningMethods
-from kernelrt.tensor.scattering import ScatteringMethods
-from kernelrt.tensor.searching import SearchingMethods
-from kernelrt.tensor.selection import SelectionMethods
-from kernelrt.tensor.solving import LinalgMethods
-from kernelrt.tensor.statistics import StatisticsMethods
-from kernelrt.tensor.trace import forbid
-from kernelrt.tensor.unary import FunctionMethods
+from kernelrt.tensor.rng import random
+from kernelrt.tensor.tracing.trace import forbid
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -62,8 +66,8 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import UOp
     from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor.autograd.hooking import GradFn, Handle
     from kernelrt.tensor.base import Operand
-    from kernelrt.tensor.hooking import GradFn, Handle
 
 __all__ = ["Tensor"]
 
@@ -432,8 +436,9 @@ class Tensor(
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._is_parameter:
             twin.requires_grad_()
-            held = cast("Self | grads.Spent | None", grads.find(self))
-            twin._grad = held if isinstance(held, grads.Spent) else copy.deepcopy(held, memo)
+            held = cast("Self | gradient_state.Spent | None", gradient_state.find(self))
+            spent = isinstance(held, gradient_state.Spent)
+            twin._grad = held if spent else copy.deepcopy(held, memo)
             twin.requires_grad_(self.requires_grad)
         if isinstance(known := self._lineage, Severed):
             twin._plain, twin._uop = False, mark(twin._uop, known)

@@ -38,17 +38,20 @@ from kernelrt.ir.shape import (
     reshaped_strides,
 )  # fmt: skip
 from kernelrt.ir.size import plain
-from kernelrt.tensor import build, sharing, state
-from kernelrt.tensor.marks import Kept, detach, is_kept, mark
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd.tags import Kept, detach, is_kept, mark
+from kernelrt.tensor.eager import shared_memory
+from kernelrt.tensor.nodes import build
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from kernelrt.tensor import hooking, realize
+    from kernelrt.tensor.autograd import hooking
     from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.eager import realize
 else:
-    realize = Module("kernelrt.tensor.realize")
-    hooking = Module("kernelrt.tensor.hooking")
+    realize = Module("kernelrt.tensor.eager.realize")
+    hooking = Module("kernelrt.tensor.autograd.hooking")
 
 __all__ = [
     "AS_STRIDED",
@@ -524,8 +527,8 @@ def unlink(tensor: TensorBase) -> None:
         return
     enter(tensor, link)
     _drop_data(tensor, link)
-    if sharing.shared[0] and state.local.trace is None and sharing.is_shared(tensor):
-        tensor._uop = sharing.taken(tensor, link.node)
+    if shared_memory.shared[0] and state.local.trace is None and shared_memory.is_shared(tensor):
+        tensor._uop = shared_memory.taken(tensor, link.node)
     tensor._link = None
     if tensor._born is None:
         state.births[0] += 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kernelrt._late import load
 from kernelrt.errors import DTypeError, JitError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.jit import JitFunction
-from kernelrt.tensor.trace import forbid
+from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.tune.report import KernelTuning, TuningReport
 
 if TYPE_CHECKING:

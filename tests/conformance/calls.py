@@ -14,7 +14,7 @@ from surface.compare import Found
 from surface.rows import leaves
 
 import kernelrt as krt
-from kernelrt.tensor.masked import MaskedPart
+from kernelrt.tensor.methods.masked import MaskedPart
 
 from . import known
 from .convert import UnfitError, mapped, our_function, our_plain, our_tensor

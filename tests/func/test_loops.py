@@ -954,7 +954,7 @@ def test_one_plan_serves_repeated_calls():
 
     for _ in range(5):
         run(krt.tensor([1.0, 2.0]), krt.tensor(X[:, 0, :2]))[0].numpy()
-    from kernelrt.tensor import plan_cache
+    from kernelrt.tensor.eager import plan_cache
 
     before = krt.tensor
     misses = plan_cache.plans.misses

@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.ir import toposort
-from kernelrt.tensor import marks
+from kernelrt.tensor.autograd import tags
 
 VALUES, DEPTH = 5, 3
 
@@ -33,8 +33,8 @@ def test_each_body_is_stripped_of_marks_once(monkeypatch: pytest.MonkeyPatch) ->
         walks.append(args)
         return toposort(*args, **kwargs)
 
-    monkeypatch.setattr(marks, "toposort", counted)
-    marks.strip([t.uop for t in found])
+    monkeypatch.setattr(tags, "toposort", counted)
+    tags.strip([t.uop for t in found])
     assert len(walks) == 1 + DEPTH
     want = [float(k) for k in range(VALUES)]
     for _ in range(2**DEPTH):

@@ -311,11 +311,12 @@ def test_trees():
 def test_every_operation_has_a_batched_form():
     from kernelrt.ir import Op
     from kernelrt.ir.tensor_spec import TENSOR
-    from kernelrt.tensor import batching
+    from kernelrt.tensor.tracing import batching_rules
 
-    # Marks, loops and choices, which batched_runs has, and what depends on nothing.
+    # Marks, loops and choices, which batched_regions has, and what depends on nothing.
     apart = {Op.DETACH, Op.REGION, Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
-    assert TENSOR.keys() - apart == batching._RULES.keys() | (TENSOR.keys() & batching._LIFTED)
+    known = batching_rules._RULES.keys() | (TENSOR.keys() & batching_rules._LIFTED)
+    assert TENSOR.keys() - apart == known
 
 
 @pytest.mark.parametrize("transform", [func.jacrev, func.jacfwd])

@@ -17,7 +17,7 @@ from support.skip_list import Package
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.jit.dynamic import GROWTH, LEAST_BOUND, MOST_OWN, OWN_AFTER
-from kernelrt.tensor.size_families import MOST_APART
+from kernelrt.tensor.eager.size_families import MOST_APART
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,7 @@ from kernelrt.ir import Op, UOp
 from kernelrt.ir.ffi import Foreign, ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.tensor_spec import verify_tensor
-from kernelrt.tensor import build
+from kernelrt.tensor.nodes import build
 
 RNG = np.random.default_rng(4)
 

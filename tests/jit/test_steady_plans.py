@@ -11,7 +11,8 @@ import kernelrt as krt
 from kernelrt.device import Buffer
 from kernelrt.errors import PlanBuildError
 from kernelrt.ir import Op
-from kernelrt.tensor import build, execute
+from kernelrt.tensor.eager import execute
+from kernelrt.tensor.nodes import build
 
 N = 64
 

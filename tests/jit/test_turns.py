@@ -8,7 +8,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import marks
+from kernelrt.tensor.autograd import tags
 
 SIZE = 60_000  # long enough that the plan gives up the GIL
 
@@ -149,8 +149,8 @@ def test_an_error_of_the_look_at_an_argument_is_not_lost():
     f(krt.ones(3))
     fresh = krt.ones(3).realize()
     fresh.requires_grad_()
-    mark = marks.Custom(lambda node, gradient, i: gradient, (fresh._uop,))
-    fresh._uop = marks.mark(fresh._uop, mark)
+    mark = tags.Custom(lambda node, gradient, i: gradient, (fresh._uop,))
+    fresh._uop = tags.mark(fresh._uop, mark)
     inputs = mark.inputs
     object.__setattr__(mark, "inputs", None)
     with pytest.raises(TypeError):

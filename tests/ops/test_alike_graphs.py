@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError
-from kernelrt.tensor.plan_cache import ALIKE, plans
+from kernelrt.tensor.eager.plan_cache import ALIKE, plans
 
 if TYPE_CHECKING:
     from collections.abc import Callable

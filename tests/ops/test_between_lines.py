@@ -10,7 +10,8 @@ from support.between import Between
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import plan_cache, state
+from kernelrt.tensor import state
+from kernelrt.tensor.eager import plan_cache
 
 OURS = tuple(str(Path(krt.__file__).parent / name) for name in ("tensor", "jit", "nn"))
 X = np.arange(3, dtype=np.float32)

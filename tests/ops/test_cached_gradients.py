@@ -13,9 +13,9 @@ from surface import compare, rows
 
 import kernelrt as krt
 from kernelrt.ir import UOp, toposort
-from kernelrt.tensor import gradient
-from kernelrt.tensor.marks import Custom
-from kernelrt.tensor.plan_cache import plans
+from kernelrt.tensor.autograd import gradient
+from kernelrt.tensor.autograd.tags import Custom
+from kernelrt.tensor.eager.plan_cache import plans
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

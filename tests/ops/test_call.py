@@ -21,8 +21,8 @@ from kernelrt.errors import (
     PlanBuildError,
     ShapeError,
 )
-from kernelrt.tensor import plan_cache
-from kernelrt.tensor.batching import batched
+from kernelrt.tensor.eager import plan_cache
+from kernelrt.tensor.tracing.batching_rules import batched
 
 torch = Package("torch")
 

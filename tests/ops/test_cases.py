@@ -11,7 +11,7 @@ from support.routines import known
 from surface import compare, rows
 
 import kernelrt as krt
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.autograd.tags import strip
 
 EVERY = [pytest.param(row, id=f"{table}-{row.name}") for table, row in rows.true_rows()]
 each = pytest.mark.parametrize("row", EVERY)

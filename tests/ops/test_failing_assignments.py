@@ -9,8 +9,9 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import realize, state
-from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor import state
+from kernelrt.tensor.eager import realize
+from kernelrt.tensor.eager.assign import assign_all
 
 
 def table():

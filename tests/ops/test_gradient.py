@@ -12,7 +12,7 @@ import pytest
 import kernelrt as krt
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, toposort
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.autograd.tags import strip
 
 
 def leaf(*values):
@@ -307,7 +307,7 @@ def test_gradients_of_a_graph_that_comes_again():
 
 
 def test_gradients_that_add_up_do_not_become_longer_graphs():
-    from kernelrt.tensor.plan_cache import plans
+    from kernelrt.tensor.eager.plan_cache import plans
 
     w = krt.tensor([1.0, 2.0], requires_grad=True)
     for i in range(12):

@@ -10,18 +10,18 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.tensor import hints, plan_cache
+from kernelrt.tensor.eager import diagnostics, plan_cache
 
 
 @pytest.fixture(autouse=True)
 def _sooner(monkeypatch):
-    monkeypatch.setattr(hints, "EVERY", 4)
-    monkeypatch.setattr(hints, "TIMES", 2)
-    monkeypatch.setattr(hints, "MOST_COMPILED", 6)
-    monkeypatch.setattr(hints, "_told", set())
-    monkeypatch.setattr(hints, "_compiled", {})
-    monkeypatch.setattr(hints, "_due", [])
-    monkeypatch.setattr(hints, "_widened", set())
+    monkeypatch.setattr(diagnostics, "EVERY", 4)
+    monkeypatch.setattr(diagnostics, "TIMES", 2)
+    monkeypatch.setattr(diagnostics, "MOST_COMPILED", 6)
+    monkeypatch.setattr(diagnostics, "_told", set())
+    monkeypatch.setattr(diagnostics, "_compiled", {})
+    monkeypatch.setattr(diagnostics, "_due", [])
+    monkeypatch.setattr(diagnostics, "_widened", set())
 
 
 def network():
@@ -103,18 +103,18 @@ def test_a_line_that_compiles_again_and_again_is_told_once():
     x = krt.tensor(np.linspace(-1, 1, 3)).realize()
 
     def grow():
-        for k in range(hints.MOST_COMPILED + 3):
+        for k in range(diagnostics.MOST_COMPILED + 3):
             y = x
             for bit in f"{k + 64:b}":
                 y = y.sin() if bit == "1" else y.cos()
             y.sum().item()
 
     def read():
-        for _ in range(hints.MOST_COMPILED + 3):
+        for _ in range(diagnostics.MOST_COMPILED + 3):
             (x.sin().cos().tanh() * 2).sum().item()
 
     def write():
-        for k in range(hints.MOST_COMPILED + 3):
+        for k in range(diagnostics.MOST_COMPILED + 3):
             y, rows = x, krt.zeros(3).realize()
             for bit in f"{k + 64:b}":
                 y = y.sin() if bit == "1" else y.exp()
@@ -122,11 +122,11 @@ def test_a_line_that_compiles_again_and_again_is_told_once():
             rows.tolist()
 
     [found] = warned(write)
-    told = f"has compiled {hints.MOST_COMPILED} different graphs without jit, in [0-9.e-]+ s"
+    told = f"has compiled {diagnostics.MOST_COMPILED} different graphs without jit, in [0-9.e-]+ s"
     assert re.search(told, str(found.message))
     [found] = warned(grow)
     assert found.filename == __file__
-    told = f"has compiled {hints.MOST_COMPILED} different graphs without jit, in [0-9.e-]+ s"
+    told = f"has compiled {diagnostics.MOST_COMPILED} different graphs without jit, in [0-9.e-]+ s"
     assert re.search(told, str(found.message))
     plan_cache.plans.clear()
     assert not warned(grow)
@@ -186,7 +186,7 @@ def test_warnings_that_are_errors_undo_nothing(step, read):
         want = train()
         assert not raised
         warnings.simplefilter("error", krt.EagerLoopWarning)
-        hints._told.clear()
+        diagnostics._told.clear()
         assert train() == want
         assert raised
 

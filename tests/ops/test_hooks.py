@@ -13,7 +13,8 @@ from support.skip_list import Package
 import kernelrt as krt
 from kernelrt._survey import survey
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
-from kernelrt.tensor import hooking, state
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd import hooking
 
 torch = Package("torch")
 

@@ -15,8 +15,9 @@ from kernelrt import _interpret, nn
 from kernelrt._eager import UNFIT
 from kernelrt._survey import survey
 from kernelrt.runtime import kernels
-from kernelrt.tensor import interpret, state
-from kernelrt.tensor.plan_cache import plans
+from kernelrt.tensor import state
+from kernelrt.tensor.eager import interpret
+from kernelrt.tensor.eager.plan_cache import plans
 
 #: Runs after which any graph here is compiled.
 MANY = 10_000

@@ -93,7 +93,7 @@ def test_a_total_that_reads_state_keeps_its_old_values():
 def test_a_long_total_is_computed_in_pieces_of_one_structure():
     """Of any length; the graph of the whole would be compiled for this length alone."""
     from kernelrt.tensor import base
-    from kernelrt.tensor.plan_cache import plans
+    from kernelrt.tensor.eager.plan_cache import plans
 
     step, x = stepper(), np.ones(3, np.float32)
     total = krt.zeros(())
@@ -120,7 +120,7 @@ def recurrence(xp, w, start, turns, tanh, sigmoid):
 
 @pytest.mark.cases(1 / 4)
 def test_a_loop_that_reads_nothing_is_computed_in_pieces_of_one_structure():
-    from kernelrt.tensor.plan_cache import plans
+    from kernelrt.tensor.eager.plan_cache import plans
 
     rng = np.random.default_rng(0)
     weight = rng.standard_normal((8, 8)) / 4

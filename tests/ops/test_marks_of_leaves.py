@@ -8,7 +8,7 @@ import pytest
 import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import GradientError
-from kernelrt.tensor.plan_cache import plans
+from kernelrt.tensor.eager.plan_cache import plans
 
 ONES = np.ones((1, 2), np.float32)
 

@@ -8,7 +8,7 @@ from support.reference import evaluate
 from surface import compare, rows
 
 import kernelrt as krt
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.autograd.tags import strip
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional

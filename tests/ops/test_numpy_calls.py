@@ -9,7 +9,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt.errors import DTypeError, ShapeError
-from kernelrt.tensor.numpy_calls import FUNCTIONS
+from kernelrt.tensor.free_functions.numpy_calls import FUNCTIONS
 
 A = np.array([[0.5, 0.25, 2.0, 1.0], [1.5, 0.75, 0.1, 3.0], [2.5, 0.6, 0.9, 0.3]], np.float64)
 B = A[::-1] * 1.5

@@ -156,7 +156,7 @@ def test_weights_before_a_step_beside_those_after_it(make):
 
 def test_a_step_is_one_plan():
     """No update is computed on its own because another parameter changes first."""
-    from kernelrt.tensor import plan_cache
+    from kernelrt.tensor.eager import plan_cache
 
     layer = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
     opt = nn.optim.Adam(list(layer.parameters()))

@@ -16,7 +16,7 @@ import pytest
 import kernelrt as krt
 from kernelrt._modes import began_write, computed, undisturbed
 from kernelrt.errors import GradientError, PlanBusyError
-from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.operation import operation
 
 

@@ -14,8 +14,10 @@ from support.reference import evaluate
 import kernelrt as krt
 from kernelrt.errors import DeviceError, DTypeError, JitError, ShapeError
 from kernelrt.ir import UOp
-from kernelrt.tensor import Trace, build, stream
-from kernelrt.tensor.stream import threefry
+from kernelrt.tensor import Trace
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.rng import stream
+from kernelrt.tensor.rng.stream import threefry
 
 # Known answers published with the Random123 library (threefry2x32, 20 rounds).
 VECTORS = [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.reference import evaluate
 
 import kernelrt as krt
-from kernelrt.tensor.marks import strip
+from kernelrt.tensor.autograd.tags import strip
 
 UNARY = [
     ("-{}", lambda x: -x), ("{}.abs", lambda x: x.abs()), ("{}.tanh", lambda x: x.tanh()),

@@ -17,9 +17,9 @@ import kernelrt as krt
 from kernelrt import nn
 from kernelrt.errors import IndexBoundsError
 from kernelrt.ir.region import Loop
-from kernelrt.tensor import plan_cache
-from kernelrt.tensor.plan_cache import PlanCache, plans
-from kernelrt.tensor.size_families import LEAST_ROOM, MOST_APART
+from kernelrt.tensor.eager import plan_cache
+from kernelrt.tensor.eager.plan_cache import PlanCache, plans
+from kernelrt.tensor.eager.size_families import LEAST_ROOM, MOST_APART
 
 if TYPE_CHECKING:
     import weakref

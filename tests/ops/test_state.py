@@ -14,9 +14,11 @@ from support.reference import evaluate
 
 import kernelrt as krt
 from kernelrt.errors import IndexBoundsError, JitError, ShapeError
-from kernelrt.tensor import Trace, assign, grads, plan_cache, state
-from kernelrt.tensor.plan_cache import PlanCache, plans
-from kernelrt.tensor.realize import before_writes
+from kernelrt.tensor import Trace, state
+from kernelrt.tensor.autograd import gradient_state
+from kernelrt.tensor.eager import assign, plan_cache
+from kernelrt.tensor.eager.plan_cache import PlanCache, plans
+from kernelrt.tensor.eager.realize import before_writes
 
 
 def test_assign_writes_in_place():
@@ -393,8 +395,8 @@ def test_gradients_made_within_a_trace_stay_there():
         [(storage, value)] = trace.commits()
     assert w.grad is held
     assert (effect.reads, effect.made, made) == ("there", False, [])
-    assert storage.arg is effect.changed is grads.home_of(w).buffer
-    grads.before_run([effect])
+    assert storage.arg is effect.changed is gradient_state.home_of(w).buffer
+    gradient_state.before_run([effect])
     assert evaluate([value])[0].tolist() == [3, 5]
 
 

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt.tensor import plan_cache, state
-from kernelrt.tensor.assign import assign_all
+from kernelrt.tensor import state
+from kernelrt.tensor.eager import plan_cache
+from kernelrt.tensor.eager.assign import assign_all
 
 STEPS = 12
 

@@ -22,7 +22,7 @@ from kernelrt._modes import local
 from kernelrt.jit import tracing
 from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
-from kernelrt.tensor.members import MemberTrace
+from kernelrt.tensor.tracing.vmap_trace import MemberTrace
 
 MOST = int(os.environ.get("KERNELRT_INTERRUPTS", "150"))
 RUNS = 4

@@ -196,7 +196,7 @@ def test_integers_see_a_wrong_operation(monkeypatch):
 
 
 def test_indices_see_a_missing_check(monkeypatch):
-    from kernelrt.tensor import build
+    from kernelrt.tensor.nodes import build
 
     def wrapped(index, size, **_):
         return index.alu(build.Op.MOD, build.full(size, index.dtype, index.shape))
@@ -295,7 +295,9 @@ def test_eager_programs_see_defects(monkeypatch, defect, actions):
     import kernelrt as krt
     from kernelrt._evaluate import number_buffer
     from kernelrt._lazy import _name_copy
-    from kernelrt.tensor import base, build, plan_cache, realize
+    from kernelrt.tensor import base
+    from kernelrt.tensor.eager import plan_cache, realize
+    from kernelrt.tensor.nodes import build
 
     class Wrong(plan_cache.PlanCache):
         def look_up(self, values, commits):

@@ -59,7 +59,7 @@ def recorded(module: ModuleType, case: Any) -> tuple[str | None, record.Record]:
 
 def attempt(module: ModuleType, case: Any) -> str | None:
     """What is wrong with what comes of a case, whatever that cost."""
-    from kernelrt.tensor.plan_cache import plans
+    from kernelrt.tensor.eager.plan_cache import plans
 
     before = plans.interprets
     plans.interprets = not isinstance(case, dict) or case.get("interprets", True)

@@ -11,10 +11,10 @@ import pytest
 import kernelrt as krt
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.ops import FUNCTIONS
-from kernelrt.tensor import interpret
-from kernelrt.tensor.build import const_value
-from kernelrt.tensor.marks import strip
-from kernelrt.tensor.plan_cache import SizeFamily, plans
+from kernelrt.tensor.autograd.tags import strip
+from kernelrt.tensor.eager import interpret
+from kernelrt.tensor.eager.plan_cache import SizeFamily, plans
+from kernelrt.tensor.nodes.build import const_value
 
 torch = pytest.importorskip("torch")
 

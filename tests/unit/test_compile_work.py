@@ -18,7 +18,7 @@ from kernelrt.schedule.fuse import index_maps
 from kernelrt.schedule.fuse.fusion_groups import Group
 from kernelrt.schedule.kernels.canonical_form import Forms
 from kernelrt.schedule.memory import arena
-from kernelrt.tensor import marks
+from kernelrt.tensor.autograd import tags
 
 
 def distinct_kernels(plan):
@@ -126,7 +126,7 @@ def rows_of_a_loop(steps):
 @pytest.mark.cases(1 / 4)
 def test_a_loop_over_rows_looks_at_its_graph_once(monkeypatch):
     looked = Counter()
-    below, choose = marks.gradient_operands, Emitter.write
+    below, choose = tags.gradient_operands, Emitter.write
 
     def count_nodes(node):
         looked["nodes"] += 1
@@ -136,7 +136,7 @@ def test_a_loop_over_rows_looks_at_its_graph_once(monkeypatch):
         looked["kernels"] += 1
         return choose(*args)
 
-    monkeypatch.setattr(marks, "gradient_operands", count_nodes)
+    monkeypatch.setattr(tags, "gradient_operands", count_nodes)
     monkeypatch.setattr(Emitter, "write", count_kernels)
     found = []
     for steps in (64, 128, 256):

@@ -15,7 +15,7 @@ from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.uop import const
-from kernelrt.tensor.marks import Custom, Kept, Leaf, Stale, mark
+from kernelrt.tensor.autograd.tags import Custom, Kept, Leaf, Stale, mark
 
 
 def buffer(size: int = 4) -> UOp:

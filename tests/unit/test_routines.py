@@ -20,7 +20,7 @@ from kernelrt.ir.routine import SIGNATURES, Routine, is_call
 from kernelrt.ir.size import plain
 from kernelrt.ir.tensor_spec import verify_tensor
 from kernelrt.runtime.routines import routine_kernel
-from kernelrt.tensor import build
+from kernelrt.tensor.nodes import build
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,7 +18,7 @@ from kernelrt.schedule.rewrite.axis_maps import (
     lying,
     varying_axes,
 )
-from kernelrt.tensor import build
+from kernelrt.tensor.nodes import build
 
 
 def split(rng, shape):

@@ -8,7 +8,7 @@ from kernelrt.nn.optim.adaptive import penalized
 from kernelrt.nn.optim.hyperparameters import Hyperparameter, decays, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at, share_of_square
-from kernelrt.tensor.comparison import where
+from kernelrt.tensor.methods.comparison import where
 
 if TYPE_CHECKING:
     from kernelrt.nn.optim.optimizer import Active, Params, Ways

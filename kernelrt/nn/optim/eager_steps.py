@@ -11,8 +11,9 @@ from kernelrt._evaluate import Table, Used
 from kernelrt._survey import survey
 from kernelrt._written import Written
 from kernelrt.device.buffer import Buffer
-from kernelrt.tensor import Tensor, Trace, execute, state
-from kernelrt.tensor.realize import MOST_PASSES, before_writes
+from kernelrt.tensor import Tensor, Trace, state
+from kernelrt.tensor.eager import execute
+from kernelrt.tensor.eager.realize import MOST_PASSES, before_writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

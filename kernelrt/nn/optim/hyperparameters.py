@@ -9,7 +9,7 @@ import numpy as np
 
 from kernelrt.errors import DTypeError, ShapeError, UnknownNameError
 from kernelrt.ir.shape import format_shape
-from kernelrt.tensor import arguments
+from kernelrt.tensor.nodes import arguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -12,7 +12,7 @@ from kernelrt.nn.optim.hyperparameters import Hyperparameter, non_negative, one_
 from kernelrt.nn.optim.line_search import Point, search
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.state import enable_grad, no_grad
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.creation import refuse_masked
+from kernelrt.tensor.free_functions.creation import refuse_masked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -116,8 +116,8 @@ def changes(
     vectors : mapping of str to Tensor
         The attributes of the group that have a number for each member; pairs of numbers with a dot.
     """
-    load("kernelrt.tensor.members")
-    from kernelrt.tensor.members import ERROR, MemberTrace
+    load("kernelrt.tensor.tracing.vmap_trace")
+    from kernelrt.tensor.tracing.vmap_trace import ERROR, MemberTrace
 
     count = group.members
     assert count is not None

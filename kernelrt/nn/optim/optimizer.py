@@ -17,11 +17,11 @@ from kernelrt.nn.optim.eager_steps import Steps
 from kernelrt.nn.optim.hyperparameters import Hyper, non_negative, rules_of
 from kernelrt.nn.optim.param_groups import IGNORED, Group, check_mapping
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import flag
-from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import zeros_like
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import zeros_like
+from kernelrt.tensor.nodes.arguments import flag
 from kernelrt.tensor.state import enable_grad, local, no_grad
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ from kernelrt.nn.optim.hyperparameters import (
     rules_of,
 )
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import before_writes, flush, realize
+from kernelrt.tensor.eager.realize import before_writes, flush, realize
+from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.state import births
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from kernelrt.errors import ShapeError
 from kernelrt.nn.optim.hyperparameters import Hyperparameter, flag, non_negative
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
 
 if TYPE_CHECKING:
     from kernelrt.nn.optim.optimizer import Active, Params, Ways

@@ -16,7 +16,7 @@ from kernelrt.nn.optim.hyperparameters import (
 )
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.param_groups import at
-from kernelrt.tensor.comparison import where
+from kernelrt.tensor.methods.comparison import where
 
 if TYPE_CHECKING:
     from kernelrt.nn.optim.optimizer import Active, Params, Ways

@@ -14,10 +14,10 @@ from kernelrt.nn.optim.hyperparameters import fraction, one_of, whole
 from kernelrt.nn.optim.lr_scheduler.lr_base import LRScheduler, check_optimizer, per_group
 from kernelrt.nn.tree import named_tensors
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.assign import assign_all
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.realize import realize
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

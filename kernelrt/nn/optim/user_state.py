@@ -11,7 +11,7 @@ from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import StateError
 from kernelrt.nn import state_dicts
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.creation import tensor
+from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

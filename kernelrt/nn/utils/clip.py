@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import check_floats, real, tensor_of
-from kernelrt.tensor.creation import tensor
-from kernelrt.tensor.joining import stack
+from kernelrt.tensor.free_functions.creation import tensor
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.nodes.arguments import check_floats, real, tensor_of
 from kernelrt.tensor.state import no_grad
 
 __all__ = ["clip_grad_norm_", "clip_grad_value_", "clip_grads_with_norm_", "get_total_norm"]

@@ -10,9 +10,9 @@ from kernelrt.nn.hooks import dropped
 from kernelrt.nn.module import Module
 from kernelrt.nn.spatial import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import axis_of, integer, real
 from kernelrt.tensor.base import is_parameter
-from kernelrt.tensor.random import normal
+from kernelrt.tensor.nodes.arguments import axis_of, integer, real
+from kernelrt.tensor.rng.random import normal
 from kernelrt.tensor.state import no_grad
 
 __all__ = ["norm_along", "power_iteration", "remove_spectral_norm", "remove_weight_norm",

@@ -10,9 +10,9 @@ from kernelrt.nn.module import Module
 from kernelrt.nn.utils.norms import norm_along, power_iteration
 from kernelrt.nn.utils.parametrize import register_parametrization
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.arguments import axis_of
-from kernelrt.tensor.creation import eye
-from kernelrt.tensor.random import normal
+from kernelrt.tensor.free_functions.creation import eye
+from kernelrt.tensor.nodes.arguments import axis_of
+from kernelrt.tensor.rng.random import normal
 from kernelrt.tensor.state import no_grad
 
 __all__ = ["orthogonal", "spectral_norm", "weight_norm"]

@@ -8,9 +8,10 @@ from kernelrt.errors import DTypeError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.computed import let_compute, let_hold
 from kernelrt.nn.module import Module
-from kernelrt.tensor import Tensor, build
-from kernelrt.tensor.arguments import tensor_of
+from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import tensor_of
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn.recurrent import PackedSequence
 from kernelrt.tensor import Tensor, is_tracing
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.creation import arange, tensor
-from kernelrt.tensor.joining import stack
+from kernelrt.tensor.free_functions.creation import arange, tensor
+from kernelrt.tensor.free_functions.joining import stack
+from kernelrt.tensor.nodes.arguments import tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

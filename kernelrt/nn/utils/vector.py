@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt.errors import ShapeError
-from kernelrt.tensor.arguments import tensor_of
-from kernelrt.tensor.assign import assign_all
-from kernelrt.tensor.joining import cat
+from kernelrt.tensor.eager.assign import assign_all
+from kernelrt.tensor.free_functions.joining import cat
+from kernelrt.tensor.nodes.arguments import tensor_of
 from kernelrt.tensor.state import no_grad
 
 if TYPE_CHECKING:

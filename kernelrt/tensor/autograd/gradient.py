@@ -1,0 +1,521 @@
+"""Reverse-mode differentiation of tensor graphs."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from kernelrt._eager import DONE
+from kernelrt._late import Module
+from kernelrt._modes import undisturbed
+from kernelrt._survey import survey, was_surveyed
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import adjoint, spread
+from kernelrt.ir.shape import format_shape, is_static, prod, same
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd import gradient_state
+from kernelrt.tensor.autograd.hooking import (
+    PASSED_BY,
+    Answers,
+    answered,
+    are_met,
+    check_met,
+    handed_on,
+)
+from kernelrt.tensor.autograd.rules import RULES
+from kernelrt.tensor.autograd.tags import (
+    Custom,
+    Hooked,
+    Leaf,
+    RuleOfAll,
+    Severed,
+    Stale,
+    detach,
+    gradient_operands,
+    history,
+    is_kept,
+)
+from kernelrt.tensor.eager import diagnostics, plan_cache
+from kernelrt.tensor.eager.assign import put_all
+from kernelrt.tensor.nodes import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from kernelrt._eager import Fresh
+    from kernelrt._memory import Memory
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.autograd import loop_adjoints
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.eager import realize
+else:
+    loop_adjoints = Module("kernelrt.tensor.autograd.loop_adjoints")
+    realize = Module("kernelrt.tensor.eager.realize")
+
+
+_T = TypeVar("_T", bound="TensorBase")
+_R = TypeVar("_R")
+
+__all__ = ["Wanted", "backward", "end_of", "flow", "gradients", "pull", "seed_of", "uninterrupted",
+           "wanted_of"]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Wanted:
+    """What gradients are asked for.
+
+    Attributes
+    ----------
+    tensors : sequence of Tensor
+        Leaves.
+    nodes : set of UOp
+        Results of operations.
+    leaves : set of Leaf
+        The marks of the leaves.
+    marks : set of Leaf, optional
+        The only leaves that gradients flow to; all of the graph's if not given.
+    """
+
+    tensors: Sequence[TensorBase] = ()
+    nodes: frozenset[UOp] = frozenset()
+    leaves: frozenset[Leaf] = frozenset()
+    marks: frozenset[Leaf] | None = None
+
+
+#: What a gradient is found by: the mark of a leaf or of a result that keeps it, or a node.
+End = Leaf | Hooked | UOp
+
+
+def gradients(
+    seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
+) -> dict[End, UOp] | None:
+    """The gradients of leaves, by their marks, and of nodes that are wanted.
+
+    Those of results that keep theirs are there, too, where they are on the way.
+
+    Parameters
+    ----------
+    seeds : sequence of (UOp, UOp)
+        What is differentiated, each with its gradient.
+    name : str
+        What the user called.
+    wanted : Wanted, optional
+        Where only some are, others may be missing.
+    answers : Answers
+        What hooks of results gave before, and give.
+
+    Returns
+    -------
+    dict or None
+        None where a hook wrote to memory, which may be read here: it is to be begun again.
+    """
+    order, regions = _order([root for root, _ in seeds])
+    live = _live(order, wanted)
+    hooked = _asked(order, live, wanted) if state.hooked or state.late else set()
+    check_met(order, hooked, name)
+    spread(order)
+    nodes = wanted.nodes if wanted is not None else frozenset()
+    flowing: dict[UOp, UOp] = {}
+    for root, g in seeds:
+        if root in live:
+            _accumulate(flowing, root, g)
+    found: dict[End, UOp] = {}
+    runs = _runs([n for n in regions if n in live])
+    for node in reversed(order):
+        here = flowing.pop(node, None)
+        if runs is not None and node in runs:
+            for operand, share in runs.shares(node, here, live, name):
+                _accumulate(flowing, operand, share)
+        if here is None:
+            continue
+        if node in hooked and node.op is Op.DETACH and isinstance(node.arg, Hooked):
+            writes = state.local.writes
+            here = answered(node.arg, here, answers)
+            if state.local.writes != writes:
+                return None
+            if node.arg.keeper is not None:
+                _accumulate(found, node.arg, here)
+        if node in nodes:
+            found[node] = here
+        if node.op is Op.DETACH and isinstance(node.arg, Leaf):
+            _accumulate(found, node.arg, here)
+            continue
+        for operand, share in _shares(node, here, live, name):
+            if share.origin is None and node.origin is not None:
+                share.origin = adjoint(node.origin)
+            _accumulate(flowing, operand, share)
+    return found
+
+
+def _order(roots: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
+    """What gradients of `roots` pass, operands first, and the values of runs among it.
+
+    All values of a run that are there come behind the operands of each of them.
+    """
+    order = list(history(roots[0], None, roots[1:]))
+    regions = [n for n in order if n.op is Op.REGION]
+    if regions and (after := loop_adjoints.together(regions)):
+        order = list(history(roots[0], None, roots[1:], after))
+    return order, regions
+
+
+def _runs(nodes: Sequence[UOp]) -> loop_adjoints.Runs | None:
+    """The runs of programs that gradients flow through, if there are any."""
+    if not nodes:
+        return None
+    return loop_adjoints.Runs(nodes)
+
+
+def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
+    """The nodes that a wanted value flows into, or may have flowed into."""
+    live: set[UOp] = set()
+    wanted = wanted or Wanted()
+    places = [b for t in wanted.tensors if (b := t._buffer) is not None]
+    by_tensor = bool(wanted.tensors or wanted.nodes)
+    for node in order:
+        arg = node.arg if node.op is Op.DETACH else None
+        ends = (
+            (isinstance(arg, Leaf) and (wanted.marks is None or arg in wanted.marks))
+            or (isinstance(arg, Stale) and (wanted.marks is None or arg.concerns(wanted.marks)))
+            or (isinstance(arg, Severed) and (not by_tensor or arg.concerns(places)))
+            or node in wanted.nodes
+        )
+        if node.dtype.is_float and (ends or any(s in live for s in gradient_operands(node))):
+            live.add(node)
+    return live
+
+
+def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[UOp]:
+    """Those of the `live` nodes through which a gradient comes to what is named, if anything is.
+
+    The others are looked through for what makes gradients wrong; hooks there see nothing.
+    """
+    if wanted is None or not (wanted.leaves or wanted.nodes):
+        return live
+    asked: set[UOp] = set()
+    for node in order:
+        if node in live and (
+            node in wanted.nodes
+            or (node.op is Op.DETACH and isinstance(node.arg, Leaf) and node.arg in wanted.leaves)
+            or any(s in asked for s in gradient_operands(node))
+        ):
+            asked.add(node)
+    return asked
+
+
+def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
+    """What `g` contributes to each operand that leads to a leaf."""
+    if node.op is Op.DETACH and isinstance(node.arg, Severed | Stale):
+        raise node.arg.error(name)
+    own = node.op is Op.DETACH and isinstance(node.arg, Custom)
+    rule = node.arg.rule if own else RULES.get(node.op, _none)
+    if isinstance(rule, RuleOfAll):
+        rule = rule.at(node, g)
+    shares = [(s, rule(node, g, i)) for i, s in enumerate(gradient_operands(node)) if s in live]
+    return [(s, share) for s, share in shares if share is not None]
+
+
+def _none(node: UOp, g: UOp, i: int) -> None:
+    """Roundings and integer operations: the derivative is zero where it exists."""
+
+
+def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
+    before = sums.get(key)
+    sums[key] = share if before is None else build.add(before, share)
+
+
+def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
+    """The gradient to start from."""
+    if not tensor.dtype.is_float:
+        raise GradientError(
+            f"{name}: gradients exist for floating types only, not {tensor.dtype.name}; cast the "
+            "tensors it is computed from, as in x.float()"
+        )
+    if gradient is None:
+        if not same(prod(tensor.dims), 1):
+            raise GradientError(
+                f"{name}: the tensor has shape {format_shape(tensor.dims)}; reduce it to one "
+                "element, as in loss.mean(), or pass gradient="
+            )
+        return build.full(1, tensor.dtype, tensor.dims)
+    if not isinstance(gradient, type(tensor)):
+        raise DTypeError(f"gradient: expected a Tensor, not {type(gradient).__name__}")
+    if not build.same_shape(gradient.dims, tensor.dims):
+        raise ShapeError(
+            f"gradient: expected the shape {format_shape(tensor.dims)} of the tensor, not "
+            f"{format_shape(gradient.dims)}"
+        )
+    return gradient.uop.cast(tensor.dtype)
+
+
+def flow(
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
+) -> dict[End, UOp]:
+    """As :func:`gradients`, of tensors."""
+    if state.hooked and not answers.seeds:
+        answers.seeds += [t._of(g) for t, g in seeds]
+    found = None
+    while found is None:  # else a hook has written what is read
+        with state.enable_grad():
+            roots = [t.uop for t, _ in seeds]
+        if state.local.trace is not None:
+            for node in roots:
+                state.local.trace.differentiate(node, for_all=wanted is None)
+        values = [t.uop for t in answers.seeds] or [g for _, g in seeds]
+        found = gradients(list(zip(roots, values, strict=True)), name, wanted, answers)
+    return found
+
+
+def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
+    if not any(isinstance(end, Leaf) for end in found):
+        raise GradientError(
+            f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
+            "requires_grad=True on one, and do not detach it on the way"
+        )
+    return found
+
+
+def pull(
+    seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted, *, hooks: bool = True
+) -> dict[End, UOp]:
+    """As :func:`flow`, from memory that no interrupting code writes meanwhile.
+
+    Those that are wanted and that nothing depends on are missing. Without `hooks` no hook of a
+    result is called.
+    """
+    answers = Answers(create_graph=True, called=hooks)
+    return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)
+
+
+def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
+    """What the gradient of input `i` is found by: its mark, or its node."""
+    if tensor._leaf is not None:
+        return tensor._leaf
+    if tensor._is_parameter:
+        raise GradientError(
+            f"inputs[{i}]: the parameter is frozen; leave it out, or call requires_grad_(True) "
+            "before it is used"
+        )
+    if tensor._plain or not tensor.requires_grad:
+        raise GradientError(
+            f"inputs[{i}]: expected a tensor created with requires_grad=True, or a result of "
+            "operations on one, not one without"
+        )
+    with state.enable_grad():
+        node = tensor.uop
+    while is_kept(node):
+        node = node.src[0]
+    if node.op is Op.DETACH and isinstance(node.arg, Leaf):
+        return node.arg
+    if node.op in PASSED_BY:
+        raise GradientError(
+            f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
+            "which graphs do not keep; take the gradient of that one, or use a clone() of this "
+            "one in what follows, or call its retain_grad() as soon as it is made"
+        )
+    return node
+
+
+def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
+    """That the gradients of `tensors` are wanted, which are found by `ends`."""
+    leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
+    return Wanted(
+        leaves,
+        frozenset(end for end in ends if isinstance(end, UOp)),
+        frozenset(end for end in ends if isinstance(end, Leaf)),
+    )
+
+
+def backward(
+    tensor: TensorBase,
+    gradient: TensorBase | None = None,
+    *,
+    create_graph: bool = False,
+    inputs: Sequence[TensorBase] | None = None,
+) -> None:
+    """Add the gradient of `tensor` to the ``grad`` of each leaf it is computed from."""
+    seed = seed_of(tensor, gradient, "backward")
+    ends = None if inputs is None else [end_of(t, i) for i, t in enumerate(inputs)]
+    only = None if inputs is None or ends is None else wanted_of(inputs, ends)
+    targets: dict[Leaf | UOp, TensorBase] = dict(zip(ends or (), inputs or (), strict=True))
+    answers = Answers(create_graph)
+
+    def differentiate() -> list[tuple[End, TensorBase]]:
+        now = None
+        if (
+            gradient is None and not create_graph and only is None
+            and state.local.trace is None and not state.local.nonfinite
+        ):  # fmt: skip
+            now = _computed(tensor, seed)
+        if now is None:
+            found = flow([(tensor, seed)], "backward", only, answers)
+            if only is None:
+                _found(found, "backward")
+            # Tensors before the first assignment: each keeps its value whatever comes later.
+            now = [
+                (end, type(tensor)._of(node if create_graph else detach(node)))
+                for end, node in found.items()
+                if only is None or end in targets or isinstance(end, Hooked)
+            ]
+        return now
+
+    with state.enable_grad() if create_graph else contextlib.nullcontext():
+        now = handed_on(uninterrupted(tensor, differentiate, backward), create_graph=create_graph)
+    if state.local.nonfinite and state.local.trace is None:
+        realize.realize(tensor, *(new for _, new in now))
+    new_by_target = [
+        (target, new) for end, new in now if (target := _target(end, targets)) is not None
+    ]
+    while not _collect(new_by_target, create_graph):
+        pass  # interrupting code has collected gradients, too
+    diagnostics.tell()
+
+
+def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
+    """The tensor whose ``grad`` collects what comes to `end`."""
+    if isinstance(end, Hooked):
+        return end.keeper
+    return state.bearer(end) if isinstance(end, Leaf) else targets.get(end)
+
+
+def uninterrupted(
+    tensor: TensorBase, differentiate: Callable[[], _R], named: Callable[..., object]
+) -> _R:
+    """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
+
+    Gradients read what the values of `tensor` do, and before they are there nobody knows of that.
+    """
+    with state.enable_grad():
+        _ = tensor.uop  # commits what it must
+    return undisturbed(differentiate, named)
+
+
+def _collect(
+    new_by_target: Sequence[tuple[TensorBase, TensorBase]], create_graph: bool
+) -> bool:
+    """Add to gradients that are there, and set others; not if any was exchanged meanwhile."""
+    tracing = state.local.trace is not None
+    writes = state.local.writes
+    sums: dict[int, tuple[TensorBase, UOp]] = {}  # two tensors may share a gradient
+    fresh: list[tuple[TensorBase, TensorBase]] = []
+    known: list[tuple[TensorBase, UOp, object]] = []
+    for target, new in new_by_target:
+        known.append((target, target._entered(), target._grad))
+        held = gradient_state.find(target)
+        if held is None:
+            fresh.append((target, new))
+        elif isinstance(held, gradient_state.Spent):
+            continue  # what is lost stays lost until it is cleared
+        elif create_graph:
+            fresh.append((target, held._of(build.add(held.uop, new.uop))))
+        else:
+            if id(held) in sums:
+                before = sums[id(held)][1]
+            else:
+                there, node = held._live(), held._entered()
+                if there is not node and there is not detach(node) and not tracing:
+                    return False
+                before = held.uop
+                known.append((held, node, held._grad))
+            sums[id(held)] = held, build.add(before, new.uop)
+    if tracing:
+        if state.local.writes != writes:
+            return False
+        for target, new in fresh:
+            target.grad = new
+        fresh, known = [], []
+    values = [(held, detach(node)) for held, node in sums.values()]
+    return put_all(values, fresh, known, writes=writes)
+
+
+def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | None:
+    """The gradients, computed now, with whatever the user still holds of the graph.
+
+    A graph of the same structure has the same gradients up to the buffers it reads, so in a loop
+    no rule is applied again. None for what has no data yet, or a history that is stale or has
+    hooks.
+    """
+    with state.enable_grad():
+        node = tensor.uop
+    if are_met(node):
+        return None
+    with state.lock:
+        found = survey([node], True)
+        if found is None:
+            return None
+        held = _held_of_graph(tensor)
+        found_along = bool(held)
+        if not tensor.is_realized and (own := tensor._uop) is not None:
+            held.append((tensor, own))
+        nodes = [n for _, n in held]
+        if found_along:
+            found = survey([*nodes, node], True)
+            assert found is not None
+        buffers, leaves = found[1], cast("list[Leaf]", found[2])
+        key = "backward", len(nodes), found[0]
+        entry = plan_cache.plans.get(key)
+        if entry is None:
+            values = _values_along(tensor, seed, [node, *nodes], leaves)
+            if values is None:
+                return None
+            places, flowing = values
+            entry, numbers = plan_cache.plans.made(
+                key, [*nodes, *flowing], (), buffers, places
+            )
+            buffers = [*buffers, *numbers]
+        results = entry.results(buffers)
+        fresh = [
+            t._settlement(n, r, stale=False) for (t, n), r in zip(held, results, strict=False)
+        ]
+        new: list[tuple[End, TensorBase]] = []
+        sizes = entry.sizes[len(nodes) :]
+        for i, data, size in zip(entry.notes, results[len(nodes) :], sizes, strict=True):
+            gradient, settled = _settled(type(tensor), leaves[i], data, *size)
+            new.append((leaves[i], gradient))
+            fresh.append(settled)
+        if entry.run(buffers, results, fresh, []) != DONE:
+            return None  # the plan is running, or an interpreter gave up
+    return new
+
+
+def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
+    """What else the user holds of the graph that was just surveyed, with its nodes.
+
+    A node is read once: computing the tensor, as a finalizer may, takes it away.
+    """
+    return [
+        (t, n) for t in state.watched.members()
+        if t is not tensor
+        and not t.is_realized
+        and (n := t._uop) is not None
+        and was_surveyed(n)
+    ]  # fmt: skip
+
+
+def _values_along(
+    tensor: TensorBase, seed: UOp, roots: Sequence[UOp], leaves: Sequence[Leaf]
+) -> tuple[tuple[int, ...], list[UOp]] | None:
+    """Which of the leaves a gradient flows into, and these gradients.
+
+    None where the graph below `roots` has Variables, which have no values yet.
+    """
+    if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
+        return None
+    by_leaf = _found(flow([(tensor, seed)], "backward", None, Answers()), "backward")
+    places = tuple(i for i, leaf in enumerate(leaves) if leaf in by_leaf)
+    return places, [by_leaf[leaves[i]] for i in places]
+
+
+def _settled(
+    kind: type[_T], leaf: Leaf, data: Memory, size: int, dtype: DType
+) -> tuple[_T, Fresh]:
+    """A tensor for the gradient of `leaf`, and what makes it that once `data` is there."""
+    gradient = kind.__new__(kind)
+    target = state.bearer(leaf)
+    shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)
+    nbytes = size * dtype.itemsize
+    return gradient, (
+        gradient, None, data, None, data.address, dtype.code, shape, nbytes, None, False,
+    )  # fmt: skip

@@ -1,0 +1,421 @@
+"""Derivatives of runs of programs: loops that go back over the turns.
+
+A turn's derivative is the graph that differentiation makes of its graph. What it reads of the turn
+itself is kept by the loop that goes forwards, one row for each turn, unless it is made of what is
+kept anyway by a few cheap operations.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt._node import count_asked
+from kernelrt.errors import GradientError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ops import COMPARE
+from kernelrt.ir.origin import adjoint
+from kernelrt.ir.region import Choice, Loop, Outcome
+from kernelrt.ir.shape import dim_max
+from kernelrt.tensor.autograd import gradient
+from kernelrt.tensor.autograd.dependence import carries_of_run, flow_of_run, value_of_run
+from kernelrt.tensor.autograd.hooking import Answers
+from kernelrt.tensor.autograd.tags import Leaf, below, gradient_operands, mark, reads_of, rewritten
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.tracing import region_graphs
+from kernelrt.tensor.tracing.region_graphs import MOVED, Slot, bare, slot
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from kernelrt.tensor.tracing import batching_rules
+else:
+    batching_rules = Module("kernelrt.tensor.tracing.batching_rules")
+
+__all__ = ["UNBOUNDED", "Cotangents", "Runs", "pull_run", "together"]
+
+#: The values of a run that a gradient flows into, with that.
+Cotangents = list[tuple[UOp, UOp]]
+#: What takes no longer to compute than to store and to load.
+_CHEAP: Final = (
+    MOVED | COMPARE
+    | {Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.NOT, Op.MAX, Op.MIN, Op.WHERE, Op.FMA, Op.AND,
+       Op.OR, Op.XOR, Op.CAST, Op.BITCAST, Op.DETACH, Op.PAD}
+)  # fmt: skip
+#: Turns of a loop that nobody has bounded.
+UNBOUNDED: Final = 1 << 62
+
+
+def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
+    """For each value of a run of which others are there, what gradients of any of these flow to.
+
+    A run goes backwards once, for all its values: none of these operands may have its turn before.
+    """
+    runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
+    for node in nodes:
+        runs.setdefault((node.arg.program, node.src), []).append(node)
+    return {
+        node: tuple(dict.fromkeys(s for n in values for s in gradient_operands(n)))
+        for values in runs.values() if len(values) > 1 for node in values
+    }  # fmt: skip
+
+
+class Runs:
+    """Gradients of values of runs, until those of all values of one are there.
+
+    Parameters
+    ----------
+    order : sequence of UOp
+        The REGION nodes that gradients flow through, operands first.
+    """
+
+    def __init__(self, order: Iterable[UOp]) -> None:
+        self._left: dict[tuple[object, tuple[UOp, ...]], int] = {}
+        self._known: dict[tuple[object, tuple[UOp, ...]], Cotangents] = {}
+        self._nodes = frozenset(order)
+        for node in self._nodes:
+            run = node.arg.program, node.src
+            self._left[run] = self._left.get(run, 0) + 1
+
+    def __contains__(self, node: UOp) -> bool:
+        return node in self._nodes
+
+    def shares(
+        self, node: UOp, g: UOp | None, live: Collection[UOp], name: str
+    ) -> list[tuple[UOp, UOp]]:
+        """What the gradients of the run of `node` contribute to its operands, once all are there.
+
+        Nothing before. All values of a run that lead to a leaf come here, each once, also those
+        that no gradient flows into.
+        """
+        run = node.arg.program, node.src
+        self._left[run] -= 1
+        if g is not None:
+            self._known.setdefault(run, []).append((node, g))
+        given = self._known.get(run)
+        if self._left[run] or not given:
+            return []
+        shares = pull_run(given, live, name)
+        for _, share in shares:
+            if share.origin is None and node.origin is not None:
+                share.origin = adjoint(node.origin)
+        return shares
+
+
+def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[UOp, UOp]]:
+    """What the gradients of values of one run contribute to each operand that leads to a leaf.
+
+    Parameters
+    ----------
+    given : list of (UOp, UOp)
+        REGION nodes of one program over the same operands, and gradients.
+    live : collection of UOp
+        The nodes that lead to a leaf.
+    name : str
+        What the user called.
+    """
+    node = given[0][0]
+    flow = flow_of_run([n.arg for n, _ in given])
+    wanted = [k for k in sorted(flow) if node.src[k] in live]
+    if isinstance(node.arg.program, Loop):
+        return _Back(node.arg.program, node.src, given, wanted, name).shares()
+    return _chosen(node.arg.program, node.src, given, wanted, name)
+
+
+def _flows(
+    seeds: Sequence[tuple[UOp, UOp]], ports: Sequence[UOp], name: str
+) -> list[UOp | None]:
+    """The gradient of each of `ports`, given those of values in whose graphs they are."""
+    leaves = {p: mark(p, Leaf()) for p in ports}
+    roots = rewritten([value for value, _ in seeds], leaves)
+    wanted = gradient.Wanted(marks=frozenset(m.arg for m in leaves.values()))
+    pairs = list(zip(roots, (g for _, g in seeds), strict=True))
+    found = gradient.gradients(pairs, name, wanted, Answers(create_graph=True)) if pairs else {}
+    assert found is not None  # no hook stands in a body
+    nodes = [found.get(m.arg) for m in leaves.values()]
+    bare = iter(rewritten([n for n in nodes if n is not None], {m: p for p, m in leaves.items()}))
+    return [None if n is None else next(bare) for n in nodes]
+
+
+def _zeros(x: UOp) -> UOp:
+    return build.full(0, x.dtype, x.shape)
+
+
+def _chosen(
+    program: Choice, src: Sequence[UOp], given: Cotangents, wanted: Sequence[int], name: str
+) -> list[tuple[UOp, UOp]]:
+    """The branch that ran is computed again, and its derivative with it."""
+    which, operands = src[0], src[1:]
+    since = count_asked()
+    ports = [program.ports[k - 1] for k in wanted]
+    slopes = [slot(g.shape, g.dtype) for _, g in given]
+    branches = []
+    for branch in range(program.branches):
+        seeds = [(n.arg.values[branch], s.node) for (n, _), s in zip(given, slopes, strict=True)]
+        flown = _flows(seeds, ports, name)
+        _check_once([f for f in flown if f is not None], name)
+        branches.append(
+            [_zeros(p) if f is None else f for p, f in zip(ports, flown, strict=True)]
+        )
+    inside = {p: build.reshape(s, p.shape) for p, s in zip(program.ports, operands, strict=True)}
+    branches = [rewritten(values, inside) for values in branches]
+    pairs = [(s, g) for s, (_, g) in zip(slopes, given, strict=True)]
+    found = region_graphs.choice(which, pairs, branches, since=since)
+    return [
+        (src[k], build.reshape(share, src[k].shape))
+        for k, share in zip(wanted, found, strict=True)
+    ]
+
+
+def _is_ordered(node: UOp) -> bool:
+    """Whether it is a call that is made exactly once, in its turn."""
+    return isinstance(node.arg, Foreign) and node.arg.callee.ordered
+
+
+def _check_once(flown: Sequence[UOp], name: str) -> None:
+    """Refuse derivatives of a branch that would make such a call once more."""
+    for node in below(flown, lambda n: n.op is Op.BUFFER):
+        if _is_ordered(node):
+            raise GradientError(
+                f"{name}: the derivative of a branch of cond or switch takes what "
+                f"{node.arg.callee.name} gave there, which is called with pure=False and so not "
+                "once more; call it before the branches, or say pure=True"
+            )
+
+
+class _Back:
+    """A loop backwards.
+
+    Parameters
+    ----------
+    program : Loop
+        The one that went forwards.
+    src : sequence of UOp
+        Its operands.
+    given, name
+        As of :func:`pull_run`.
+    wanted : sequence of int
+        The operands that a gradient is wanted of.
+    """
+
+    def __init__(
+        self,
+        program: Loop,
+        src: Sequence[UOp],
+        given: Cotangents,
+        wanted: Sequence[int],
+        name: str,
+    ) -> None:
+        if dim_max(program.turns) >= UNBOUNDED:
+            raise GradientError(
+                f"{name}: the gradient comes to a loop that may have any number of turns, each of "
+                "which would have to be kept; give while_loop max_steps=, or fori_loop numbers in "
+                "the place of tensors"
+            )
+        self._loop, self._src, self._given, self._name = program, src, given, name
+        carried, behind = len(program.carries), len(program.carries) + program.stacked
+        # Gradients flow along what is carried, whether it begins with a leaf or is made so.
+        self._carries = sorted(carries_of_run([n.arg for n, _ in given]))
+        self._begins = {k for k in wanted if k < carried}
+        self._slices = [k for k in wanted if carried <= k < behind]
+        self._fixed = [k for k in wanted if k >= behind]
+
+    def shares(self) -> list[tuple[UOp, UOp]]:
+        """What each operand that leads to a leaf gets."""
+        loop, src = self._loop, self._src
+        since = count_asked()
+        coming = {k: slot(loop.carries[k].shape, loop.carries[k].dtype) for k in self._carries}
+        rows = [(n, g) for n, g in self._given if n.arg.carry < 0]
+        row_slots = [slot(n.arg.each.shape, n.dtype) for n, _ in rows]
+        sums = {k: slot(loop.ports[k].shape, loop.ports[k].dtype) for k in self._fixed}
+        flown = self._flown(coming, [n for n, _ in rows], row_slots, sums)
+        later = self._later(flown)
+        for k in later:
+            del sums[k]
+        last = {n.arg.carry: g for n, g in self._given if n.arg.carry >= 0}
+        news, first = [], []
+        for k in self._carries:
+            value = flown[k]
+            shape = loop.carries[k].shape
+            news.append(_zeros(coming[k].node) if value is None else build.reshape(value, shape))
+            first.append(last.get(k, _zeros(coming[k].node)))
+        for k, before in sums.items():
+            value = flown[k]
+            news.append(before.node if value is None else build.add(before.node, value))
+            first.append(_zeros(before.node))
+        out = [_zeros(loop.ports[k]) if (o := flown[k]) is None else o for k in self._slices]
+        factors = list(dict.fromkeys(f for _, parts in later.values() for f in parts))
+        slots = [*coming.values(), *sums.values()]
+        inside = {s.place for s in (*slots, *row_slots)}
+        back = [f for f in factors if not self._is_forth(f, inside)]
+        news, out, kept = self._with_kept(news, [*out, *back], inside)
+        finals, stacks = region_graphs.loop(
+            list(zip(slots, first, news, strict=True)),
+            [*zip(row_slots, (g for _, g in rows), strict=True), *kept],
+            out, loop.turns, since=since, number=self._number, count=self._count(),
+            reverse=not loop.reverse,
+        )  # fmt: skip
+        found = [f for f in zip(self._carries, finals, strict=False) if f[0] in self._begins]
+        found += zip(sums, finals[len(self._carries) :], strict=True)
+        found += zip(self._slices, stacks, strict=False)
+        whole = dict(zip(back, stacks[len(self._slices) :], strict=True))
+        whole |= {f: self._row(f) for f in factors if f not in whole}
+        found += [(k, self._summed(value, parts, whole)) for k, (value, parts) in later.items()]
+        return [(src[k], build.reshape(share, src[k].shape)) for k, share in found]
+
+    def _later(
+        self, flown: dict[int, UOp | None]
+    ) -> dict[int, tuple[UOp, tuple[UOp, ...]]]:
+        """The gradients that are sums over turns of sums of products with few factors.
+
+        Rather than added to in each turn they are computed when all turns are over, from factors
+        that the turns leave: as one sum over all of them, which takes less memory to be moved.
+        """
+        loop = self._loop
+        if loop.counted or loop.conditional:
+            return {}  # turns that do not come leave nothing
+        later: dict[int, tuple[UOp, tuple[UOp, ...]]] = {}
+        known: set[UOp] = set()
+        sums = [(k, v) for k in self._fixed if (v := flown[k]) is not None]
+        # Large ones first: what these leave anyway serves the others, too.
+        for k, value in sorted(sums, key=lambda pair: -_size(pair[1])):
+            parts = _factors(value)
+            if parts is None:
+                continue
+            left = sum(_size(f) for f in parts if f not in known and f not in loop.ports)
+            if left < 2 * _size(value):
+                later[k] = value, parts
+                known.update(parts)
+        return later
+
+    def _is_forth(self, node: UOp, inside: set[UOp]) -> bool:
+        """Whether a node is of the turns forwards alone."""
+        return not any(n in inside for n in below([node], inside.__contains__))
+
+    def _row(self, node: UOp) -> UOp:
+        """What all turns forwards make of a node of one."""
+        loop = self._loop
+        carried = len(loop.carries)
+        if node in loop.ports[carried : carried + loop.stacked]:
+            whole = self._src[loop.ports.index(node)]
+            return build.reshape(whole, (loop.turns, *node.shape))
+        return value_of_run(Outcome(loop, -1, (node,)), self._src)
+
+    def _summed(
+        self, value: UOp, parts: tuple[UOp, ...], whole: dict[UOp, UOp]
+    ) -> UOp:
+        """The sum over all turns of what one makes of `parts`."""
+        core = bare(value)
+        stands = {p: slot(p.shape, p.dtype) for p in parts}
+        (one,) = rewritten([core.src[0]], {p: s.node for p, s in stands.items()})
+        given = {s.node: whole[p] for p, s in stands.items()}
+        (every,) = batching_rules.batched([one], given, self._loop.turns)
+        total = build.reduce(every, Op.ADD, (0, *(a + 1 for a in core.arg[1])))
+        return rewritten([value], {core: total})[0]
+
+    def _flown(
+        self, coming: dict[int, Slot], rows: Sequence[UOp], row_slots: Sequence[Slot],
+        sums: dict[int, Slot],
+    ) -> dict[int, UOp | None]:  # fmt: skip
+        """The gradient of each port that one is wanted of, in one turn."""
+        loop = self._loop
+        seeds = [(loop.carries[k], s.node) for k, s in coming.items()]
+        seeds += [(n.arg.each, s.node) for n, s in zip(rows, row_slots, strict=True)]
+        wanted = [*self._carries, *self._slices, *sums]
+        found = _flows(seeds, [loop.ports[k] for k in wanted], self._name)
+        return dict(zip(wanted, found, strict=True))
+
+    def _count(self) -> UOp | None:
+        loop = self._loop
+        if loop.counted:
+            return self._src[-1]
+        if loop.conditional:  # the second thing that it carries counts its turns
+            return build.reshape(value_of_run(Outcome(loop, 1), self._src), ())
+        return None
+
+    def _with_kept(
+        self, news: list[UOp], out: list[UOp], inside: set[UOp]
+    ) -> tuple[list[UOp], list[UOp], list[tuple[Slot, UOp]]]:
+        """The graphs of a turn back, over what is kept of the turn forwards."""
+        loop, src = self._loop, self._src
+        carried, behind = len(loop.carries), len(loop.carries) + loop.stacked
+        put: dict[UOp, UOp] = {}
+        pairs: list[tuple[Slot, UOp]] = []
+        for node in _kept([*news, *out], loop, inside):
+            stands = slot(node.shape, node.dtype)
+            put[node] = stands.node
+            pairs.append((stands, self._row(node)))
+        for k in range(carried, behind):
+            p = loop.ports[k]
+            stands = slot(p.shape, p.dtype)
+            put[p] = stands.place
+            pairs.append((stands, src[k]))
+        for k in range(behind, len(loop.ports) - loop.numbered):
+            put[loop.ports[k]] = build.reshape(src[k], loop.ports[k].shape)
+        self._number = None
+        if loop.numbered:
+            self._number = slot((1,), dt.int64)
+            put[loop.ports[-1]] = self._number.place
+        made = rewritten([*news, *out], put)
+        return made[: len(news)], made[len(news) :], pairs
+
+
+def _size(node: UOp) -> int:
+    found = build.volume(node.shape)
+    assert isinstance(found, int)
+    return found
+
+
+def _factors(value: UOp) -> tuple[UOp, ...] | None:
+    """What `value` is a sum of, or a sum of products of two of, up to how it is laid out."""
+    value = bare(value)
+    if value.op is not Op.REDUCE_AXIS or value.arg[0] is not Op.ADD:
+        return None
+    inner = bare(value.src[0])
+    return tuple(dict.fromkeys(map(bare, inner.src if inner.op is Op.MUL else (inner,))))
+
+
+def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
+    """What the turns forwards keep for those back: what these read, and cannot have cheaply."""
+    roots = list(roots)
+    ports = set(loop.ports)
+    given = ports - set(loop.ports[: len(loop.carries)])
+    back: set[UOp] = set()
+    forth: set[UOp] = set()
+    order: list[UOp] = []
+    wanted: set[UOp] = set()
+
+    for node in below(roots, lambda n: n in inside or n in ports):
+        order.append(node)
+        if node in ports:
+            forth.add(node)
+        elif node in inside or any(r in back for r in reads_of(node)):
+            back.add(node)
+            for r in reads_of(node):
+                if r in forth:
+                    wanted.add(bare(r))
+        elif any(r in forth for r in reads_of(node)):
+            forth.add(node)
+    if loop.checkpoint:
+        # What is called exactly once is kept in any case.
+        once = [n for n in order if n in forth and _is_ordered(n)]
+        return [p for p in loop.ports[: len(loop.carries)] if p in forth] + once
+    for root in roots:
+        if root in forth:
+            wanted.add(bare(root))
+    known: dict[UOp, bool] = {}
+    kept: list[UOp] = []
+    for node in order:
+        if node not in forth:
+            known[node] = node not in back
+            continue
+        cheap = node in given or (
+            node not in ports and node.op in _CHEAP and all(known[r] for r in reads_of(node))
+        )
+        if not cheap and node in wanted:
+            kept.append(node)
+            cheap = True
+        known[node] = cheap
+    return kept

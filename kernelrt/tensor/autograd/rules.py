@@ -1,0 +1,278 @@
+"""The derivative of each op.
+
+``RULES[op](node, g, i)`` is the gradient of operand `i` of `node`, given the gradient `g` of the
+node's value; None where there is none. Rules use the node's value, rather than its operands,
+where that is enough, because it is stored already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernelrt import dtype as dt
+from kernelrt.errors import GradientError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.ffi import Foreign
+from kernelrt.tensor.autograd.elementwise_rules import SLOPES
+from kernelrt.tensor.autograd.product_rules import product
+from kernelrt.tensor.nodes import build
+
+__all__ = ["RULES", "Rule", "unwindow"]
+
+Rule = Callable[[UOp, UOp, int], UOp | None]
+
+
+def _neg(_u: UOp, g: UOp, _i: int) -> UOp:
+    return build.neg(g)
+
+
+def _abs(u: UOp, g: UOp, _i: int) -> UOp:
+    x = u.src[0]
+    zero = build.zeros_like(x)
+    negative = build.where(x.alu(Op.LT, zero), build.neg(g), zero)
+    return build.where(zero.alu(Op.LT, x), g, negative)
+
+
+def _sqrt(u: UOp, g: UOp, _i: int) -> UOp:
+    return build.div(build.mul(g, 0.5), u)
+
+
+def _cast(u: UOp, g: UOp, _i: int) -> UOp | None:
+    return g.cast(u.src[0].dtype) if u.src[0].dtype.is_float else None
+
+
+def _add(_u: UOp, g: UOp, _i: int) -> UOp:
+    return g
+
+
+def _sub(_u: UOp, g: UOp, i: int) -> UOp:
+    return build.neg(g) if i else g
+
+
+def _mul(u: UOp, g: UOp, i: int) -> UOp:
+    return build.mul(g, u.src[1 - i])
+
+
+def _div(u: UOp, g: UOp, i: int) -> UOp:
+    if i == 0:
+        return build.div(g, u.src[1])
+    return build.neg(build.div(build.mul(g, u), u.src[1]))
+
+
+def _pow(u: UOp, g: UOp, i: int) -> UOp:
+    a, b = u.src
+    zero = build.zeros_like(a)
+    if i == 0:
+        if build.const_value(b) == 0:
+            return zero
+        slope = build.mul(b, a.alu(Op.POW, build.sub(b, 1)))
+        if build.const_value(b) is None:  # 0 * 0**-1 is 0, not NaN
+            slope = build.where(b.eq(zero), zero, slope)
+        return build.mul(g, slope)
+    flat = a.eq(zero).alu(Op.AND, zero.alu(Op.LE, b))
+    return build.mul(g, build.where(flat, zero, u.alu(Op.MUL, a.alu(Op.LOG))))
+
+
+def _mod(u: UOp, g: UOp, i: int) -> UOp:
+    return g if i == 0 else build.neg(build.mul(g, u.src[0].alu(Op.IDIV, u.src[1])))
+
+
+def _flat(u: UOp, _g: UOp, i: int) -> UOp:
+    """Steps: the derivative is zero where there is one."""
+    return build.zeros_like(u.src[i])
+
+
+def _extremum(u: UOp, g: UOp, i: int) -> UOp:
+    a, b = u.src
+    x, other = (b, a) if i else (a, b)
+    behind = x.alu(Op.LT, other) if u.op is Op.MAX else other.alu(Op.LT, x)
+    return build.where(behind, 0, build.where(a.eq(b), build.mul(g, 0.5), g))
+
+
+def _where(u: UOp, g: UOp, i: int) -> UOp | None:
+    condition, yes, no = u.src
+    if i == 0:
+        return None
+    if _is_relu(condition, yes, no):
+        condition = u.alu(Op.LE, condition.src[1])  # the output tells as much
+    return build.where(condition, g, 0) if i == 1 else build.where(condition, 0, g)
+
+
+def _is_relu(condition: UOp, yes: UOp, no: UOp) -> bool:
+    return (
+        condition.op is Op.LE
+        and condition.src[0] is no
+        and build.const_value(yes) == 0
+        and build.const_value(condition.src[1]) == 0
+    )
+
+
+def _fma(u: UOp, g: UOp, i: int) -> UOp:
+    return g if i == 2 else build.mul(g, u.src[1 - i])
+
+
+def _reshape(u: UOp, g: UOp, _i: int) -> UOp:
+    return build.reshape(g, u.src[0].shape)
+
+
+def _permute(u: UOp, g: UOp, _i: int) -> UOp:
+    return build.permute(g, [u.arg.index(a) for a in range(len(u.arg))])
+
+
+def _expand(u: UOp, g: UOp, _i: int) -> UOp:
+    return build.sum_to(g, u.src[0].shape)
+
+
+def _shrink(u: UOp, g: UOp, _i: int) -> UOp:
+    shape = u.src[0].shape
+    widths = [(lo, build.difference(d, hi)) for (lo, hi), d in zip(u.arg, shape, strict=True)]
+    return build.pad(g, widths, alike=True)
+
+
+def _pad(u: UOp, g: UOp, _i: int) -> UOp:
+    shape = u.src[0].shape
+    bounds = [(lo, build.total((lo, d))) for (lo, _), d in zip(u.arg, shape, strict=True)]
+    return build.shrink(g, bounds, alike=True)
+
+
+def _flip(u: UOp, g: UOp, _i: int) -> UOp:
+    return build.flip(g, u.arg)
+
+
+def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, Dim, int, int], ...]) -> UOp:
+    """The adjoint gather of WINDOW; see docs/architecture.md."""
+    return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
+
+
+def _window(u: UOp, g: UOp, _i: int) -> UOp:
+    shape = u.src[0].shape
+    taps = range(len(shape), len(shape) + len(u.arg))
+    return build.reduce(unwindow(g, shape, u.arg), Op.ADD, taps)
+
+
+def _unwindow(u: UOp, g: UOp, _i: int) -> UOp:
+    # y[j, k] went to [j * stride + k * dilation, k]: of the windows over g, which carry the taps
+    # twice, those where both agree.
+    shape, windows = u.arg
+    rank, n = len(shape), len(windows)
+    seen = UOp(Op.WINDOW, g.dtype, (g,), windows)
+    for k in range(n):
+        first = build.iota_along(seen.shape, rank + k)
+        second = build.iota_along(seen.shape, rank + n + k)
+        seen = build.where(first.eq(second), seen, 0)
+    return build.reduce(seen, Op.ADD, range(rank, rank + n))
+
+
+def _reduce(u: UOp, g: UOp, _i: int) -> UOp:
+    x = u.src[0]
+    op, axes = u.arg
+    shape = build.keep_axes(x.shape, axes)
+    g = build.reshape(g, shape)
+    if op is Op.ADD:
+        return build.expand(g, x.shape)
+    if op is Op.MUL:
+        return product(x, g, axes)
+    top = build.expand(build.reshape(u, shape), x.shape)
+    hit = x.eq(top).alu(Op.OR, x.ne(x))
+    count = build.reshape(build.reduce(hit.cast(x.dtype), Op.ADD, axes), shape)
+    return build.where(hit, build.expand(build.div(g, count), x.shape), 0)
+
+
+def _gather(u: UOp, g: UOp, i: int) -> UOp | None:
+    if i:
+        return None
+    return build.scatter_add(build.zeros_like(u.src[0]), g, *u.src[1:])
+
+
+def _scatter(u: UOp, g: UOp, i: int) -> UOp | None:
+    base, values, *places = u.src
+    if i > 1:
+        return None
+    if u.arg is Op.ADD:
+        return _at(g, places) if i else g
+    if u.arg is None:
+        return _at(g, places) if i else build.put(g, build.zeros_like(values), *places)
+    if u.arg is Op.MUL:
+        return _scatter_product(u, g, i)
+    # Equal extremes share the gradient.
+    found = _at(u, places)
+    ours, theirs = base.eq(u), values.eq(found)
+    if u.dtype.is_float:
+        ours = ours.alu(Op.OR, base.ne(base))
+        theirs = theirs.alu(Op.OR, values.ne(values))
+    count = build.scatter_add(ours.cast(g.dtype), theirs.cast(g.dtype), *places)
+    share = build.div(g, count.alu(Op.MAX, build.full(1, g.dtype, g.shape)))
+    return build.where(theirs, _at(share, places), 0) if i else build.where(ours, share, 0)
+
+
+def _at(x: UOp, places: list[UOp]) -> UOp:
+    return UOp(Op.GATHER, x.dtype, (x, *places))
+
+
+def _scatter_product(u: UOp, g: UOp, i: int) -> UOp:
+    """The gradient times the product of all the others: where one is zero, without dividing."""
+    base, values, *places = u.src
+    flat, at = base.eq(build.zeros_like(base)), values.eq(build.zeros_like(values))
+    rest = build.scatter(Op.MUL, build.where(flat, 1, base), build.where(at, 1, values), *places)
+    zeros = build.scatter_add(flat.cast(dt.int64), at.cast(dt.int64), *places)
+    lone = build.where(zeros.eq(build.full(1, dt.int64, zeros.shape)), rest, 0)
+    x, is_zero = (values, at) if i else (base, flat)
+    if i:
+        g, u, lone = (_at(n, places) for n in (g, u, lone))
+    others = build.where(is_zero, lone, build.div(u, build.where(is_zero, 1, x)))
+    return build.mul(g, others)
+
+
+def _cat(u: UOp, g: UOp, i: int) -> UOp:
+    start = build.total(s.shape[u.arg] for s in u.src[:i])
+    bounds: list[tuple[Dim, Dim]] = [(0, d) for d in g.shape]
+    bounds[u.arg] = (start, build.total((start, u.src[i].shape[u.arg])))
+    return build.shrink(g, bounds)
+
+
+def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
+    if isinstance(u.arg, Foreign):
+        raise GradientError(
+            f"{u.arg.name}: the function of call has no derivative; give it one by vjp=, or "
+            "detach() its operands"
+        )
+    raise GradientError(f"{u.arg.name}: this routine has no derivative")
+
+
+RULES: dict[Op, Rule] = {
+    Op.NEG: _neg,
+    Op.ABS: _abs,
+    Op.SQRT: _sqrt,
+    **SLOPES,
+    Op.CAST: _cast,
+    Op.ADD: _add,
+    Op.SUB: _sub,
+    Op.MUL: _mul,
+    Op.DIV: _div,
+    Op.POW: _pow,
+    Op.IDIV: _flat,
+    Op.MOD: _mod,
+    Op.FLOOR: _flat,
+    Op.CEIL: _flat,
+    Op.TRUNC: _flat,
+    Op.ROUND: _flat,
+    Op.MAX: _extremum,
+    Op.MIN: _extremum,
+    Op.WHERE: _where,
+    Op.FMA: _fma,
+    Op.RESHAPE: _reshape,
+    Op.PERMUTE: _permute,
+    Op.EXPAND: _expand,
+    Op.SHRINK: _shrink,
+    Op.PAD: _pad,
+    Op.FLIP: _flip,
+    Op.WINDOW: _window,
+    Op.UNWINDOW: _unwindow,
+    Op.REDUCE_AXIS: _reduce,
+    Op.GATHER: _gather,
+    Op.SCATTER: _scatter,
+    Op.CAT: _cat,
+    Op.CALL: _call,
+    Op.CONTIGUOUS: _add,
+    Op.DETACH: _add,
+}

@@ -1,0 +1,405 @@
+"""What the `arg` of a DETACH node may be, and how the marks are taken off again.
+
+A DETACH passes its value on unchanged; its mark only tells differentiation or realization
+something about it. The scheduler never sees one.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, cast
+
+from kernelrt._handle import _name_mark
+from kernelrt._hooks import Entry
+from kernelrt._node import _name_kept, history_order
+from kernelrt._survey import _name_marks, gradient_operands, lineage
+from kernelrt._written import _name_nodes
+from kernelrt.errors import GradientError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.reducers import of_nothing
+from kernelrt.tensor import state
+from kernelrt.tensor.nodes import build
+
+if TYPE_CHECKING:
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.tensor.autograd.hooking import Late
+    from kernelrt.tensor.base import TensorBase
+
+__all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "Severed", "Stale",
+           "below", "custom", "detach", "gradient_operands", "has_history", "history", "is_kept",
+           "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten",
+           "stale", "strip", "with_values"]  # fmt: skip
+
+#: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
+CustomRule = Callable[[UOp, UOp, int], UOp | None]
+
+
+class RuleOfAll:
+    """A rule that finds the gradients of all inputs together, which it is asked for one by one."""
+
+    __slots__ = ()
+
+    def at(self, node: UOp, gradient: UOp) -> CustomRule:
+        """The rule for one gradient, which finds them once."""
+        raise NotImplementedError
+
+
+#: Functions that see a gradient.
+Hooks = tuple[Entry[Callable[..., Any]], ...]
+
+
+class Leaf:
+    """Marks the value of a tensor that gradients are wanted for; each is its own mark."""
+
+    __slots__ = ("__weakref__", "hooks")
+
+    def __init__(self) -> None:
+        self.hooks: Hooks = ()
+
+
+class Hooked:
+    """Marks the value of a result whose gradient is looked at on its way.
+
+    Parameters
+    ----------
+    owner : Tensor
+        What has the value: no other tensor shares the mark, whatever its value.
+    """
+
+    __slots__ = ("__weakref__", "_owner", "hooks", "late", "retained")
+
+    def __init__(self, owner: TensorBase) -> None:
+        self._owner = weakref.ref(owner)
+        self.hooks: Hooks = ()
+        self.retained = False
+        #: That it came when something may have been made of the value already.
+        self.late: Late | None = None
+
+    def is_of(self, tensor: TensorBase) -> bool:
+        """Whether `tensor` bears it."""
+        return self._owner() is tensor
+
+    @property
+    def keeper(self) -> TensorBase | None:
+        """The tensor whose ``grad`` collects the gradient, if one does."""
+        return self._owner() if self.retained else None
+
+
+class Given:
+    """Marks the value of an argument of a function that is traced, by its place among them."""
+
+    __slots__ = ("place",)
+
+    def __init__(self, place: int) -> None:
+        self.place = place
+
+
+class Severed:
+    """Marks the result of a jitted function, through which a gradient cannot flow on.
+
+    Parameters
+    ----------
+    function : str
+        What the function is called.
+    sources : iterable of Buffer, optional
+        Where the leaves lie that the gradient would come to; None if that is not known.
+    """
+
+    __slots__ = ("function", "sources")
+
+    def __init__(self, function: str, sources: Iterable[Buffer] | None) -> None:
+        self.function = function
+        self.sources = None if sources is None else weakref.WeakSet(sources)
+
+    def concerns(self, buffers: Iterable[Buffer]) -> bool:
+        """Whether the gradient might come to a leaf that lies in one of these."""
+        return self.sources is None or any(b in self.sources for b in buffers)
+
+    def error(self, what: str) -> GradientError:
+        """What it comes to where a gradient arrives here."""
+        return GradientError(
+            f"{what}: the gradient comes to a result of the jitted function {self.function}, which "
+            "does not remember how it was computed, so tensors that it was computed from would "
+            "get no gradient, or a part of it only; compute the loss and call backward() in the "
+            "jitted function, or use .detach() of the result if none is to flow through it"
+        )
+
+
+class Stale:
+    """Marks a value that cannot be computed from its history again.
+
+    Parameters
+    ----------
+    node : UOp
+        The value with that history.
+    called : str, optional
+        What made calls for it that are made only once. Otherwise an assignment overwrote what it
+        was computed from.
+    """
+
+    __slots__ = ("_called", "_leaves")
+
+    def __init__(self, node: UOp, called: str | None = None) -> None:
+        self._called = called
+        self._leaves: weakref.WeakSet[Leaf] = weakref.WeakSet()
+        if not state.differentiating:
+            return  # the marks that are asked for are those of functions being differentiated
+        self._leaves |= origins(node)[0]
+        for n in history(node):
+            if n.op is Op.DETACH and isinstance(n.arg, Stale):
+                self._leaves |= n.arg._leaves
+
+    def concerns(self, marks: Iterable[Leaf]) -> bool:
+        """Whether a gradient that comes here would go on to one of these."""
+        return any(leaf in self._leaves for leaf in marks)
+
+    def error(self, what: str) -> GradientError:
+        """What it comes to where a gradient arrives here."""
+        if self._called is not None:
+            return GradientError(
+                f"{what}: the gradient comes to what {self._called} computed with calls that are "
+                "made once (pure=False), and would have to compute again; take it in a jitted "
+                "function, which computes both in one run"
+            )
+        return GradientError(
+            f"{what}: a tensor that this result was computed from has been assigned since, so "
+            "the gradient can no longer be computed; call backward() before the assignment "
+            "(optimizer.step() is one), carry h.detach() from step to step, and let hooks of "
+            "leaves make assignments, not those of results"
+        )
+
+
+class Kept:
+    """Marks a value that was computed already and lies in a buffer; its history stays.
+
+    Parameters
+    ----------
+    storage : UOp
+        The value in the buffer.
+    shared : bool
+        Whether `storage` is a copy of memory that code outside can write. The history reads that.
+    """
+
+    __slots__ = ("__weakref__", "shared", "storage")
+
+    def __init__(self, storage: UOp, *, shared: bool = False) -> None:
+        self.storage = storage
+        self.shared = shared
+
+
+@dataclass(frozen=True, slots=True)
+class Custom:
+    """Marks a value whose derivative with respect to `inputs` is known in closed form.
+
+    Attributes
+    ----------
+    rule : callable
+        ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``. Where it reads the value, it
+        reads `node`, so that second derivatives go by the rule, too.
+    inputs : tuple of UOp
+        Nodes that the value is made of.
+    parts : tuple of UOp
+        Other nodes that the rule reads; no gradient flows to them from here.
+    arg : hashable
+        What else the rule needs to know: plain data, no nodes, which would make every graph a
+        structure of its own.
+    """
+
+    rule: CustomRule
+    inputs: tuple[UOp, ...]
+    parts: tuple[UOp, ...] = ()
+    arg: object = None
+
+
+#: Where histories begin, as far as they are known.
+_ENDS = Leaf | Stale | Severed | Given
+
+_name_kept(Kept)
+_name_marks(Kept, Leaf, Stale, Custom, Hooked, Severed, Given)
+_name_nodes(Op.BUFFER, Op.DETACH, Kept, Custom)
+_name_mark(Op.DETACH)
+
+
+def mark(x: UOp, token: object) -> UOp:
+    """`x` under a DETACH with the mark `token`."""
+    return UOp(Op.DETACH, x.dtype, (x,), token)
+
+
+def detach(x: UOp) -> UOp:
+    """`x` as a value that gradients do not pass."""
+    return x if x.op is Op.CONST or (x.op is Op.DETACH and x.arg is None) else mark(x, None)
+
+
+def marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
+    """`node` with the mark `leaf` for the one `before`.
+
+    Marks must not pile up, or the graph grows, and takes another plan, with each change.
+    """
+    if before is not None and node.op is Op.DETACH and node.arg is before:
+        node = node.src[0]
+    if leaf is not None:
+        return mark(node, leaf)
+    return detach(node) if lineage(node) or origins(node)[1] else node
+
+
+def custom(
+    x: UOp, rule: CustomRule, *inputs: UOp, parts: tuple[UOp, ...] = (), arg: object = None
+) -> UOp:
+    """`x`, differentiated by `rule` instead of through the nodes it is made of."""
+    return mark(x, Custom(rule, inputs, parts, arg))
+
+
+def history(
+    root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = (),
+    after: Mapping[UOp, tuple[UOp, ...]] | None = None,
+) -> Iterator[UOp]:  # fmt: skip
+    """The nodes that a gradient of `root`, or of `others`, passes, each once, operands first.
+
+    Below a node for which `stop` is true nothing is visited; the node itself is. A node that is in
+    `after` comes behind the nodes there, in place of its operands.
+    """
+    after = after or {}
+    seen: set[UOp] = set()
+    stack = [(r, False) for r in (*reversed(others), root)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            if stop is None or not stop(node):
+                first = after[node] if node in after else gradient_operands(node)
+                stack.extend((s, False) for s in reversed(first) if s not in seen)
+
+
+def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Severed]]:
+    """What a gradient of `root` comes to: leaves, arguments by place, and what was severed."""
+    ends = [n.arg for n in history(root) if n.op is Op.DETACH]
+    return (
+        frozenset(a for a in ends if isinstance(a, Leaf)),
+        frozenset(a.place for a in ends if isinstance(a, Given)),
+        frozenset(a for a in ends if isinstance(a, Severed)),
+    )
+
+
+def has_history(node: UOp) -> bool:
+    """Whether a gradient that flows into `node` reaches a leaf."""
+    return lineage(node) is True
+
+
+def strip(roots: Iterable[UOp]) -> list[UOp]:
+    """`roots` without marks and without tensors that have no elements inside.
+
+    Computed values are read from their buffers; what is made of nothing becomes a constant.
+    """
+    return _stripped(tuple(roots), {})
+
+
+def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -> list[UOp]:
+    """:func:`strip`, once for all values of a loop: of nested ones each would do so for each."""
+    if roots in known:
+        return known[roots]
+    done: dict[UOp, UOp] = {}
+    for node in toposort(roots, stop=is_kept):
+        if is_kept(node):
+            done[node] = node.arg.storage
+        elif node.op is Op.DETACH:
+            done[node] = value = done[node.src[0]]
+            if value.src:  # what has a derivative in closed form is noted at its mark alone
+                inherit(value, node)
+        else:
+            src = tuple(done[s] for s in node.src)
+            new = node if src == node.src else node.replace(src=src)
+            if node.op is Op.REGION:
+                new = new.replace(arg=new.arg.mapped(lambda graphs: _stripped(graphs, known)))
+            done[node] = _without_nothing(new) if new.op in _CONSUMERS else new
+    known[roots] = found = [done[root] for root in roots]
+    return found
+
+
+_CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW})
+
+
+def _without_nothing(u: UOp) -> UOp:
+    """What `u` is where an operand has no elements."""
+    shapes = [s.shape for s in u.src]
+    if not any(map(build.has_zero, shapes)) or build.has_zero(u.shape):
+        return u
+    if u.op is Op.REDUCE_AXIS:
+        return build.full(of_nothing(u.arg[0], u.dtype), u.dtype, u.shape)
+    if u.op is Op.SCATTER:
+        return u.src[0]
+    if u.op is Op.CAT:
+        return build.cat([s for s in u.src if not build.has_zero(s.shape)], u.arg)
+    return build.full(0, u.dtype, u.shape)
+
+
+def is_kept(node: UOp) -> bool:
+    """Whether the value of `node` lies in a buffer already."""
+    return node.op is Op.DETACH and type(node.arg) is Kept
+
+
+# ---- graphs with other nodes in the place of some
+
+
+def reads_of(node: UOp) -> tuple[UOp, ...]:
+    """What a node is made of, and what its mark knows of."""
+    if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
+        return node.src
+    mark = node.arg
+    return (*node.src, *mark.inputs, *mark.parts)
+
+
+def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
+    """The nodes of graphs and of their histories, each once, operands first.
+
+    Nothing is visited below a node for which `stop` is true; the node itself is.
+    """
+    return history_order(roots, stop, Custom)
+
+
+def stale(storage: UOp, node: UOp) -> UOp:
+    """`storage`, marked as the value of `node`, whose history cannot be computed again."""
+    new = mark(storage, Stale(node))
+    known = [node, node.src[0]] if is_kept(node) else [node]
+    if copies := [copy for one in known for copy in state.copied.get(one, ())]:
+        state.copied[new] = tuple(copies)
+    return new
+
+
+def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
+    """`roots` with the values of `put` in the place of its keys, which have the same shapes."""
+    if not put:
+        return list(roots)
+    done = with_values(roots, put)
+    return [done[root] for root in roots]
+
+
+def with_values(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
+    """Replace the keys of `put` by its values; map each node below `roots` to its new node."""
+    done: dict[UOp, UOp] = dict(put)
+    for node in below(roots, put.__contains__):
+        if node not in done:
+            done[node] = renewed(node, done)
+    return done
+
+
+def renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
+    """`node` of other nodes than those that it reads, as `done` says of each."""
+    reads = reads_of(node)
+    for read in reads:
+        if done[read] is not read:
+            break
+    else:
+        return node
+    src = tuple(done[s] for s in node.src)
+    if len(reads) == len(node.src):
+        return node.replace(src=src)
+    mark = cast("Custom", node.arg)
+    inputs, parts = (tuple(done[s] for s in nodes) for nodes in (mark.inputs, mark.parts))
+    arg = replace(mark, inputs=inputs, parts=parts)
+    return node.replace(src=src, arg=arg)

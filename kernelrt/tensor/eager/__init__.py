@@ -1,0 +1,3 @@
+"""Eager execution: plan cache, interpreter, assignment and shared memory."""
+
+__all__: list[str] = []

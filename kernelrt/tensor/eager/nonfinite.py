@@ -1,0 +1,395 @@
+"""Which operation made the first value of a graph that is no finite number.
+
+What a run would give is computed beforehand, into memory of its own. Where a part of it is not
+finite, so are values that it is made of: the search follows these to one whose operands are finite.
+It looks at the values that pass from one of the user's operations to another, so what a rule
+computes on the way and discards, as the other side of a `where`, is no concern of the user's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import NonFiniteError
+from kernelrt.ir import Op, substitute, toposort
+from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.origin import resolve, spread
+from kernelrt.ir.region import Loop, every_node
+from kernelrt.ir.shape import is_static
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd.tags import strip
+from kernelrt.tensor.eager import execute
+from kernelrt.tensor.eager.plan_cache import PlanCache
+from kernelrt.tensor.nodes import build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from kernelrt.ir import UOp
+    from kernelrt.ir.origin import Origin
+    from kernelrt.runtime import ExecutionPlan
+    from kernelrt.runtime.plan_ops import PreparedKernel
+
+__all__ = ["check"]
+
+#: What changes no element.
+_STILL: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS})
+_NO_WORK: Final = frozenset({Op.BUFFER, Op.CONST, Op.VAR, Op.IOTA})
+#: Values with so many times as many elements as the largest input are not computed alone: they are
+#: terms of a sum.
+_LARGEST: Final = 4
+
+_plans = PlanCache(most_plans=256)
+_plans.interprets = False  # an interpreter may give up, and nobody here compiles then
+
+
+def check(
+    values: Iterable[UOp],
+    commits: Iterable[tuple[UOp, UOp]] = (),
+    *,
+    plan: ExecutionPlan | None = None,
+    named: Callable[[Buffer], str] | None = None,
+) -> None:
+    """Raise NonFiniteError where a run would give a NaN or an infinity that an operation made.
+
+    Parameters
+    ----------
+    values, commits : iterable
+        What the run computes and writes; may bear marks.
+    plan : ExecutionPlan, optional
+        What runs it, whose kernels are named; a new one if not given.
+    named : callable, optional
+        What the user calls the tensor in a buffer; empty where that is not known.
+    """
+    stripped = strip([*values, *(value for _, value in commits)])
+    roots = list(dict.fromkeys(
+        base for node in stripped if (base := _base(node)).dtype.is_float
+        and base.op not in _NO_WORK and is_static(base.shape)
+    ))  # fmt: skip
+    if _is_ordered(roots):
+        roots = [root for root in roots if not _is_ordered([root])]
+    if not roots:
+        return
+    with state.lock:
+        _Search(roots, stripped, plan, named).look(_computed(roots))
+
+
+def _base(node: UOp) -> UOp:
+    """The value whose elements `node` has."""
+    while node.op in _STILL:
+        node = node.src[0]
+    return node
+
+
+def _is_ordered(roots: Iterable[UOp]) -> bool:
+    """Whether there is a call among them that must not be made twice."""
+    return any(isinstance(n.arg, Foreign) and n.arg.callee.ordered for n in every_node(roots))
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What there is of numbers that are not finite in a value."""
+
+    nan: bool
+    inf: bool
+
+    def __bool__(self) -> bool:
+        return self.nan or self.inf
+
+
+_FINITE: Final = _Kind(nan=False, inf=False)
+
+
+def _computed(nodes: Sequence[UOp]) -> list[Buffer]:
+    """The elements of nodes."""
+    entry, buffers = _plans.find([*nodes], [])
+    results = entry.results(buffers)
+    entry.run(buffers, results, [], [])
+    return [
+        Buffer.over(memory, size, dtype)
+        for memory, (size, dtype) in zip(results, entry.sizes, strict=True)
+    ]
+
+
+def _numbers(data: Buffer) -> np.ndarray[Any, Any]:
+    found = data.content()
+    if data.dtype is dt.bfloat16:
+        found = (found.astype(np.uint32) << 16).view(np.float32)
+    return found
+
+
+def _kind(data: Buffer) -> _Kind:
+    if not data.dtype.is_float or not data.size:
+        return _FINITE
+    numbers = _numbers(data)
+    if np.isfinite(numbers).all():
+        return _FINITE
+    return _Kind(nan=bool(np.isnan(numbers).any()), inf=bool(np.isinf(numbers).any()))
+
+
+class _Search:
+    """The search for the first such value of a graph.
+
+    Parameters
+    ----------
+    roots : list of UOp
+        The values that the run gives, below what only moves elements.
+    nodes : sequence of UOp
+        The values themselves.
+    plan, named
+        As of :func:`check`.
+    turn : int, optional
+        Of the loop whose body the graph is.
+    """
+
+    def __init__(
+        self, roots: list[UOp], nodes: Sequence[UOp], plan: ExecutionPlan | None,
+        named: Callable[[Buffer], str] | None, turn: int | None = None,
+    ) -> None:  # fmt: skip
+        self._roots, self._nodes = roots, nodes
+        self._plan, self._named, self._turn = plan, named, turn
+        self._data: dict[object, Buffer] = {}
+        self._kinds: dict[object, _Kind] = {}
+
+    def look(self, results: Sequence[Buffer]) -> None:
+        """Raise NonFiniteError where `results`, those of the roots, tell of an operation."""
+        kinds = [_kind(data) for data in results]
+        if not any(kinds):
+            return
+        spread(toposort(self._nodes))
+        order = toposort(self._roots)
+        self._compute(order)
+        place = {node: i for i, node in enumerate(order)}
+        bad = sorted(
+            ((not kind.nan, place[root], root)
+             for root, kind in zip(self._roots, kinds, strict=True) if kind),
+            key=lambda entry: entry[:2],
+        )  # fmt: skip
+        for no_nan, _, root in bad:
+            if no_nan:
+                found = self._infinity(root)
+                if found is not None:
+                    self._tell(found, nan=False)
+            else:
+                self._follow(root)
+
+    def _compute(self, order: Sequence[UOp]) -> None:
+        """Compute what passes from operation to operation."""
+        sizes = [build.volume(n.shape) for n in order if n.op is Op.BUFFER or n in self._roots]
+        most = _LARGEST * max(int(size) for size in (*sizes, 1))  # type: ignore[arg-type]
+        wanted: dict[object, UOp] = {root: root for root in self._roots}
+        for node in order:
+            for i, operand in enumerate(node.src):
+                base = _base(operand)
+                apart = node.op is Op.REGION or base.op is Op.REGION or _key(base) != _key(node)
+                if base.op is Op.BUFFER and base.dtype.is_float:
+                    wanted[base] = base
+                elif (
+                    not base.dtype.is_float or not apart or base.op in _NO_WORK
+                    or not is_static(base.shape) or int(build.volume(base.shape)) > most  # type: ignore[arg-type]
+                ):  # fmt: skip
+                    continue
+                wanted.setdefault(base, base)
+                if node.op is Op.WHERE and i and int(build.volume(node.shape)) <= most:  # type: ignore[arg-type]
+                    parts = [node.src[1], node.src[2]]
+                    parts[2 - i] = build.zeros_like(node)
+                    wanted[node, i] = build.where(node.src[0], *parts)
+        for key, data in zip(wanted, _computed(list(wanted.values())), strict=True):
+            self._data[key], self._kinds[key] = data, _kind(data)
+
+    def _operands(self, node: UOp) -> list[tuple[UOp, _Kind]]:
+        """What an operation is made of that was computed or given, and what there is in it."""
+        found: dict[UOp, _Kind] = {}
+        stack, seen = [node], {node}
+        while stack:
+            inner = stack.pop()
+            for i, operand in enumerate(inner.src):
+                base = _base(operand)
+                if not base.dtype.is_float:
+                    continue
+                if base.op is Op.CONST:
+                    value = float(base.arg)
+                    found[base] = _Kind(nan=value != value, inf=abs(value) == float("inf"))
+                elif base in self._kinds:
+                    kind = self._kinds.get((inner, i), self._kinds[base])
+                    before = found.get(base, _FINITE)
+                    found[base] = _Kind(nan=kind.nan or before.nan, inf=kind.inf or before.inf)
+                elif base not in seen:
+                    seen.add(base)
+                    stack.append(base)
+        found.pop(node, None)
+        return list(found.items())
+
+    def _follow(self, node: UOp) -> None:
+        """Raise NonFiniteError for what a NaN comes from."""
+        seen: set[UOp] = set()
+        while True:
+            seen.add(node)
+            operands = self._operands(node)
+            before = [n for n, kind in operands if kind.nan and n not in seen]
+            computed = [n for n in before if n.op not in _NO_WORK]
+            if not before:
+                break
+            if not computed:
+                self._tell_given(before[0], node)
+            node = computed[0]
+        for operand, kind in operands:
+            if kind.inf and operand.op not in _NO_WORK:
+                found = self._infinity(operand)
+                if found is not None:
+                    self._tell(found, nan=False)
+        self._tell(node, nan=True)
+
+    def _infinity(self, start: UOp) -> UOp | None:
+        """The operation that made an infinity of finite numbers; None where it was given."""
+        stack, seen = [start], {start}
+        while stack:
+            node = stack.pop()
+            before = [n for n, kind in self._operands(node) if kind.inf]
+            if not before:
+                return node
+            for operand in before:
+                if operand.op not in _NO_WORK and operand not in seen:
+                    seen.add(operand)
+                    stack.append(operand)
+        return None
+
+    # ---- bodies of loops, and branches
+
+    def _within(self, node: UOp) -> None:
+        """Look for it in what a loop or a choice runs."""
+        program = node.arg.program
+        operands = [data.content().copy() for data in _computed(list(node.src))]
+        homes = [Buffer(p.arg.size, p.dtype) for p in program.ports]
+        put = {p: build.memory(home) for p, home in zip(program.ports, homes, strict=True)}
+        if not isinstance(program, Loop):
+            _fill(homes, operands[1:])
+            graphs = list(substitute([node.arg.values[int(operands[0][0])]], put))
+            self._body(graphs, None)
+            return
+        graphs = list(substitute(node.arg.graphs, put))
+        carried = len(program.carries)
+        turns = int(operands.pop()[0]) if program.counted else int(program.turns)  # type: ignore[arg-type]
+        _fill(homes[:carried], operands[:carried])
+        for turn in range(turns):
+            if program.conditional and not homes[0].content()[0]:
+                return
+            at = int(operands[-1].size and turns - 1 - turn) if program.reverse else turn
+            for k in range(carried, len(operands)):
+                rows = operands[k]
+                size = homes[k].size
+                _fill(homes[k : k + 1], [rows[at * size :][:size] if program.slices(k) else rows])
+            if program.numbered:
+                homes[-1].content()[...] = turn
+            _fill(homes[:carried], self._body(graphs, turn)[:carried])
+
+    def _body(self, graphs: list[UOp], turn: int | None) -> list[np.ndarray[Any, Any]]:
+        """What graphs give, which must be finite."""
+        results = _computed(graphs)
+        roots = list(dict.fromkeys(
+            base for g in graphs if (base := _base(g)).dtype.is_float and base.op not in _NO_WORK
+        ))  # fmt: skip
+        if roots and any(_kind(data) for data in results):
+            _Search(roots, graphs, self._plan, self._named, turn).look(_computed(roots))
+        return [data.content().copy() for data in results]
+
+    # ---- words
+
+    def _tell(self, node: UOp, *, nan: bool) -> None:
+        """Raise NonFiniteError for the operation that made `node`."""
+        if node.op is Op.REGION:
+            self._within(node)
+        data = _numbers(self._data[node])
+        where = int(np.argmax(np.isnan(data) if nan else np.isinf(data)))
+        origin = None if node.origin is None else resolve(node.origin)
+        kernel = self._kernel(origin)
+        value = float(data[where])
+        what = "NaN" if nan else "infinity"
+        who = "an operation" if origin is None else str(origin)
+        text = f"{who} makes the first {what}: {_element(node, where, value)}"
+        if (given := self._given(node)) != "":
+            text += f", of {given}"
+        if self._turn is not None:
+            text += f", in turn {self._turn} of a loop"
+        if kernel is not None:
+            text += f", in {kernel.label}"
+        raise _error(text, value, origin, kernel, turn=self._turn)
+
+    def _tell_given(self, given: UOp, reader: UOp) -> None:
+        """Raise NonFiniteError for a NaN that a graph is given."""
+        origin = None if reader.origin is None else resolve(reader.origin)
+        name = ""
+        if given.op is Op.CONST:
+            text, value = "a constant is NaN", float("nan")
+        else:
+            data = _numbers(self._data[given])
+            where = int(np.argmax(np.isnan(data)))
+            value = float(data[where])
+            name = (self._named(given.arg) if self._named else "") or given.arg.label
+            text = f"{name or 'an input'} holds NaN: element {where} of {data.size}"
+            text += f" {given.dtype.name}"
+        who = "" if origin is None else f"; {origin} reads it first"
+        raise _error(text + who, value, origin, self._kernel(origin), name=name, turn=self._turn)
+
+    def _given(self, node: UOp) -> str:
+        """What an operation was given, in words."""
+        known = [n for n, _ in self._operands(node) if n in self._data and self._data[n].size]
+        if node.op is Op.REGION or not known:
+            return ""
+        parts = []
+        for operand in known[:2]:
+            numbers = _numbers(self._data[operand])
+            low, high = float(np.min(numbers)), float(np.max(numbers))
+            parts.append(f"{low:.6g}" if low == high else f"numbers from {low:.6g} to {high:.6g}")
+        return " and ".join(dict.fromkeys(parts))
+
+    def _kernel(self, origin: Origin | None) -> PreparedKernel | None:
+        """The first kernel that computes what has an origin."""
+        if origin is None:
+            return None
+        plan = self._plan
+        if plan is None:
+            plan = execute.plan_apart(self._roots, ())
+        return next((k for k in _kernels(plan) if origin in k.origins), None)
+
+
+def _key(node: UOp) -> object:
+    """What nodes of one operation of the user's have in common."""
+    return node.origin and (*node.origin[:5], node.origin[6])
+
+
+def _fill(homes: Sequence[Buffer], contents: Sequence[np.ndarray[Any, Any]]) -> None:
+    for home, content in zip(homes, contents, strict=False):
+        home.content()[...] = content
+
+
+def _kernels(plan: ExecutionPlan) -> list[PreparedKernel]:
+    return [*plan.prepared_kernels, *(k for body in plan.bodies for k in _kernels(body))]
+
+
+def _element(node: UOp, where: int, value: float) -> str:
+    shape = tuple(int(d) for d in node.shape)  # type: ignore[arg-type]
+    if not shape:
+        return f"it is {value}, {node.dtype.name}"
+    place = tuple(int(i) for i in np.unravel_index(where, shape))
+    at = place[0] if len(place) == 1 else place
+    return f"element {at} of {node.dtype.name} {shape} is {value}"
+
+
+def _error(
+    text: str, value: float, origin: Origin | None, kernel: PreparedKernel | None,
+    *, name: str = "", turn: int | None = None,
+) -> NonFiniteError:  # fmt: skip
+    error = NonFiniteError(text)
+    error.value, error.turn, error.input = value, turn, name
+    if origin is not None:
+        error.file, error.line, error.function = origin.file, origin.line, origin.function
+        error.op, error.layer, error.backward = origin.op, origin.layer, origin.backward
+    if kernel is not None:
+        error.kernel = kernel.kernel.entry_point
+    return error

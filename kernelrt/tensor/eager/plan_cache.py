@@ -1,0 +1,475 @@
+"""Plans of eager code by the structure of their graphs."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import dataclass, field
+from time import perf_counter
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
+
+from kernelrt._environment import switch
+from kernelrt._evaluate import (
+    ALIKE,
+    LARGE_BYTES,
+    Family,
+    PlanTable,
+    Table,
+    Used,
+    number_buffer,
+)
+from kernelrt._interpret import Budget
+from kernelrt._late import Module
+from kernelrt._survey import survey_open
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import origins
+from kernelrt.tensor.autograd.tags import strip
+from kernelrt.tensor.eager.diagnostics import note_compiled
+from kernelrt.tensor.eager.execute import make_entry
+from kernelrt.tensor.nodes import build
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from kernelrt._evaluate import Entry, Lookup
+    from kernelrt.runtime import ExecutionPlan
+    from kernelrt.tensor.eager import interpret, size_families
+    from kernelrt.tensor.eager.interpret import Known
+    from kernelrt.tensor.eager.size_families import SizedPlan
+else:
+    interpret = Module("kernelrt.tensor.eager.interpret")
+    size_families = Module("kernelrt.tensor.eager.size_families")
+
+__all__ = ["ALIKE", "PlanCache", "SizeFamily", "plans"]
+
+#: How many forms a family tries in vain before each graph gets a plan of its own.
+MOST_TRIES: Final = 4
+#: How many plans a family has, the newest ones.
+MOST_PLANS: Final = 4
+#: How many sizes without a plan a family remembers, and how many sets of numbers of each.
+MOST_SEEN: Final = 8
+MOST_NUMBERS: Final = 4
+_INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
+
+
+@dataclass(slots=True, eq=False)
+class SizeFamily(Used):
+    """Graphs that are equal up to their sizes and numbers.
+
+    Attributes
+    ----------
+    seen : dict
+        For each tuple of sizes that no plan fitted, the numbers of its graphs; the newest ones.
+    plans : list of weakref to SizedPlan
+        The plans that compute the others, while entries of the plan cache keep them.
+    failures : int
+        How many forms were made in vain.
+    budget : Budget
+        Estimates: of what writing and running programs has cost, and of a compile.
+    """
+
+    seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
+    plans: list[weakref.ref[SizedPlan]] = field(default_factory=list)
+    failures: int = 0
+    budget: Budget = field(default_factory=Budget)
+
+    @property
+    def is_compiled(self) -> bool:
+        """True once the budget for interpreting these graphs is spent."""
+        return self.budget.spent > self.budget.limit
+
+    def find(
+        self, sizes: tuple[int, ...], numbers: Sequence[UOp]
+    ) -> tuple[SizedPlan, dict[str, int]] | None:
+        """Find the newest plan for a graph, and the values of its Variables."""
+        for ref in reversed(self.plans):
+            plan = ref()
+            named = None if plan is None else plan.values(sizes, numbers)
+            if plan is not None and named is not None:
+                return plan, named
+        return None
+
+    def note(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> None:
+        """Record a graph for the plans to come."""
+        if self.failures >= MOST_TRIES:
+            return
+        met = self.seen.setdefault(sizes, [])
+        if len(met) < MOST_NUMBERS and numbers not in met:
+            met.append(numbers)
+        for oldest in list(self.seen)[:-MOST_SEEN]:
+            self.seen.pop(oldest, None)
+
+    def fail(self) -> None:
+        """Note that a form was made in vain."""
+        self.failures += 1
+        if self.failures >= MOST_TRIES:
+            self.seen.clear()
+
+    def keep(self, plan: SizedPlan) -> None:
+        """Keep a plan."""
+        alive = [ref for ref in self.plans if ref() is not None]
+        self.plans = [*alive[-MOST_PLANS + 1 :], weakref.ref(plan)]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class _Memory:
+    """Memory of a plan: its intermediates, and large storages of users, by their identities."""
+
+    plan: weakref.ref[ExecutionPlan]
+    nbytes: int
+    given: Mapping[int, int]
+    resident: bool = True
+
+
+class _Structure(NamedTuple):
+    """The size family of some graphs, and their own sizes, numbers and buffers."""
+
+    alike: tuple[Hashable, ...]
+    family: SizeFamily
+    sizes: tuple[int, ...]
+    numbers: tuple[UOp, ...]
+    buffers: list[UOp]
+
+
+def _are_static(sizes: Sequence[object]) -> bool:
+    return bool(sizes) and all(type(size) is int for size in sizes)
+
+
+class PlanCache(PlanTable):
+    """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
+
+    Two graphs have one structure if they are equal up to which buffers they read. Where graphs
+    differ in numbers only, again and again, the later ones have one plan, too, that reads what
+    varies from memory, and where they differ in sizes, one with Variables. The least recently used
+    plans go first.
+
+    Parameters
+    ----------
+    most_plans : int
+        How many plans to keep.
+    most_bytes : int
+        The bytes of intermediates that plans may keep; the newest plan always keeps its own.
+    most_given : int
+        The bytes of user tensors that plans may keep alive; the newest plan keeps what it reads.
+    """
+
+    def __init__(
+        self, most_plans: int = 1024, most_bytes: int = 512 << 20, most_given: int = 256 << 20
+    ) -> None:
+        super().__init__(most_plans)
+        self.most_bytes = most_bytes
+        self.most_given = most_given
+        self.misses = 0
+        #: If true, new graphs are interpreted first.
+        self.interprets = switch("KERNELRT_INTERPRET") != "off"
+        self._size_families: Table[SizeFamily] = Table(4 * most_plans)
+        self._known: Table[Known] = Table(most_plans)
+        self._large: dict[int, _Memory] = {}
+
+    def clear(self) -> None:
+        """Forget all plans."""
+        self.entries.clear()
+        self.families.clear()
+        self._size_families.clear()
+        self._known.clear()
+        self._large.clear()
+
+    def forget_sizes(self) -> None:
+        """Forget what is known of many sizes; the next two sizes get plans of their own.
+
+        Sums and products of a plan for many sizes may differ from others in the last bits.
+        """
+        self._size_families.clear()
+        self._known.clear()
+        for key, entry in self.entries.items():
+            interpreted = entry.prepared is not None and entry.prepared.plan is None
+            if entry.sized is not None or interpreted:
+                self.entries.pop(key)
+
+    def find(
+        self, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> tuple[Entry, list[UOp]]:
+        """Give an entry for the graphs, which may bear marks, and the buffers to run it with.
+
+        The caller holds ``state.lock``.
+        """
+        found = self.look_up(values, commits)
+        entry = found.entry
+        if entry is None:
+            entry = self.complete(found, values, commits)
+        return entry, found.buffers
+
+    def complete(
+        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> Entry:
+        """Make an entry for what was looked up in vain."""
+        found.buffers = found.read
+        entry, structure = self._interpreted(
+            found.alike, values, commits, found.read, found.numbers
+        )
+        if entry is not None:
+            if found.numbers:
+                self._meet(found)  # so that the first plan knows which numbers vary
+            found.buffers = found.read + found.numbers
+            found.entry = entry
+            return entry
+        self.entries.pop(found.alike)  # one that interpreted until now
+        entry = self._shared(found, values, commits) if found.numbers else None
+        if entry is None:
+            entry, numbers = self._compiled(found.key, values, commits, found.read, (), structure)
+            found.buffers = [*found.read, *numbers]
+        found.entry = entry
+        return entry
+
+    def made(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+    ) -> tuple[Entry, list[UOp]]:
+        """Return how to compute graphs that the cache does not know, and the numbers that it reads.
+
+        Parameters
+        ----------
+        key : Hashable
+            The key to keep the entry by.
+        values, commits : sequence
+            The graphs, which may bear marks.
+        read : sequence of UOp
+            The BUFFER nodes that they read.
+        notes : tuple of int
+            Data that the caller stores with the entry.
+        """
+        entry, structure = self._interpreted(key, values, commits, read, [])
+        if entry is None:
+            return self._compiled(key, values, commits, read, notes, structure)
+        entry.notes = notes
+        return entry, []
+
+    def _interpreted(
+        self,
+        alike: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        numbers: list[UOp],
+    ) -> tuple[Entry | None, _Structure | None]:
+        """Make an entry that computes graphs without compiling them, while that is cheaper.
+
+        It is given the numbers behind the buffers, and kept by `alike`, unless numbers are sizes.
+        Beside it is the structure, where it was needed.
+        """
+        if not self.interprets:
+            return None, None
+        structure = None
+        known, own = self._known.get(alike), alike
+        if known is not None and known.fixed:
+            own = alike, tuple([numbers[i] for i in known.fixed])
+            known = self._known.get(own)
+        if known is None:
+            structure = self._structure(values, commits)
+            if structure.family.is_compiled:
+                return None, structure
+            if _are_static(structure.sizes):
+                structure.family.note(structure.sizes, structure.numbers)
+            known = interpret.Known(values, commits, read, numbers, structure.family)
+            self._known.put(alike, known)
+            if known.fixed:
+                own = alike, tuple([numbers[i] for i in known.fixed])
+                self._known.put(own, known)
+        entry = known.take_entry()
+        if entry is not None and own is alike:
+            self.entries.put(alike, entry)
+        return entry, structure
+
+    def _meet(self, found: Lookup) -> tuple[int, ...] | None:
+        """Count a graph; return where its numbers vary, after more than ALIKE graphs."""
+        family = self.families.get(found.alike)
+        if family is None:
+            family = Family(found.numbers)
+            self.families.put(found.alike, family)
+        return family.meet(found.numbers, ALIKE)
+
+    def _shared(
+        self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
+    ) -> Entry | None:
+        """Let all graphs that differ in the same numbers have one plan, if there were several."""
+        numbers = found.numbers
+        positions = self._meet(found)
+        if not positions:
+            return None
+        key = found.key_but_for(positions)
+        memory = found.in_memory(positions)
+        entry = self.get(key)
+        if entry is None:
+            roots = [*values, *(new for _, new in commits)]
+            if any(numbers[i].dtype.is_int for i in positions) and not _INDEXING.isdisjoint(
+                node.op for node in toposort(roots)
+            ):
+                return None  # it may be a size, or bound an index
+            lifted = {numbers[i]: build.reshape(m, ())
+                      for i, m in zip(positions, memory, strict=True)}  # fmt: skip
+            entry = self.make(key, values, commits, [*found.read, *memory], lifted=lifted)
+        found.buffers = [*found.read, *memory]
+        return entry
+
+    def _compiled(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...],
+        structure: _Structure | None,
+    ) -> tuple[Entry, list[UOp]]:
+        if structure is None:
+            structure = self._structure(values, commits)
+        found = self._sized(key, values, commits, read, notes, structure)
+        return (self.make(key, values, commits, read, notes), []) if found is None else found
+
+    def _structure(
+        self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
+    ) -> _Structure:
+        """Find the family of graphs that differ in sizes, and the sizes and numbers of these."""
+        roots = [*values, *(new for _, new in commits)]
+        storages = [storage for storage, _ in commits]
+        skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
+        if skeleton.needs_strip:
+            skeleton, buffers, numbers, sizes, _ = survey_open([*strip(roots), *storages])
+        alike = "sized", len(values), skeleton
+        family = self._size_families.get(alike)
+        if family is None:
+            family = SizeFamily()
+            family.weigh(len(sizes))
+            self._size_families.put(alike, family)
+        known = cast("tuple[int, ...]", tuple(sizes))
+        return _Structure(alike, family, known, tuple(numbers), buffers)
+
+    def _sized(
+        self,
+        exact: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        read: Sequence[UOp],
+        notes: tuple[int, ...],
+        structure: _Structure,
+    ) -> tuple[Entry, list[UOp]] | None:
+        """Find a plan for any size, and memory that holds the numbers that vary."""
+        alike, family, known, numbers, buffers = structure
+        if not _are_static(known):
+            return None
+        found = family.find(known, numbers)
+        if found is None:
+            forms = size_families.forms_of(family, known, numbers)
+            if not forms:
+                return None
+            storages = [storage for storage, _ in commits]
+            bare = [*strip([*values, *(new for _, new in commits)]), *storages]
+            _, buffers, own, _, sized = survey_open(bare)
+            for form in forms:
+                made = size_families.SizedPlan.make(form, bare, len(values), buffers, own, sized)
+                if made is not None:
+                    family.keep(made)
+                    numbers = tuple(own)
+                    found = family.find(known, numbers)
+                    break
+            if found is None:
+                family.fail()
+                return None
+            self.misses += 1
+        plan, named = found
+        varied = plan.form.numbers
+        memory = [number_buffer(numbers[i]) for i in sorted(varied)]
+        # An entry is for one order of the caller's buffers, and has the caller's notes.
+        place = {node: i for i, node in enumerate(buffers)}
+        order = tuple([place.get(node, -1) for node in read])
+        fixed = tuple([None if i in varied else n for i, n in enumerate(numbers)])
+        key = (*alike, known, fixed, order, notes)
+        entry = self.get(key)
+        if entry is None or entry.prepared is None or entry.prepared.plan is not plan.plan:
+            entry = plan.entry(named, values, commits, buffers, [*read, *memory])
+            entry.uses.nodes = plan.nodes
+            entry.weigh(plan.nodes)
+            if plan.checks:
+                entry.origins = origins(toposort([*values, *(new for _, new in commits)]))
+            entry.notes = notes
+            self._keep(key, entry)
+            # The exact key includes all numbers, so the entry can hold their memory.
+            self._keep(exact, entry.with_numbers(memory))
+        return entry, memory
+
+    def make(
+        self,
+        key: Hashable,
+        values: Sequence[UOp],
+        commits: Sequence[tuple[UOp, UOp]],
+        buffers: Sequence[UOp],
+        notes: tuple[int, ...] = (),
+        lifted: Mapping[UOp, UOp] | None = None,
+    ) -> Entry:
+        """Make a plan for the graphs, which read no other than these buffers, and keep it.
+
+        Its nodes that `lifted` names are read from there.
+        """
+        self.misses += 1
+        began = perf_counter()
+        entry = make_entry(values, commits, buffers, lifted)
+        if entry.prepared is not None:
+            note_compiled(values[0] if values else commits[0][1], perf_counter() - began)
+        entry.notes = notes
+        _note_origins(entry, [*values, *(new for _, new in commits)])
+        self._keep(key, entry)
+        return entry
+
+    def _keep(self, key: Hashable, entry: Entry) -> None:
+        self.entries.put(key, entry)
+        self.note_memory(entry)
+
+    def note_memory(self, entry: Entry) -> None:
+        """Record a use of `entry`; take memory from the plans that were used longest ago.
+
+        The intermediates of these are discarded. Plans that keep much memory of users alive are
+        forgotten.
+        """
+        if entry.prepared is None or (entry.nbytes < LARGE_BYTES and not entry.given):
+            return
+        plan = cast("ExecutionPlan", entry.prepared.plan)
+        self._large.pop(id(plan), None)
+        self._large[id(plan)] = _Memory(weakref.ref(plan), entry.nbytes, entry.given)
+        own, seen, total = entry.nbytes, {*entry.given}, sum(entry.given.values())
+        for key, memory in reversed(list(self._large.items())):
+            other = memory.plan()
+            if other is plan:
+                continue
+            if other is None:
+                self._large.pop(key, None)
+                continue
+            more = {storage: n for storage, n in memory.given.items() if storage not in seen}
+            if more and total + sum(more.values()) > self.most_given:
+                self._forget(key, other)
+                continue
+            seen |= more.keys()
+            total += sum(more.values())
+            own += memory.nbytes if memory.resident else 0
+            if memory.resident and own > self.most_bytes and other.discard_arena():
+                memory.resident = False
+                own -= memory.nbytes
+
+    def _forget(self, key: int, plan: ExecutionPlan) -> None:
+        self._large.pop(key, None)
+        for name, entry in self.entries.items():
+            if entry.prepared is not None and entry.prepared.plan is plan:
+                self.entries.pop(name)
+
+
+def _note_origins(entry: Entry, roots: Sequence[UOp]) -> None:
+    order = toposort(roots)
+    entry.uses.nodes = len(order)
+    entry.weigh(len(order))
+    if any(node.op is Op.BOUND for node in order):
+        entry.origins = origins(order)
+
+
+#: The plans of eager code.
+plans = PlanCache()

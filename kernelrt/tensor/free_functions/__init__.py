@@ -1,0 +1,3 @@
+"""Functions of tensors that are no methods."""
+
+__all__: list[str] = []

@@ -1,0 +1,172 @@
+"""Max pooling over windows whose places are drawn."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import TYPE_CHECKING, Any
+
+from kernelrt import dtype as dt
+from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor.free_functions.creation import arange, full
+from kernelrt.tensor.free_functions.joining import cat
+from kernelrt.tensor.methods.window_pooling import Pooled
+from kernelrt.tensor.nodes.arguments import flag, per_axis, real, tensor_of
+from kernelrt.tensor.rng.random import rand
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["Fractions", "fractional_max_pool2d", "fractional_max_pool3d"]
+
+#: A number for every axis, or one each.
+_Numbers = Any
+
+
+class Fractions:
+    """Windows over the last axes, and how many there are, as the pooling is told of them.
+
+    Parameters
+    ----------
+    name : str
+        Of the function, for errors.
+    n : int
+        How many axes.
+    kernel_size : int, or n of them
+        Sizes of windows.
+    output_size, output_ratio
+        How many windows there are along each axis, or their share of its elements, above 0 and
+        below 1.
+    """
+
+    def __init__(
+        self, name: str, n: int, kernel_size: _Numbers, output_size: _Numbers | None,
+        output_ratio: _Numbers | None,
+    ) -> None:  # fmt: skip
+        if (output_size is None) == (output_ratio is None):
+            raise ShapeError(f"{name}: output_size, output_ratio: expected one of the two")
+        self.name = name
+        self.kernel = per_axis(kernel_size, n, "kernel_size", least=1)
+        self.counts = (
+            None if output_size is None else per_axis(output_size, n, "output_size", least=0)
+        )
+        self.ratios: tuple[float, ...] | None = None
+        if output_ratio is not None:
+            several = isinstance(output_ratio, tuple | list)
+            each = tuple(output_ratio) if several else (output_ratio,) * n
+            self.ratios = tuple(real(ratio, "output_ratio") for ratio in each)
+            if len(each) != n or not all(0 < ratio < 1 for ratio in self.ratios):
+                raise ShapeError(
+                    f"output_ratio: expected {n} numbers between 0 and 1, not {output_ratio!r}"
+                )
+
+    def of(self, sizes: list[int]) -> list[int]:
+        """How many windows there are along axes of such sizes."""
+        counts = list(self.counts or ())
+        if self.ratios is not None:
+            counts = [int(size * ratio) for size, ratio in zip(sizes, self.ratios, strict=True)]
+        for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
+            if count + kernel - 1 > size:
+                raise ShapeError(
+                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements, each "
+                    "at a place of its own"
+                )
+        return counts
+
+
+def fractional_max_pool2d(
+    input: Tensor, kernel_size: _Numbers, output_size: _Numbers | None = None,  # noqa: A002
+    output_ratio: _Numbers | None = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | Pooled[Tensor]:  # fmt: skip
+    """The greatest elements of windows over the last two axes, which begin at drawn places.
+
+    Graham, arXiv:1412.6071: the steps from one window to the next are of two sizes, in an order
+    that is drawn for each channel of each image.
+
+    Parameters
+    ----------
+    input : Tensor, shape (batch, channels, rows, columns), or without the batch
+        Images.
+    kernel_size : int or pair of int
+        Of windows.
+    output_size : int or pair of int, optional
+        How many windows there are along each axis.
+    output_ratio : float or pair of float, optional
+        In its place, their share of the elements, above 0 and below 1.
+    return_indices : bool
+        Whether to give the places in the image, in row-major order, too.
+    _random_samples : Tensor, shape (batch, channels, 2), optional
+        What is to be taken for the numbers from 0 to 1 that are drawn; the columns come first.
+
+    Raises
+    ------
+    ShapeError
+        The windows do not fit, or one of `output_size` and `output_ratio` is not given.
+    """
+    given = Fractions("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio)
+    return _pooled(input, given, return_indices, _random_samples)
+
+
+def fractional_max_pool3d(
+    input: Tensor, kernel_size: _Numbers, output_size: _Numbers | None = None,  # noqa: A002
+    output_ratio: _Numbers | None = None, return_indices: bool = False,
+    _random_samples: Tensor | None = None,
+) -> Tensor | Pooled[Tensor]:  # fmt: skip
+    """As :func:`fractional_max_pool2d`, over the last three axes, samples in their order."""
+    given = Fractions("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio)
+    return _pooled(input, given, return_indices, _random_samples)
+
+
+def _pooled(
+    images: Tensor, given: Fractions, return_indices: bool, samples: Tensor | None
+) -> Tensor | Pooled[Tensor]:
+    x, n, name = tensor_of(images, "input", floats=True), len(given.kernel), given.name
+    if x.ndim not in (n + 1, n + 2):
+        raise ShapeError(
+            f"input: expected {n + 1} or {n + 2} axes, not the shape {format_shape(x.dims)}"
+        )
+    single = x.ndim == n + 1
+    x = x.unsqueeze(0) if single else x
+    sizes = [x._static_size(axis, name) for axis in range(2, n + 2)]
+    counts = given.of(sizes)
+    wanted = (*x.dims[:2], n)
+    drawn = rand(*wanted, dtype=x.dtype) if samples is None else samples
+    if tensor_of(drawn, "_random_samples", floats=True).shape != (*x.shape[:2], n):
+        raise ShapeError(
+            f"_random_samples: expected shape {format_shape(wanted)}, not "
+            f"{format_shape(drawn.dims)}"
+        )
+    # Of images torch takes the columns' number first, of volumes the axes' in their order.
+    order = range(n) if n == 3 else (1, 0)
+    places = [
+        _starts(drawn[..., k], size, count, kernel)
+        for k, size, count, kernel in zip(order, sizes, counts, given.kernel, strict=True)
+    ]
+    taps = []
+    for axis, (start, kernel) in enumerate(zip(places, given.kernel, strict=True)):
+        at = start.unsqueeze(-1) + arange(kernel)
+        shape = [1] * (2 * n)
+        shape[axis], shape[n + axis] = counts[axis], kernel
+        taps.append(at.reshape(*x.dims[:2], *shape) * math.prod(sizes[axis + 1 :]))
+    index = functools.reduce(lambda a, b: a + b, taps)
+    windows = (*x.dims[:2], math.prod(counts), math.prod(given.kernel))
+    taken = index.reshape(*x.dims[:2], windows[2] * windows[3])
+    seen = x.flatten(2).gather(2, taken).reshape(windows)
+    best = seen.max(-1)
+    where = index.reshape(windows).gather(-1, best.indices.unsqueeze(-1)).squeeze(-1)
+    found = [t.reshape(*x.dims[:2], *counts) for t in (best.values, where)]
+    values, at = (t.squeeze(0) for t in found) if single else found
+    return Pooled(values, at) if flag(return_indices, "return_indices") else values
+
+
+def _starts(sample: Tensor, size: int, count: int, kernel: int) -> Tensor:
+    """Where windows begin along an axis, for each channel of each image."""
+    last = full((*sample.dims, 1), size - kernel, dtype=dt.int64)
+    if count <= 1:
+        return last[..., :count]
+    step = (size - kernel) / (count - 1)
+    sample = sample.detach().unsqueeze(-1)
+    first = ((arange(count - 1) + sample) * step).long() - (sample * step).long()
+    return cat([first, last], -1)

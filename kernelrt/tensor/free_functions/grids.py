@@ -1,0 +1,215 @@
+"""Values on grids: places that images are sampled at, slopes of values, powers, positions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.free_functions.creation import arange, ones
+from kernelrt.tensor.free_functions.joining import cat, meshgrid, stack
+from kernelrt.tensor.nodes.arguments import axes_of, flag, integer, real, take_by_value, tensor_of
+from kernelrt.tensor.nodes.positions import checked
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.tensor import Tensor
+
+__all__ = ["affine_grid", "gradient", "unravel_index", "vander"]
+
+
+def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
+    """The places for :meth:`Tensor.grid_sample` that affine maps make of an even grid.
+
+    Parameters
+    ----------
+    theta : Tensor, shape (batch, 2, 3) or (batch, 3, 4)
+        Maps of places from -1 to 1, the last axis of the image first.
+    size : sequence of int
+        Of the image that is wanted: (batch, channels, rows, columns), or with a depth.
+    align_corners : bool
+        Whether -1 and 1 are the middles of the outermost elements, not their edges.
+
+    Returns
+    -------
+    Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
+    """
+    maps = tensor_of(theta, "theta", floats=True)
+    sizes = [integer(n, "size", 1) for n in size]
+    n = len(sizes) - 2
+    if n not in (2, 3):
+        raise ShapeError(f"size: expected 4 or 5 numbers, not {len(sizes)}")
+    if maps.shape != (sizes[0], n, n + 1):
+        raise ShapeError(
+            f"theta: expected shape {(sizes[0], n, n + 1)} beside the size {tuple(sizes)}, not "
+            f"{format_shape(maps.dims)}"
+        )
+    kind = maps.dtype.accumulator
+    ends = [_even(k, kind, flag(align_corners, "align_corners")) for k in sizes[2:]]
+    base = stack([*meshgrid(*ends, indexing="ij")[::-1], ones(*sizes[2:], dtype=kind)], -1)
+    flat = base.reshape(1, -1, n + 1) @ maps.cast(kind).mT
+    return flat.reshape(sizes[0], *sizes[2:], n).cast(maps.dtype)
+
+
+def _even(count: int, kind: DType, align: bool) -> Tensor:
+    """Places of one axis from -1 to 1; a single one is in the middle."""
+    return (2 * arange(count, dtype=kind) - (count - 1)) / max(count - 1 if align else count, 1)
+
+
+def gradient(
+    input: Tensor, *, spacing: Any = None, dim: int | Sequence[int] | None = None,  # noqa: A002
+    edge_order: int = 1,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """Slopes along axes by central differences, and by one-sided ones at the ends.
+
+    Parameters
+    ----------
+    input : Tensor
+        Values.
+    spacing : number, or sequence of numbers or of Tensors, optional
+        How far neighbours are apart, along all axes or along each; or where the values are along
+        each. 1 unless given.
+    dim : int or sequence of int, optional
+        The axes; all unless given.
+    edge_order : 1 or 2
+        The order of the differences at the ends.
+
+    Returns
+    -------
+    tuple of Tensor
+        One for each axis, in the shape of `input`.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.gradient(krt.tensor([1.0, 4.0, 9.0, 16.0]))
+    (tensor([3., 4., 6., 7.]),)
+    """
+    values = tensor_of(input, "input")
+    axes = axes_of(dim, values.ndim)
+    order = integer(edge_order, "edge_order", 1)
+    if order > 2:
+        raise ShapeError(f"edge_order: expected 1 or 2, not {order}")
+    spacing = 1 if spacing is None else take_by_value(spacing)
+    given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
+    if isinstance(spacing, TensorBase) or len(given) != len(axes):
+        raise ShapeError(
+            f"spacing: expected a number, or one number or Tensor for each of {len(axes)} axes"
+        )
+    return tuple(
+        _slopes(values, axis, apart, order) for axis, apart in zip(axes, given, strict=True)
+    )
+
+
+def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
+    size = x._static_size(axis, "gradient")
+    if size < order + 1:
+        raise ShapeError(
+            f"input: expected at least {order + 1} values along axis {axis}, not {size}"
+        )
+    x = x if x.dtype.is_float else x.float()
+    if isinstance(spacing, TensorBase):
+        places = tensor_of(spacing, "spacing")
+        if places.shape != (size,):
+            raise ShapeError(
+                f"spacing: expected {size} places for axis {axis}, not {format_shape(places.dims)}"
+            )
+        shape = [1] * x.ndim
+        shape[axis] = size - 1
+        gaps = places.to(x.dtype).diff().reshape(shape)
+    else:
+        gaps = None
+        step = real(spacing, "spacing")
+
+    def part(start: int, length: int) -> Tensor:
+        return x.narrow(axis, start, length)
+
+    def gap(start: int, length: int) -> Any:
+        return step if gaps is None else gaps.narrow(axis, start, length)
+
+    def at_end(near: int, middle: int, far: int, first: Any, second: Any) -> Tensor:
+        """The slope at `near` of a parabola through three values."""
+        if order == 1:
+            return cast("Tensor", (part(middle, 1) - part(near, 1)) / first)
+        both = first + second
+        return cast("Tensor", (
+            part(near, 1) * (-(first + both) / (first * both))
+            + part(middle, 1) * (both / (first * second))
+            - part(far, 1) * (first / (second * both))
+        ))  # fmt: skip
+
+    left = at_end(0, 1, 2, gap(0, 1), gap(1, 1) if order == 2 else None)
+    right = at_end(
+        size - 1, size - 2, size - 3, -gap(size - 2, 1), -gap(size - 3, 1) if order == 2 else None
+    )
+    if size == 2:
+        return cat([left, right], axis)
+    inner = size - 2
+    if gaps is None:
+        middle = (part(2, inner) - part(0, inner)) / (2 * step)
+    else:
+        a, b = gap(0, inner), gap(1, inner)
+        middle = (
+            part(2, inner) * (a / (b * (a + b)))
+            + part(1, inner) * ((b - a) / (a * b))
+            - part(0, inner) * (b / (a * (a + b)))
+        )
+    return cat([left, middle, right], axis)
+
+
+def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
+    """The positions along each axis of elements that are numbered in row-major order.
+
+    Parameters
+    ----------
+    indices : Tensor
+        Numbers from 0 on.
+    shape : int or sequence of int
+        Of what they point into.
+
+    Raises
+    ------
+    DTypeError
+        `indices` are no integers.
+    IndexBoundsError
+        At run time: an index does not lie in the shape.
+    """
+    given = tensor_of(indices, "indices")
+    if not given.dtype.is_int:
+        raise DTypeError(f"indices: expected integers, not {given.dtype.name}")
+    listed = shape if isinstance(shape, tuple | list) else [shape]
+    sizes = [integer(n, "shape", 0) for n in listed]
+    rest = given._of(checked(given.uop, math.prod(sizes)))
+    found = []
+    for n in sizes[::-1]:
+        found.append(rest % n)
+        rest = rest // n
+    return tuple(found[::-1])
+
+
+def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
+    """Powers of each element of a vector, in rows.
+
+    Parameters
+    ----------
+    x : Tensor, shape (n,)
+        What is raised.
+    N : int, optional
+        How many powers; n unless given.
+    increasing : bool
+        Whether they begin with the power 0, and do not end with it.
+    """
+    values = tensor_of(x, "x")
+    if values.ndim != 1:
+        raise ShapeError(f"x: expected one axis, not {format_shape(values.dims)}")
+    count = values._static_size(0, "vander") if N is None else integer(N, "N", 0)
+    column = values.cast(values.dtype if values.dtype.is_float else dt.int64).unsqueeze(-1)
+    first = ones(values.dims[0], min(count, 1), dtype=column.dtype)
+    rest = column.expand(values.dims[0], max(count - 1, 0)).cumprod(-1)
+    powers = cat([first, rest], -1)
+    return powers if flag(increasing, "increasing") else powers.flip(-1)

@@ -1,0 +1,231 @@
+"""Several tensors made one, or several."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import broadcast, format_shape, same
+from kernelrt.tensor.methods.movement import MovementMethods
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, integer
+from kernelrt.tensor.nodes.promotion import joint_type
+from kernelrt.tensor.operation import operation
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods import masked
+    from kernelrt.tensor.tensor import Tensor
+else:
+    masked = Module("kernelrt.tensor.methods.masked")
+
+__all__ = ["atleast_1d", "atleast_2d", "atleast_3d", "block_diag", "broadcast_tensors",
+           "cartesian_prod", "cat", "column_stack", "combinations", "concat", "concatenate",
+           "dstack", "hstack", "meshgrid", "row_stack", "stack", "vstack"]  # fmt: skip
+
+
+def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]:
+    if not isinstance(tensors, tuple | list) or not tensors:
+        raise ShapeError(f"tensors: {name} expects a sequence of at least one Tensor")
+    for i, t in enumerate(tensors):
+        if not isinstance(t, MovementMethods):
+            masked.refuse_part(t)
+            raise DTypeError(f"tensors[{i}]: expected a Tensor, not {type(t).__name__}")
+    dtype = joint_type(t.uop for t in tensors)
+    return [t.cast(dtype) for t in tensors if isinstance(t, MovementMethods)]
+
+
+@operation
+def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
+    """`tensors`, which agree in all other axes, one behind the other along `dim`."""
+    parts = _promoted(tensors, "cat")
+    if any(p.ndim != 1 for p in parts):  # vectors of no elements are left out, whatever the rest
+        parts = [p for p in parts if p.dims != (0,)] or parts
+    first = parts[0]
+    if first.ndim == 0:
+        raise ShapeError("tensors: scalars cannot be joined; use stack")
+    axis = axis_of(dim, first.ndim)
+    for i, part in enumerate(parts):
+        if part.ndim != first.ndim or not all(
+            a == axis or same(d, e)
+            for a, (d, e) in enumerate(zip(part.dims, first.dims, strict=True))
+        ):
+            raise ShapeError(
+                f"tensors[{i}]: shape {format_shape(part.dims)} does not fit "
+                f"{format_shape(first.dims)}; all axes but {axis} must agree"
+            )
+    joined = first._of(build.cat([p.uop for p in parts], axis))
+    return cast("Tensor", joined)  # also where there is one part
+
+
+@operation
+def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
+    """`tensors` of one shape along a new axis `dim`."""
+    parts = _promoted(tensors, "stack")
+    first = parts[0]
+    axis = axis_of(dim, first.ndim + 1)
+    for i, part in enumerate(parts):
+        if not build.same_shape(part.dims, first.dims):
+            raise ShapeError(
+                f"tensors[{i}]: shape {format_shape(part.dims)} is not the "
+                f"{format_shape(first.dims)} of tensors[0]"
+            )
+    return cat([p.unsqueeze(axis) for p in parts], axis)
+
+
+def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
+    """Coordinates of a grid from vectors: tensor `i` varies along axis `i`.
+
+    Parameters
+    ----------
+    *tensors : Tensor
+        Vectors, or scalars, which are vectors of one element; or one sequence of them.
+    indexing : "ij" or "xy"
+        "xy" exchanges the first two axes.
+    """
+    lines = _several(tensors, "meshgrid")
+    if indexing not in ("ij", "xy"):
+        raise ShapeError(f"indexing: expected 'ij' or 'xy', not {indexing!r}")
+    for i, t in enumerate(lines):
+        if t.ndim > 1:
+            raise ShapeError(
+                f"tensors[{i}]: expected a vector or a scalar, not the shape {format_shape(t.dims)}"
+            )
+    shape = tuple(t.dims[0] if t.ndim else 1 for t in lines)
+    grids = [
+        t.reshape(tuple(d if k == i else 1 for k, d in enumerate(shape))).expand(shape)
+        for i, t in enumerate(lines)
+    ]
+    if indexing == "xy" and len(grids) > 1:
+        grids = [g.transpose(0, 1) for g in grids]
+    return tuple(grids)
+
+
+def _several(given: tuple[Any, ...], name: str) -> list[Tensor]:
+    """Tensors that were given one by one, or as one sequence."""
+    tensors = given[0] if len(given) == 1 and isinstance(given[0], tuple | list) else given
+    for i, t in enumerate(tensors):
+        if not isinstance(t, MovementMethods):
+            raise DTypeError(
+                f"tensors[{i}]: {name} expects Tensors, not {type(t).__name__}"
+            )
+    return list(tensors)
+
+
+concat = concatenate = cat
+
+
+def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """`tensors`, each expanded to the shape that all of them broadcast to."""
+    given = _several(tensors, "broadcast_tensors")
+    shape = broadcast(*(t.dims for t in given))
+    return tuple(t.expand(shape) for t in given)
+
+
+def _lifted(tensors: tuple[Any, ...], rank: int) -> Any:
+    given = _several(tensors, f"atleast_{rank}d")
+    out = []
+    for t in given:
+        if rank > 1 and t.ndim == 1:
+            t = t.unsqueeze(0)  # noqa: PLW2901 - a vector is a row
+        while t.ndim < rank:
+            t = t.unsqueeze(-1)  # noqa: PLW2901 - axes of one element
+        out.append(t)
+    single = len(tensors) == 1 and not isinstance(tensors[0], tuple | list)
+    return out[0] if single else tuple(out)
+
+
+def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """A scalar as a vector of one element; others as they are. Of several tensors a tuple."""
+    return _lifted(tensors, 1)
+
+
+def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """A vector as a row, a scalar as a matrix; others as they are. Of several tensors a tuple."""
+    return _lifted(tensors, 2)
+
+
+def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
+    """A matrix with a last axis of size 1, a vector with one in front, too. Of several a tuple."""
+    return _lifted(tensors, 3)
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """`tensors` side by side: joined along the second axis, vectors along the first."""
+    parts = [_lifted((t,), 1) for t in _several((tensors,), "hstack")]
+    return cat(parts, 0 if not parts or parts[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """`tensors` one below the other; vectors are rows."""
+    return cat([_lifted((t,), 2) for t in _several((tensors,), "vstack")], 0)
+
+
+row_stack = vstack
+
+
+def dstack(tensors: Sequence[Tensor]) -> Tensor:
+    """`tensors` one behind the other along the third axis."""
+    return cat([_lifted((t,), 3) for t in _several((tensors,), "dstack")], 2)
+
+
+def column_stack(tensors: Sequence[Tensor]) -> Tensor:
+    """`tensors` side by side; vectors and scalars are columns."""
+    parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in _several((tensors,), "column_stack")]
+    return cat(parts, 1)
+
+
+def cartesian_prod(*tensors: Tensor) -> Tensor:
+    """All rows that have an element of each vector, the last one varying fastest."""
+    given = _several(tensors, "cartesian_prod")
+    for i, t in enumerate(given):
+        if t.ndim != 1:
+            raise ShapeError(
+                f"tensors[{i}]: expected a vector, not the shape {format_shape(t.dims)}"
+            )
+    if len(given) == 1:
+        return given[0]
+    return stack([g.reshape(-1) for g in meshgrid(*given)], 1)
+
+
+def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:  # noqa: A002
+    """The rows of `r` elements of a vector, in the order of their positions.
+
+    Parameters
+    ----------
+    input : Tensor
+        A vector of n elements.
+    r : int
+        How many stand in a row.
+    with_replacement : bool
+        Whether an element may stand in a row several times.
+    """
+    (x,) = _several((input,), "combinations")
+    count = integer(r, "r", 0)
+    if x.ndim != 1:
+        raise ShapeError(f"input: expected a vector, not the shape {format_shape(x.dims)}")
+    if count == 0:
+        return x[:0]
+    ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
+    rows = np.array(list(ways(range(x._static_size(0, "combinations")), count)), np.int64)
+    return x[rows.reshape(-1, count)]
+
+
+def block_diag(*tensors: Tensor) -> Tensor:
+    """A matrix with `tensors`, vectors being rows, along its diagonal, and zeros elsewhere."""
+    blocks = [_lifted((t,), 2) for t in _promoted(_several(tensors, "block_diag"), "block_diag")]
+    for i, b in enumerate(blocks):
+        if b.ndim > 2:
+            raise ShapeError(f"tensors[{i}]: expected at most 2 axes, not {b.ndim}")
+    widths = [b.dims[1] for b in blocks]
+    rows = [
+        b.pad((build.total(widths[:i]), build.total(widths[i + 1 :])))
+        for i, b in enumerate(blocks)
+    ]
+    return cat(rows, 0)

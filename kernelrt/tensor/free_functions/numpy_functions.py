@@ -1,0 +1,245 @@
+"""NumPy's functions of more than a line, as functions of tensors, for ``numpy_calls.py``."""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.free_functions import creation, joining
+from kernelrt.tensor.methods import comparison
+from kernelrt.tensor.nodes.arguments import axis_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["append", "array_split", "as_float", "average", "broadcast_arrays", "cov", "digitize",
+           "histogram", "interp", "nan_extreme", "of_share", "searchsorted", "take", "tensor_of",
+           "unique"]  # fmt: skip
+
+
+def tensor_of(value: Any) -> Any:
+    """`value`, or a tensor of it."""
+    return value if isinstance(value, TensorBase) else creation.tensor(value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return isinstance(value, TensorBase)
+
+
+def as_float(value: Any) -> Any:
+    """A tensor of floats; of integers in float64, as NumPy has it."""
+    x = tensor_of(value)
+    return x if x.dtype.is_float else x.cast(dt.float64)
+
+
+def _along(x: Any, axis: Any) -> tuple[Any, Any]:
+    return (x.flatten(), 0) if axis is None else (x, axis)
+
+
+def of_share(name: str, whole: float) -> Callable[..., Any]:
+    """``quantile`` or ``nanquantile``, of parts of `whole`."""
+
+    def do(
+        a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: Any = False
+    ) -> Any:
+        x = as_float(a)
+        share: Any = q if isinstance(q, TensorBase) else creation.tensor(q, dtype=x.dtype)
+        if isinstance(axis, tuple | list):
+            raise DTypeError("numpy.quantile: axis: expected one axis or None, not several")
+        return getattr(x, name)(
+            share / whole, axis, keepdim=bool(keepdims), interpolation=method
+        )
+
+    return do
+
+
+def unique(
+    ar: Any, return_index: Any = False, return_inverse: Any = False, return_counts: Any = False,
+    axis: Any = None,
+) -> Any:  # fmt: skip
+    """The elements that differ, in order, and where they are, if that is asked for."""
+    x = tensor_of(ar)
+    if axis is not None:
+        axis = axis_of(axis, x.ndim, "axis")
+    values, inverse, counts = x.unique(return_inverse=True, return_counts=True, dim=axis)
+    found = [values]
+    if return_index:
+        flat = inverse.reshape(-1)
+        places = creation.arange(flat.shape[0])
+        first = creation.full((counts.shape[0],), flat.shape[0], dtype=dt.int64)
+        found.append(first.scatter_reduce(0, flat, places, "amin"))
+    if return_inverse:
+        found.append(inverse)
+    if return_counts:
+        found.append(counts)
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def histogram(
+    a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None,  # noqa: A002
+) -> Any:  # fmt: skip
+    """How much lies in each interval, in integers unless weighed, and the ends of intervals."""
+    if isinstance(bins, str):
+        raise DTypeError(
+            f"numpy.histogram: bins: expected a number or ends, not {bins!r}; call "
+            "numpy.histogram(x.numpy(), ...) for it"
+        )
+    x = as_float(a)
+    if not isinstance(bins, int | np.integer):
+        bins = tensor_of(bins).cast(x.dtype)
+    found = x.histogram(bins, range=range, weight=None if weights is None else tensor_of(weights),
+                        density=bool(density))  # fmt: skip
+    hist = found.hist if density or weights is not None else found.hist.long()
+    return hist, found.bin_edges
+
+
+def _ascending(edges: Any, name: str) -> Any:
+    if edges.ndim != 1:
+        raise ShapeError(f"{name}: expected a vector, not {format_shape(edges.dims)}")
+    return edges
+
+
+def digitize(x: Any, bins: Any, right: Any = False) -> Any:
+    """How many of ascending ends each element has passed; of descending ones from the other end."""
+    edges = _ascending(tensor_of(bins), "numpy.digitize: bins")
+    values = tensor_of(x)
+    size = int(edges.shape[0])
+    if size and edges[0].item() > edges[-1].item():
+        return size - edges.flip(0).searchsorted(values, right=not right)
+    return edges.searchsorted(values, right=not right)
+
+
+def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
+    """Where elements would have to be put for the order to stay."""
+    edges, values = tensor_of(a), tensor_of(v)
+    if sorter is not None:
+        sorter = tensor_of(sorter)
+    return edges.searchsorted(values, side=side, sorter=sorter)
+
+
+def _as_data(value: Any) -> Any:
+    return value if isinstance(value, TensorBase) else np.asarray(value, np.float64)
+
+
+def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
+    """Values between points, on lines; beyond them that of the last point, or `left`, `right`."""
+    kinds = [as_float(v).dtype for v in (x, xp, fp) if isinstance(v, TensorBase)]
+    kind = dt.promote(*kinds)
+    at, places, values = (
+        v.cast(kind) if _is_tensor(v) else creation.tensor(v, dtype=kind)
+        for v in map(_as_data, (x, xp, fp))
+    )
+    _ascending(places, "numpy.interp: xp")
+    if values.shape != places.shape or not int(places.shape[0]):
+        raise ShapeError(
+            "numpy.interp: expected as many values as places, and at least one, not "
+            f"{format_shape(values.dims)} and {format_shape(places.dims)}"
+        )
+    last = int(places.shape[0]) - 1
+    first = (places.searchsorted(at.detach(), right=True) - 1).clamp(0, max(last - 1, 0))
+    second = (first + 1).clamp(max=last)
+    x0, y0, y1 = places[first], values[first], values[second]
+    gap = places[second] - x0
+    alone = gap == 0
+    slope = (y1 - y0) / comparison.where(alone, 1.0, gap)
+    inner = comparison.where(alone, y0, y0 + slope * (at - x0))
+    low = values[0] if left is None else left
+    high = values[last] if right is None else right
+    out = comparison.where(at < places[0], low, inner)
+    out = comparison.where(at == places[last], values[last], out)
+    return comparison.where(at > places[last], high, out)
+
+
+def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
+    """The mean, where `weights` are given with these shares."""
+    x = as_float(a)
+    if weights is None:
+        return x.mean(axis, keepdim=bool(keepdims))
+    share = tensor_of(weights)
+    if share.ndim == 1 and x.ndim != 1:
+        if not isinstance(axis, int | np.integer):
+            raise ShapeError("numpy.average: axis: needed where weights are those of one axis")
+        place = axis_of(axis, x.ndim, "axis")
+        share = share.reshape(*(-1 if k == place else 1 for k in range(x.ndim)))
+    share = share.expand(x.shape)
+    keep = bool(keepdims)
+    return (x * share).sum(axis, keepdim=keep) / share.sum(axis, keepdim=keep)
+
+
+def cov(m: Any, *, rowvar: Any = True, ddof: Any = None, fweights: Any = None,
+        aweights: Any = None) -> Any:  # fmt: skip
+    """The covariances of variables, which are rows unless `rowvar` is false."""
+    x = as_float(m)
+    if not rowvar and x.ndim > 1:
+        x = x.mT
+    given = {"fweights": fweights, "aweights": aweights}
+    found = {k: tensor_of(v) for k, v in given.items() if v is not None}
+    return x.cov(correction=1 if ddof is None else int(ddof), **found)
+
+
+def nan_extreme(name: str) -> Callable[..., Any]:
+    """The greatest or the least of the elements that are numbers."""
+
+    def do(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
+        x = tensor_of(a)
+        keep = bool(keepdims)
+        if not x.dtype.is_float:
+            return getattr(x, name)(axis, keepdim=keep)
+        end = float("-inf") if name == "amax" else float("inf")
+        missing = x.isnan()
+        best = getattr(x.masked_fill(missing, end), name)(axis, keepdim=keep)
+        gone = missing.all(axis, keepdim=keep)
+        return best.masked_fill(gone, float("nan"))
+
+    return do
+
+
+def append(arr: Any, values: Any, axis: Any = None) -> Any:
+    """The elements of both in a line, or one behind the other along an axis."""
+    first, second = tensor_of(arr), tensor_of(values)
+    if axis is None:
+        first, second, axis = first.flatten(), second.flatten(), 0
+    return joining.cat([first, second], axis)
+
+
+def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
+    """The slices along an axis that positions name; those below 0 are counted from the end."""
+    if mode != "raise":
+        raise DTypeError(
+            f"numpy.take: mode: expected 'raise', not {mode!r}; clip the indices, or take their "
+            "remainder"
+        )
+    x, place = _along(tensor_of(a), axis)
+    number = isinstance(indices, int | np.integer)
+    index = operator.index(indices) if number else tensor_of(indices)
+    return x[(*(slice(None),) * axis_of(place, x.ndim, "axis"), index)]
+
+
+def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
+    """Parts, the first ones longer by one where they cannot be of one size."""
+    given = indices_or_sections
+    if not isinstance(given, int | np.integer | TensorBase):
+        given = [int(i) for i in given]
+    return list(tensor_of(ary).tensor_split(given, axis))
+
+
+def broadcast_arrays(*args: Any) -> Any:
+    """Tensors of one shape, also of numbers and arrays; what has no numbers is an array."""
+    given = [_numbers(a) for a in args]
+    shape = np.broadcast_shapes(*(g.shape for g in given))
+    return tuple(
+        g.expand(shape) if _is_tensor(g) else np.broadcast_to(g, shape) for g in given
+    )
+
+
+def _numbers(value: Any) -> Any:
+    if isinstance(value, TensorBase):
+        return value
+    array = np.asarray(value)
+    return tensor_of(value) if array.dtype.kind in "biuf" else array

@@ -1,0 +1,3 @@
+"""The method families that make up Tensor."""
+
+__all__: list[str] = []

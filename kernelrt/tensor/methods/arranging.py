@@ -1,0 +1,329 @@
+"""Diagonals, rotations, windows and parts."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_span, format_shape, format_size, prod, same, window_count
+from kernelrt.tensor import views
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, index_of, integer, own_axis, shape_of, whole
+from kernelrt.tensor.nodes.composite_ops import settled
+from kernelrt.tensor.nodes.positions import checked, elements
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.ir import Dim
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ArrangingMethods"]
+
+
+@operations()
+class ArrangingMethods(_Below):
+    """Diagonals, rotations, windows and parts."""
+
+    __slots__ = ()
+
+    # ---- diagonals
+
+    def diag(self, diagonal: int = 0) -> Self:
+        """A matrix with this vector as a diagonal, or a copy of a diagonal of this matrix."""
+        if self.ndim == 1:
+            return self.diag_embed(diagonal)
+        if self.ndim != 2:
+            raise ShapeError(
+                f"diag: expected a vector or a matrix, not the shape {format_shape(self.dims)}; "
+                "of a batch, use x.diag_embed() or x.diagonal(0, -2, -1)"
+            )
+        return self.diagonal(integer(diagonal, "diagonal")).clone()
+
+    def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
+        """Matrices over `dim1` and `dim2` with the last axis as a diagonal, and zeros elsewhere.
+
+        Parameters
+        ----------
+        offset : int
+            How far above the main diagonal, or with a negative number below it.
+        dim1, dim2 : int
+            Where the rows and the columns are in the result.
+        """
+        if self.ndim == 0:
+            raise ShapeError("diag_embed: expected at least 1 axis; x.reshape(1) has one")
+        rank, offset = self.ndim + 1, integer(offset, "offset")
+        first, second = axis_of(dim1, rank, "dim1"), axis_of(dim2, rank, "dim2")
+        if first == second:
+            raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
+        node = self.uop
+        lead, n = node.shape[:-1], node.shape[-1]
+        size = build.total((n, abs(offset)))
+        shape = (*lead, size, size)
+        widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(lead)
+        line = build.pad(node, [*widths, (0, abs(offset))])
+        # Above the diagonal its elements are counted by rows, below it by columns.
+        line = build.reshape(line, (*lead, size, 1) if offset >= 0 else (*lead, 1, size))
+        row, column = (build.iota_along(shape, self.ndim - 1 + k) for k in (0, 1))
+        there = column.eq(build.add(row, offset))
+        made = self._of(build.where(there, build.expand(line, shape), 0))
+        return made.movedim((-2, -1), (first, second))
+
+    def diagflat(self, offset: int = 0) -> Self:
+        """A matrix with all elements, in row-major order, as a diagonal."""
+        return self.reshape(-1).diag_embed(offset)
+
+    def trace(self) -> Self:
+        """The sum of the diagonal of a matrix."""
+        if self.ndim != 2:
+            raise ShapeError(f"trace: expected a matrix, not the shape {format_shape(self.dims)}")
+        return self.diagonal().sum()
+
+    # ---- turned
+
+    def fliplr(self) -> Self:
+        """With the order along the second axis reversed."""
+        if self.ndim < 2:
+            raise ShapeError(f"fliplr: expected at least 2 axes, not {self.ndim}")
+        return self.flip(1)
+
+    def flipud(self) -> Self:
+        """With the order along the first axis reversed."""
+        if self.ndim < 1:
+            raise ShapeError("flipud: expected at least 1 axis, not 0")
+        return self.flip(0)
+
+    def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
+        """Turned `k` times by 90 degrees, from the first of the two axes `dims` to the second."""
+        turns = integer(k, "k") % 4
+        if not isinstance(dims, tuple | list) or len(dims) != 2:
+            raise ShapeError(f"dims: expected two axes, not {dims!r}")
+        a, b = (own_axis(d, self.ndim, "dims") for d in dims)
+        if a == b:
+            raise ShapeError(f"dims: expected two axes, not {dims[0]} and {dims[1]}")
+        if turns == 0:
+            return self._of(self.uop)
+        if turns == 2:
+            return self.flip(a, b)
+        return self.flip(b).transpose(a, b) if turns == 1 else self.transpose(a, b).flip(b)
+
+    def swapdims(self, dim0: int, dim1: int) -> Self:
+        """The same as :meth:`transpose`."""
+        return self.transpose(dim0, dim1)
+
+    # ---- shapes
+
+    def view(self, *shape: Any, dtype: object = None) -> Self:
+        """The elements in another shape, as :meth:`reshape`; or their bits in another type.
+
+        Parameters
+        ----------
+        *shape : int, or one DType
+            A shape, or a type, which has more or fewer elements along the last axis if it is of
+            another width (see :meth:`bitcast`). No gradient passes a change of type.
+        dtype : DType, optional
+            The type, by name.
+        """
+        if dtype is not None:
+            shape = (*shape, dt.parse(dtype))
+        if len(shape) == 1 and isinstance(shape[0], dt.DType | str | np.dtype | type):
+            return self.detach().bitcast(shape[0])
+        return self.reshape(*shape)
+
+    def ravel(self) -> Self:
+        """The elements, in row-major order, as a vector."""
+        source = self if views.is_packed(self) else self.clone()
+        return source.reshape(-1) if not build.has_zero(self.dims) else source.reshape(0)
+
+    def reshape_as(self, other: TensorBase) -> Self:
+        """This tensor in the shape of `other`."""
+        return self.reshape(other.dims)
+
+    def repeat_interleave(
+        self, repeats: int | TensorBase, dim: int | None = None, *, output_size: int | None = None
+    ) -> Self:
+        """Each slice along `dim` laid out `repeats` times in a row.
+
+        Parameters
+        ----------
+        repeats : int or Tensor
+            A number for all, or a vector with one for each slice.
+        dim : int, optional
+            The axis; without it the elements in row-major order are repeated.
+        output_size : int, optional
+            The sum of a vector of repeats, which is needed where a function is traced.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where the sum of `repeats` is less than `output_size`.
+        """
+        source = self.reshape(-1) if dim is None else self
+        axis = 0 if dim is None else own_axis(dim, self.ndim)
+        if not isinstance(repeats, TensorBase | np.ndarray):
+            return views.unshared(source._spread_out(repeats, axis), self)
+        counts = self._lift(repeats, "repeats")
+        size = source._static_size(axis, "repeat_interleave")
+        if not counts.dtype.is_int or counts.ndim > 1:
+            raise DTypeError(
+                f"repeats: expected a vector of integers, not {counts.dtype.name} of shape "
+                f"{format_shape(counts.dims)}"
+            )
+        counts = counts.reshape(-1)
+        if counts.dims[0] not in (1, size):
+            raise ShapeError(
+                f"repeats: expected {size} numbers, one for each slice of axis {axis}, not "
+                f"{counts.dims[0]}"
+            )
+        return source.index_select(axis, self._repeated(counts.expand(size), output_size))
+
+    def _repeated(self, counts: Self, size: int | None) -> Self:
+        """The positions from 0 on, each so often."""
+        if size is None:
+            data = elements(counts.long(), "repeat_interleave", "pass output_size=")
+            if data.size and data.min() < 0:
+                raise ShapeError(f"repeats: expected at least 0, not {data.min()}")
+            return self._lift(np.repeat(np.arange(len(data)), data), "repeats")
+        n = integer(size, "output_size", 0)
+        ends = counts.long().cumsum(0).clamp(0, n)
+        zeros, ones = build.full(0, dt.int64, (n + 1,)), build.full(1, dt.int64, ends.dims)
+        if build.has_zero(ends.dims):
+            return self._of(build.full(0, dt.int64, (n,)))
+        passed = self._of(build.scatter_add(zeros, ones, checked(ends.uop, n + 1))).cumsum(0)
+        return passed.narrow(0, 0, n)
+
+    # ---- windows
+
+    def unfold(self, dimension: int, size: int, step: int) -> Self:
+        """Windows of `size` elements along an axis, `step` apart, as a new last axis."""
+        axis = axis_of(dimension, self.ndim, "dimension")
+        width, stride = integer(size, "size", 0), integer(step, "step", 1)
+        if self.ndim == 0:
+            return self.reshape(1).unfold(0, size, step).reshape(min(width, 1))
+        length = self.dims[axis]
+        if width > dim_span(length)[0]:
+            raise ShapeError(
+                f"size: expected at most the {format_size(length)} of axis {axis}, not {width}"
+            )
+        node, below = views.read(self)
+        count = window_count(length, width, stride, 1)
+        shape = (*node.shape[:axis], count, *node.shape[axis + 1 :], width)
+        if build.has_zero(shape):
+            return self._of(settled(build.full(0, node.dtype, shape), node))
+        node = UOp(Op.WINDOW, node.dtype, (node,), ((axis, width, stride, 1),))
+        return views.view(self, node, below, views.UNFOLD, axis, width, stride)
+
+    def as_strided(
+        self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
+    ) -> Self:
+        """The element ``storage_offset + i * stride[0] + j * stride[1] + ...`` at [i, j, ...].
+
+        They are counted in row-major order.
+        """
+        sizes = [integer(n, "size", 0) for n in size]
+        steps = [integer(n, "stride", 0) for n in stride]
+        start = integer(storage_offset, "storage_offset", 0)
+        if len(sizes) != len(steps):
+            raise ShapeError(f"size, stride: expected as many numbers, not {size} and {stride}")
+        count = prod(self.dims)
+        if 0 in sizes:
+            return self._of(build.full(0, self.dtype, tuple(sizes)))
+        last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
+        if not isinstance(count, int) or last >= count:
+            raise ShapeError(
+                f"size, stride: the last element is number {last}, and the tensor has the shape "
+                f"{format_shape(self.dims)}"
+            )
+        place = build.full(start, dt.int64, tuple(sizes))
+        for axis, step in enumerate(steps):
+            place = build.add(place, build.mul(build.iota_along(tuple(sizes), axis), step))
+        bare, below = views.bare(self)
+        node = bare.reshape(-1)[self._of(place)]._live()
+        return views.view(self, node, below, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
+
+    # ---- parts
+
+    def tensor_split(
+        self, indices_or_sections: int | Sequence[int] | TensorBase, dim: int = 0
+    ) -> tuple[Self, ...]:
+        """So many parts along `dim`, the first ones longer by one, or parts between indices.
+
+        Indices may be sizes that are known only at run time.
+        """
+        axis = own_axis(dim, self.ndim)
+        size = self.dims[axis]
+        given: Any = indices_or_sections
+        if isinstance(given, TensorBase):
+            given = given.tolist()  # type: ignore[attr-defined]
+        number = whole(given)
+        if number is not None:
+            if number < 1:
+                raise ShapeError(f"indices_or_sections: expected at least 1, not {number}")
+            # What is left when all have equal sizes goes to the first ones.
+            counts = (build.total((size, number - 1 - i)) for i in range(number - 1))
+            sizes = [build.quotient(n, number) for n in counts]
+            return self._parts(axis, sizes)
+        if isinstance(given, tuple | list):
+            ends = shape_of((given,), "indices_or_sections")
+        else:
+            raise DTypeError(f"indices_or_sections: expected an int or ints, not {given!r}")
+        whole_axis = (slice(None),) * axis
+        return tuple(
+            self[(*whole_axis, slice(a, b))]
+            for a, b in itertools.pairwise([0, *ends, size])
+        )
+
+    def _split_evenly(self, given: Any, dim: int, name: str) -> tuple[Self, ...]:
+        number = whole(index_of(given))
+        if number is not None and number > 0:
+            size = self.dims[dim]
+            each = build.quotient(size, number)
+            if not same(build.volume((each, number)), size):
+                raise ShapeError(
+                    f"{name}: {format_size(size)} elements of axis {dim} do not make {number} "
+                    "parts of one size; use x.tensor_split()"
+                )
+        return self.tensor_split(given, dim)
+
+    def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+        """Parts of one size along the second axis, or the only one; or between indices."""
+        if self.ndim < 1:
+            raise ShapeError("hsplit: expected at least 1 axis, not 0")
+        return self._split_evenly(indices_or_sections, int(self.ndim > 1), "hsplit")
+
+    def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+        """Parts of one size along the first axis, or between indices."""
+        if self.ndim < 2:
+            raise ShapeError(f"vsplit: expected at least 2 axes, not {self.ndim}")
+        return self._split_evenly(indices_or_sections, 0, "vsplit")
+
+    def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
+        """Parts of one size along the third axis, or between indices."""
+        if self.ndim < 3:
+            raise ShapeError(f"dsplit: expected at least 3 axes, not {self.ndim}")
+        return self._split_evenly(indices_or_sections, 2, "dsplit")
+
+    def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """Parts of these sizes along `dim`."""
+        if not isinstance(split_sizes, tuple | list):
+            raise DTypeError(f"split_sizes: expected a sequence of ints, not {split_sizes!r}")
+        return self.split(split_sizes, dim)
+
+    unsafe_split_with_sizes = split_with_sizes
+
+    def unsafe_split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
+        """The same as :meth:`split`."""
+        return self.split(split_size, dim)
+
+    def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
+        """The same as :meth:`chunk`."""
+        return self.chunk(chunks, dim)

@@ -1,0 +1,290 @@
+"""Operations on each element: bits, logic, comparison, choice."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self, cast, overload
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._modes import MISSING
+from kernelrt.device.dlpack import kind_name
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor.base import Operand, TensorBase
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import check_bools, real
+from kernelrt.tensor.nodes.promotion import as_scalar, check_size, element
+from kernelrt.tensor.operation import operation, operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.methods.unary import FunctionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ComparisonMethods", "where"]
+
+
+@operations()
+class ComparisonMethods(_Below):
+    """Comparisons and logic that keep the shape."""
+
+    __slots__ = ()
+
+    # ---- bits and logic
+
+    def _bits(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        shift = op in (Op.SHL, Op.SHR)
+        a, b = self._unify(("other", other), exact=shift)
+        if a.dtype.is_float:
+            raise DTypeError(
+                f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
+            )
+        if shift and a.dtype.is_bool:
+            raise DTypeError(f"{op.name.lower()}: bools have no bits to shift; cast them, too")
+        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
+
+    def __and__(self, other: Operand) -> Self:
+        return self._bits(Op.AND, other)
+
+    def __or__(self, other: Operand) -> Self:
+        return self._bits(Op.OR, other)
+
+    def __xor__(self, other: Operand) -> Self:
+        return self._bits(Op.XOR, other)
+
+    __rand__, __ror__, __rxor__ = __and__, __or__, __xor__
+
+    def __lshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHL, other)
+
+    def __rshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHR, other)
+
+    def __rlshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHL, other, reverse=True)
+
+    def __rrshift__(self, other: Operand) -> Self:
+        return self._bits(Op.SHR, other, reverse=True)
+
+    def __invert__(self) -> Self:
+        if self.dtype.is_float:
+            raise DTypeError(f"~: expected integers or bools, not {self.dtype.name}")
+        return self._unary(Op.NOT)
+
+    def bitwise_and(self, other: Operand) -> Self:
+        """The bits that both integers have; the and of bools."""
+        return self & other
+
+    def bitwise_or(self, other: Operand) -> Self:
+        """The bits that one of the integers has; the or of bools."""
+        return self | other
+
+    def bitwise_xor(self, other: Operand) -> Self:
+        """The bits in which integers differ; whether bools do."""
+        return self ^ other
+
+    def bitwise_not(self) -> Self:
+        """The bits that integers lack; the not of bools."""
+        return ~self
+
+    def bitwise_left_shift(self, other: Operand) -> Self:
+        """Integers times ``2**other``, wrapped; 0 where all bits are lost."""
+        return self << other
+
+    def bitwise_right_shift(self, other: Operand) -> Self:
+        """Integers over ``2**other``, rounded down; where all bits are lost 0, or -1 below 0."""
+        return self >> other
+
+    def logical_not(self) -> Self:
+        """Whether each element is zero."""
+        return ~self.cast(dt.bool_)
+
+    def logical_and(self, other: Operand) -> Self:
+        """Whether both elements are not zero."""
+        return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
+
+    def logical_or(self, other: Operand) -> Self:
+        """Whether one of the elements is not zero."""
+        return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
+
+    def logical_xor(self, other: Operand) -> Self:
+        """Whether one of the elements is not zero and the other one is."""
+        return self.cast(dt.bool_) ^ self._lift(other, "other").cast(dt.bool_)
+
+    # ---- comparison
+
+    def _is_beyond(self, number: object, *, below: bool) -> bool:
+        """Whether every integer of this tensor's type lies above, or below, a whole number."""
+        if not self.dtype.is_int or not isinstance(number, int | np.integer):
+            return False
+        return bool(number < self.dtype.min if below else number > self.dtype.max)
+
+    def _compare(self, op: Op, other: Operand, *, reverse: bool = False) -> Self:
+        for above, below in ((True, False), (False, True)):
+            if self._is_beyond(other, below=below):
+                holds = op is Op.NE or (op is not Op.EQ and above is not reverse)
+                return self._of(build.full(holds, dt.bool_, self.dims))
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(b.alu(op, a) if reverse else a.alu(op, b))
+
+    def __eq__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:  # no tensor is None, as Python finds then
+            return NotImplemented
+        return self._compare(Op.EQ, other)  # type: ignore[arg-type]
+
+    def __ne__(self, other: object) -> Self:  # type: ignore[override]
+        if other is None:
+            return NotImplemented
+        return self._compare(Op.NE, other)  # type: ignore[arg-type]
+
+    __hash__ = TensorBase.__hash__
+
+    def __lt__(self, other: Operand) -> Self:
+        return self._compare(Op.LT, other)
+
+    def __le__(self, other: Operand) -> Self:
+        return self._compare(Op.LE, other)
+
+    def __gt__(self, other: Operand) -> Self:
+        return self._compare(Op.LT, other, reverse=True)
+
+    def __ge__(self, other: Operand) -> Self:
+        return self._compare(Op.LE, other, reverse=True)
+
+    def eq(self, other: Operand) -> Self:
+        """Elementwise equality."""
+        return self == other
+
+    def ne(self, other: Operand) -> Self:
+        """Elementwise inequality."""
+        return self != other
+
+    def lt(self, other: Operand) -> Self:
+        """Whether ``self < other``."""
+        return self < other
+
+    def le(self, other: Operand) -> Self:
+        """Whether ``self <= other``."""
+        return self <= other
+
+    def gt(self, other: Operand) -> Self:
+        """Whether ``self > other``."""
+        return self > other
+
+    def ge(self, other: Operand) -> Self:
+        """Whether ``self >= other``."""
+        return self >= other
+
+    greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
+
+    def isclose(
+        self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+    ) -> Self:
+        """Whether elements differ by at most ``atol + rtol * abs(other)``, or are equal.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            What to compare with.
+        rtol, atol : float
+            The relative and the absolute tolerance, at least 0.
+        equal_nan : bool
+            Whether NaN is close to NaN.
+        """
+        for name, value in (("rtol", rtol), ("atol", atol)):
+            if not real(value, name) >= 0:
+                raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+        a, b = self._unify(("other", other), exact=True)
+        same = a.eq(b)
+        if equal_nan and a.dtype.is_float:
+            same = same.alu(Op.OR, a.ne(a).alu(Op.AND, b.ne(b)))
+        if a.dtype.is_bool or (rtol == 0 and atol == 0):
+            return self._of(same)
+        wide = a.dtype.accumulator if a.dtype.is_float else dt.float64
+        a, b = a.cast(wide), b.cast(wide)
+        limit = build.add(build.mul(b.alu(Op.ABS), rtol), atol)
+        gap = a.alu(Op.SUB, b).alu(Op.ABS)
+        finite = gap.alu(Op.LT, build.full(math.inf, wide, gap.shape))
+        return self._of(same.alu(Op.OR, finite.alu(Op.AND, gap.alu(Op.LE, limit))))
+
+    def isnan(self) -> Self:
+        """Whether each element is NaN."""
+        x = self.uop
+        return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
+
+    def isinf(self) -> Self:
+        """Whether each element is infinite."""
+        if not self.dtype.is_float:
+            return self._of(build.full(False, dt.bool_, self.dims))
+        return self._unary(Op.ABS).eq(math.inf)
+
+    def isfinite(self) -> Self:
+        """Whether each element is neither infinite nor NaN."""
+        if not self.dtype.is_float:
+            return self._of(build.full(True, dt.bool_, self.dims))
+        return self._unary(Op.ABS) < math.inf
+
+    def where(self, condition: Operand, other: Operand) -> Self:
+        """This tensor's element where `condition` holds, else that of `other`."""
+        return self._select(condition, self, other)
+
+    def masked_fill(self, mask: Operand, value: Operand) -> Self:
+        """`value` where `mask` holds, this tensor's element elsewhere; the type stays.
+
+        Raises
+        ------
+        DTypeError
+            `value` is a number that the type of this tensor does not have.
+        """
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        else:
+            check_size(value, self.dtype, "value")
+            value = self._lift(value, "value").cast(self.dtype)
+        chosen = self._lift(mask, "masked_fill: mask")
+        check_bools(chosen.dtype, "masked_fill: mask")
+        return self._select(chosen, value, self)
+
+    @operation
+    def _select(self, condition: object, yes: Operand, no: Operand) -> Self:
+        mask = self._lift(condition, "condition")
+        check_bools(mask.dtype, "condition")
+        a, b = self._promote(("input", yes), ("other", no), exact=True)
+        return self._of(UOp(Op.WHERE, a.dtype, tuple(build.align(mask.uop, a, b))))
+
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+@overload
+def where(condition: object, input: Operand, other: Operand) -> Tensor: ...
+def where(
+    condition: object, input: Operand | Any = MISSING, other: Operand | Any = MISSING  # noqa: A002 - torch's name
+) -> Tensor | tuple[Tensor, ...]:
+    """`input` where `condition` holds, else `other`, broadcast and promoted.
+
+    With one argument, the positions where it is not zero: ``condition.nonzero(as_tuple=True)``.
+
+    Raises
+    ------
+    DTypeError
+        `condition` is not of type bool.
+    """
+    if (input is MISSING) != (other is MISSING):
+        absent = "input" if input is MISSING else "other"
+        raise TypeError(
+            f"where() missing 1 required positional argument: {absent!r}; give input and other, "
+            "or the condition alone for the positions where it holds"
+        )
+    if input is MISSING:
+        if not isinstance(condition, ComparisonMethods):
+            raise DTypeError(f"where: condition: expected a Tensor, not {kind_name(condition)}")
+        alone = cast("Tensor", condition)
+        return cast("tuple[Tensor, ...]", alone.nonzero(as_tuple=True))
+    for value in (condition, input, other):
+        if isinstance(value, ComparisonMethods):
+            return cast("Tensor", value._select(condition, input, other))
+    raise DTypeError("where: expected at least one Tensor among condition, input and other")

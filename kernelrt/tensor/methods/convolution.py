@@ -1,0 +1,237 @@
+"""Convolutions and their transposes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from kernelrt.errors import ShapeError
+from kernelrt.ir.shape import format_shape, format_size, prod, same, total
+from kernelrt.tensor.nodes.arguments import PerAxis, lacking, per_axis
+from kernelrt.tensor.nodes.convolve import Windows, convolve, transposed
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.matrix_products import ContractionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ConvolutionMethods"]
+
+
+@operations()
+class ConvolutionMethods(_Below):
+    """Convolutions and their transposes."""
+
+    __slots__ = ()
+
+    def conv1d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+    ) -> Self:  # fmt: skip
+        """Cross-correlation along one axis; as :meth:`conv2d`."""
+        return self._conv(1, weight, bias, stride, padding, dilation, groups)
+
+    def conv2d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+    ) -> Self:  # fmt: skip
+        """Cross-correlation of images with filters.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (out, in / groups, height, width); this tensor has shape
+            (batch, in, height, width), or no batch axis.
+        bias : Tensor, optional
+            Added to each of the `out` channels.
+        stride, dilation : int or (int, int)
+            Steps between windows and between taps.
+        padding : int, (int, int), "valid" or "same"
+            Zeros around the image.
+        groups : int
+            Into how many independent parts the channels are divided.
+
+        Raises
+        ------
+        ShapeError
+            Ranks, channels or sizes do not fit.
+        """
+        return self._conv(2, weight, bias, stride, padding, dilation, groups)
+
+    def conv3d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
+    ) -> Self:  # fmt: skip
+        """Cross-correlation along three axes; as :meth:`conv2d`."""
+        return self._conv(3, weight, bias, stride, padding, dilation, groups)
+
+    def conv_transpose1d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+    ) -> Self:  # fmt: skip
+        """Convolution transposed along one axis; as :meth:`conv_transpose2d`."""
+        return self._transposed(
+            1, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def conv_transpose2d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+    ) -> Self:  # fmt: skip
+        """Convolution transposed: what the gradient of :meth:`conv2d` does to its result.
+
+        Each element of an image of (height, width) is multiplied by the filters, and the products
+        are added up `stride` apart, so that an axis of n elements becomes one of
+        ``(n - 1) stride - 2 padding + dilation (taps - 1) + 1 + output_padding``.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Filters of shape (in, out / groups, height, width); this tensor has shape
+            (batch, in, height, width), or no batch axis.
+        bias : Tensor, optional
+            Added to each of the `out` channels.
+        stride, dilation : int or (int, int)
+            Steps between the products of neighbours, and between those of neighbouring taps.
+        padding : int or (int, int)
+            Elements left out on each side of the result.
+        output_padding : int or (int, int)
+            Elements more behind it, fewer than `stride` or than `dilation`.
+        groups : int
+            Into how many independent parts the channels are divided.
+
+        Raises
+        ------
+        ShapeError
+            Ranks, channels or sizes do not fit.
+        """
+        return self._transposed(
+            2, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def conv_transpose3d(
+        self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
+        padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
+    ) -> Self:  # fmt: skip
+        """Convolution transposed along three axes; as :meth:`conv_transpose2d`."""
+        return self._transposed(
+            3, weight, bias, stride, padding, output_padding, groups, dilation
+        )
+
+    def _conv(
+        self, n: int, weight: TensorBase, bias: TensorBase | None, stride: PerAxis,
+        padding: PerAxis | str, dilation: PerAxis, groups: int,
+    ) -> Self:  # fmt: skip
+        name = f"conv{n}d"
+        if self.ndim == n + 1:
+            single = self.unsqueeze(0)
+            return single._conv(n, weight, bias, stride, padding, dilation, groups).squeeze(0)
+        w = self._lift(weight, "weight")
+        channels, outputs = self._check_channels(name, n, w, groups)
+        if outputs % groups:
+            raise ShapeError(f"groups: {groups} does not divide the {outputs} output channels")
+        if w.shape[1] != channels // groups:
+            raise ShapeError(
+                f"weight: expected {channels // groups} channels (axis 1) for an input with "
+                f"{channels} in {groups} groups, not {w.shape[1]}"
+            )
+        strides = per_axis(stride, n, "stride", least=1)
+        dilations = per_axis(dilation, n, "dilation", least=1)
+        taps = tuple(w._static_size(2 + i, name) for i in range(n))
+        low, high = _padding(padding, taps, strides, dilations)
+        windows = Windows(taps, strides, dilations, low, high, groups)
+        x, filters = self._factors(w, name)
+        for size, lo, hi, k, d in zip(x.shape[2:], low, high, taps, dilations, strict=True):
+            padded = total((lo, size, hi))
+            if (end := lacking(padded, d * (k - 1) + 1)) is not None:
+                raise ShapeError(
+                    f"{name}: a kernel of {k} taps, {d} apart, does not fit in the "
+                    f"{format_size(padded)} padded elements of an axis{end}"
+                )
+        return self._of(convolve(x, filters, windows))._with_bias(bias, outputs, n)
+
+    def _transposed(
+        self, n: int, weight: TensorBase, bias: TensorBase | None, stride: PerAxis,
+        padding: PerAxis, output_padding: PerAxis, groups: int, dilation: PerAxis,
+    ) -> Self:  # fmt: skip
+        name = f"conv_transpose{n}d"
+        if self.ndim == n + 1:
+            single = self.unsqueeze(0)
+            return single._transposed(
+                n, weight, bias, stride, padding, output_padding, groups, dilation
+            ).squeeze(0)
+        w = self._lift(weight, "weight")
+        channels, filters = self._check_channels(name, n, w, groups)
+        if filters != channels:
+            raise ShapeError(
+                f"weight: expected filters for {channels} input channels (axis 0), not {filters}"
+            )
+        outputs = groups * w._static_size(1, name)
+        strides = per_axis(stride, n, "stride", least=1)
+        dilations = per_axis(dilation, n, "dilation", least=1)
+        around = per_axis(padding, n, "padding")
+        more = per_axis(output_padding, n, "output_padding")
+        taps = tuple(w._static_size(2 + i, name) for i in range(n))
+        for m, s, d in zip(more, strides, dilations, strict=True):
+            if m >= max(s, d):
+                raise ShapeError(
+                    f"output_padding: expected less than the stride {s} or the dilation {d}, "
+                    f"not {m}"
+                )
+        windows = Windows(taps, strides, dilations, around, around, groups)
+        x, factors = self._factors(w, name)
+        sizes = []
+        for size, s, p, m, span in zip(
+            x.shape[2:], strides, around, more, windows.spans, strict=True
+        ):
+            least = -(-(1 + 2 * p - m - span) // s) + 1
+            if (end := lacking(size, max(1, least))) is not None:
+                raise ShapeError(
+                    f"{name}: nothing is left of an axis of {format_size(size)} elements with a "
+                    f"padding of {p}{end}"
+                )
+            sizes.append(total((prod((size, s)), span + m - s - 2 * p)))
+        out = self._of(transposed(x, factors, tuple(sizes), windows))
+        return out._with_bias(bias, outputs, n)
+
+    def _with_bias(self, bias: TensorBase | None, channels: int, n: int) -> Self:
+        """With a number added to each channel."""
+        if bias is None:
+            return self
+        b = self._lift(bias, "bias")
+        if b.ndim != 1 or not same(b.dims[0], channels):
+            raise ShapeError(
+                f"bias: expected shape {format_shape((channels,))}, not {format_shape(b.dims)}"
+            )
+        return self + b.reshape(-1, *(1,) * n)
+
+    def _check_channels(self, name: str, n: int, w: Self, groups: int) -> tuple[int, int]:
+        """Channels of the input, and how many filters there are."""
+        if self.ndim != n + 2 or w.ndim != n + 2:
+            raise ShapeError(
+                f"{name}: expected an input of {n + 1} or {n + 2} axes and a weight of {n + 2}, "
+                f"not {self.ndim} and {w.ndim}"
+            )
+        channels, filters = self._static_size(1, name), w._static_size(0, name)
+        if groups < 1 or channels % groups:
+            raise ShapeError(f"groups: {groups} does not divide the {channels} input channels")
+        return channels, filters
+
+
+def _padding(
+    padding: PerAxis | str, taps: tuple[int, ...], strides: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
+    """Zeros before and behind each axis."""
+    if padding == "valid":
+        return (0,) * len(taps), (0,) * len(taps)
+    if padding == "same":
+        if any(s != 1 for s in strides):
+            raise ShapeError("padding: 'same' needs a stride of 1")
+        spans = [d * (k - 1) for k, d in zip(taps, dilations, strict=True)]
+        return tuple(s // 2 for s in spans), tuple(s - s // 2 for s in spans)
+    if isinstance(padding, str):
+        raise ShapeError(f"padding: expected numbers, 'valid' or 'same', not {padding!r}")
+    widths = per_axis(padding, len(taps), "padding")
+    return widths, widths

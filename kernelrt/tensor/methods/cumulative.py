@@ -1,0 +1,199 @@
+"""Folds of the elements up to each one along an axis, and differences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self, cast
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_span, format_shape, format_size, same
+from kernelrt.tensor import views
+from kernelrt.tensor.autograd.tags import detach
+from kernelrt.tensor.free_functions import joining
+from kernelrt.tensor.methods.reduction import Extremum
+from kernelrt.tensor.methods.sorting import picked
+from kernelrt.tensor.nodes import build, composite_ops
+from kernelrt.tensor.nodes.arguments import axis_of, integer, real, tensor_of
+from kernelrt.tensor.nodes.prefix_scans import fold, log_sum, records
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["RunningMethods", "cumulative_trapezoid", "trapezoid"]
+
+
+@operations()
+class RunningMethods(_Below):
+    """Running folds; n elements cost a fixed number of steps each."""
+
+    __slots__ = ()
+
+    def _on_last(self, node: UOp, dim: int, rule: Callable[[UOp], UOp]) -> UOp:
+        """`rule` of the last axis, done along `dim`."""
+        axis = axis_of(dim, self.ndim)
+        if not node.shape:
+            return build.reshape(rule(build.reshape(node, (1,))), ())
+        if build.has_zero(node.shape):
+            return node
+        order = [*(a for a in range(self.ndim) if a != axis), axis]
+        out = rule(build.permute(node, order))
+        return build.permute(out, [order.index(a) for a in range(self.ndim)])
+
+    def cumprod(self, dim: int, dtype: object = None) -> Self:
+        """Products of the elements up to each one along `dim`; integers multiply in int64.
+
+        Blocks of 16 are multiplied as windows and their products recursively, so that n elements
+        cost about 16 n products. The gradient is right also where elements are 0, and has a
+        gradient of its own. A third derivative is refused (GradientError).
+        """
+        node = self._summand(dtype)
+        wide = node.cast(node.dtype.accumulator)
+        out = self._on_last(wide, dim, lambda x: fold(x, Op.MUL))
+        return self._of(out.cast(node.dtype))
+
+    def cummax(self, dim: int) -> Extremum[Self]:
+        """The greatest of the elements up to each one along `dim`, and where it is.
+
+        NaN is greater than every number. Of equal elements the last one is named, to which the
+        gradient goes.
+
+        Returns
+        -------
+        Extremum
+            ``values``, and ``indices`` in int64.
+        """
+        return self._running_extremum(dim, Op.MAX)
+
+    def cummin(self, dim: int) -> Extremum[Self]:
+        """The least of the elements up to each one along `dim`, and where it is; see cummax."""
+        return self._running_extremum(dim, Op.MIN)
+
+    def _running_extremum(self, dim: int, op: Op) -> Extremum[Self]:
+        node = self.uop
+        axis = axis_of(dim, self.ndim)
+        if build.has_zero(node.shape) or not node.shape:
+            return Extremum(self, self._of(build.full(0, dt.int64, node.shape)))
+        ranked = node.cast(dt.uint8) if node.dtype.is_bool else node
+        places = self._on_last(detach(ranked), dim, lambda x: records(x, op))
+        return Extremum(self._of(picked(node, places, axis)), self._of(places))
+
+    def logcumsumexp(self, dim: int) -> Self:
+        """``self.exp().cumsum(dim).log()`` without overflow."""
+        out = self._on_last(self._wide("logcumsumexp"), dim, log_sum)
+        return self._of(out.cast(self.dtype))
+
+    def diff(
+        self, n: int = 1, dim: int = -1, prepend: TensorBase | None = None,
+        append: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """Differences of neighbours along `dim`, taken `n` times; of bools whether they differ.
+
+        Parameters
+        ----------
+        n : int
+            How often; 0 gives the elements.
+        dim : int
+            The axis.
+        prepend, append : Tensor, optional
+            What to put before and behind the elements along `dim` at first.
+        """
+        times = integer(n, "n", least=0)
+        if self.ndim == 0:
+            raise ShapeError("diff: expected at least 1 axis, not a scalar")
+        axis = axis_of(dim, self.ndim)
+        out = self._framed(prepend, append, axis) if times else self
+        for _ in range(times):
+            node = out.uop
+            size = out.dims[axis]
+            if dim_span(size)[0] == 0 and out._static_size(axis, "diff") == 0:
+                break
+            ends = [(0, d) for d in node.shape]
+            ends[axis] = (1, size)
+            later = build.shrink(node, ends)
+            ends[axis] = (0, build.difference(size, 1))
+            earlier = build.shrink(node, ends)
+            if node.dtype.is_bool:
+                out = self._of(later.alu(Op.XOR, earlier))
+            else:
+                out = self._of(composite_ops.difference(later, earlier))
+        return views.unshared(out, self)
+
+    def _framed(
+        self, prepend: TensorBase | None, append: TensorBase | None, axis: int
+    ) -> Self:
+        """This tensor between others along `axis`."""
+        parts = [self]
+        for name, value in (("prepend", prepend), ("append", append)):
+            if value is None:
+                continue
+            part = self._lift(value, name)
+            if part.ndim != self.ndim:
+                raise ShapeError(
+                    f"{name}: expected {self.ndim} axes, not the shape {format_shape(part.dims)}"
+                )
+            parts = [part, *parts] if name == "prepend" else [*parts, part]
+        return cast("Self", joining.cat(parts, axis))
+
+
+def trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
+) -> Tensor:
+    """The area below `y` along `dim`, by the trapezoidal rule.
+
+    Parameters
+    ----------
+    y : Tensor
+        Values.
+    x : Tensor, optional
+        Where they are: of one axis as long as `dim`, or such that its intervals broadcast.
+    dx : float, optional
+        The distance between them where `x` is not given; 1 unless said.
+    dim : int
+        The axis.
+    """
+    return _panels(y, x, dx, dim, "trapezoid").sum(dim)
+
+
+#: Another name, as PyTorch has it.
+trapz = trapezoid
+
+
+def cumulative_trapezoid(
+    y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
+) -> Tensor:
+    """The area below `y` up to each interval along `dim`; see :func:`trapezoid`."""
+    return _panels(y, x, dx, dim, "cumulative_trapezoid").cumsum(dim)
+
+
+def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) -> Tensor:
+    tensor_of(y, f"{name}: y")
+    if y.ndim == 0:
+        raise ShapeError(f"{name}: y: expected at least 1 axis, not a scalar")
+    if x is not None and dx is not None:
+        raise DTypeError(f"{name}: x, dx: expected one of the two")
+    axis = axis_of(dim, y.ndim)
+    size = y.dims[axis]
+    if dim_span(size)[0] == 0 and y._static_size(axis, name) == 0:
+        return y
+    gaps = build.difference(size, 1)
+    heights = y._of(y._part_node(axis, 1, size)) + y._of(y._part_node(axis, 0, gaps))
+    if x is None:
+        return heights * (0.5 * (1.0 if dx is None else real(dx, "dx")))
+    places = y._lift(x, "x")
+    if places.ndim == 1:
+        if not same(places.dims[0], size):
+            raise ShapeError(
+                f"{name}: x: expected {format_size(size)} places, as many as y has along axis "
+                f"{axis}, not {format_size(places.dims[0])}"
+            )
+        places = places.reshape(*(size if a == axis else 1 for a in range(y.ndim)))
+        return heights * places.diff(dim=axis) / 2
+    return heights * places.diff(dim=dim) / 2

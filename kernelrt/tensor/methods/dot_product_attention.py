@@ -1,0 +1,186 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Self
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, format_size, is_static, same
+from kernelrt.tensor.autograd.tags import custom, detach
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import real, tensor_of
+from kernelrt.tensor.nodes.reductions import kept, softmax_rule
+from kernelrt.tensor.operation import operation
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["AttentionMethods", "scaled_dot_product_attention"]
+
+
+class AttentionMethods(_Below):
+    """Attention."""
+
+    __slots__ = ()
+
+    @operation
+    def _attention_weights(self, key: Self, mask: Self | None, causal: bool, scale: float) -> Self:
+        """The softmax of the scores, in the type of sums; rows of what is masked are 0."""
+        wide = self.dtype.accumulator
+        rows, columns = self.cast(wide), key.cast(wide)
+        scores = rows.matmul(columns.mT) * scale
+        x = scores.uop
+        if causal:
+            query, place = (build.iota_along(x.shape, len(x.shape) - k) for k in (2, 1))
+            x = build.where(query.alu(Op.LT, place), -math.inf, x)
+            return self._of(x).softmax(-1)
+        if mask is None:
+            return scores.softmax(-1)
+        given = build.broadcast_to(mask.uop, x.shape)
+        if mask.dtype.is_bool:
+            x = build.where(given, x, -math.inf)
+        else:
+            x = x.alu(Op.ADD, given.cast(wide))
+        return self._of(_softmax(x))
+
+
+def _softmax(x: UOp) -> UOp:
+    """The softmax along the last axis; zeros for rows that are minus infinity throughout."""
+    axes = (len(x.shape) - 1,)
+    top = kept(detach(x), Op.MAX, axes)
+    nothing = top.eq(build.full(-math.inf, x.dtype, top.shape))
+    held = build.where(nothing, 0, top)
+    powers = x.alu(Op.SUB, build.expand(held, x.shape)).alu(Op.EXP)
+    total = build.where(nothing, 1, kept(powers, Op.ADD, axes))
+    return custom(powers.alu(Op.DIV, build.expand(total, x.shape)), softmax_rule, x, arg=axes)
+
+
+def scaled_dot_product_attention(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:  # fmt: skip
+    """``softmax(query @ key.mT * scale + mask) @ value``.
+
+    No weights are stored where they are many: blocks of rows of them are computed as they are used.
+    Half types are computed in float32 and rounded once.
+
+    Parameters
+    ----------
+    query, key, value : Tensor
+        Of shapes (..., L, E), (..., S, E) and (..., S, V), whose leading axes broadcast.
+    attn_mask : Tensor, optional
+        Broadcasts to (..., L, S): bools that say which keys take part, or floats to add to the
+        scores. Where no key takes part the result is 0.
+    dropout_p : float
+        The probability to drop a weight; the others grow accordingly.
+    is_causal : bool
+        Whether query i sees the keys up to i only; without a mask.
+    scale : float, optional
+        ``1 / sqrt(E)`` unless given.
+    enable_gqa : bool
+        Whether several heads of queries, the third axis from the end, share one of keys and values.
+
+    Returns
+    -------
+    Tensor
+        Of shape (..., L, V).
+
+    Raises
+    ------
+    ShapeError
+        Shapes do not fit each other.
+    DTypeError
+        Not floats of one type, or the mask is neither bools nor floats.
+    """
+    names = ("query", "key", "value")
+    _check(names, (query, key, value))
+    lead, length, width = query.dims[:-2], query.dims[-2], query.dims[-1]
+    if not same(key.dims[-1], width) or not same(key.dims[-2], value.dims[-2]):
+        raise ShapeError(
+            "scaled_dot_product_attention: expected shapes (..., L, E), (..., S, E) and "
+            f"(..., S, V), not {', '.join(format_shape(t.dims) for t in (query, key, value))}"
+        )
+    leads = (lead[:-1], key.dims[:-3]) if enable_gqa else (lead, key.dims[:-2])
+    heads = lead[-1:] if enable_gqa else ()
+    mask = None
+    if attn_mask is not None:
+        scores = (*broadcast(*leads), *heads, length, key.dims[-2])
+        mask = _checked_mask(query, attn_mask, is_causal, scores)
+    factor = _scale(width) if scale is None else real(scale, "scale")
+    q, k, v = query, key, value
+    if enable_gqa:
+        q, k, v = _grouped(q, k, v)
+        if mask is not None and mask.ndim > 2:
+            mask = _grouped_mask(mask, q)
+    weights = q._attention_weights(k, mask, is_causal, factor)
+    if dropout_p:
+        weights = weights.dropout(dropout_p)
+    out = (weights @ v.cast(weights.dtype)).cast(query.dtype)
+    if not enable_gqa:
+        return out
+    whole = broadcast(*leads, value.dims[:-3])
+    return out.reshape(*whole, lead[-1], length, value.dims[-1])
+
+
+def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
+    for name, x in zip(names, tensors, strict=True):
+        tensor_of(x, name)
+        if x.ndim < 2:
+            raise ShapeError(f"{name}: expected at least 2 axes, not {format_shape(x.dims)}")
+        if not x.dtype.is_float or x.dtype is not tensors[0].dtype:
+            raise DTypeError(
+                f"{name}: expected floats of one type, not {x.dtype.name} beside a query of "
+                f"{tensors[0].dtype.name}; cast them alike"
+            )
+
+
+def _checked_mask(
+    query: Tensor, mask: Tensor, is_causal: bool, scores: tuple[Dim, ...]
+) -> Tensor:
+    given = query._lift(mask, "attn_mask")
+    if is_causal:
+        raise ShapeError("attn_mask, is_causal: expected one of the two; put the one in the other")
+    if not given.dtype.is_bool and not given.dtype.is_float:
+        raise DTypeError(
+            f"attn_mask: expected bools or floats, not {given.dtype.name}; compare, as in mask != 0"
+        )
+    if not broadcasts_to(given.dims, scores):
+        known = is_static(given.dims) and is_static(scores)
+        raise ShapeError(
+            f"attn_mask: shape {format_shape(given.dims)} does not broadcast to the "
+            f"{format_shape(scores)} of the scores; each axis has 1 element or as many"
+            + ("" if known else ", of the same Variable where that is known only at run time")
+        )
+    return given
+
+
+def _scale(width: Dim) -> float:
+    if not isinstance(width, int):
+        raise ShapeError("scale: needed where the width of queries is known only at run time")
+    return 1 / math.sqrt(width) if width else 1.0
+
+
+def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The heads of queries as groups of those that share a head of keys, which gets an axis."""
+    if min(q.ndim, k.ndim, v.ndim) < 3:
+        raise ShapeError("enable_gqa: expected an axis of heads, the third from the end")
+    heads, shared = (t._static_size(t.ndim - 3, "enable_gqa") for t in (q, k))
+    if not same(v.dims[-3], shared) or shared == 0 or heads % shared:
+        raise ShapeError(
+            f"enable_gqa: {format_size(v.dims[-3])} heads of values, {shared} of keys: the "
+            f"{heads} heads of queries must be a multiple of both, which are equal"
+        )
+    grouped = q.unflatten(-3, (shared, heads // shared))
+    return grouped, k.unsqueeze(-3), v.unsqueeze(-3)
+
+
+def _grouped_mask(mask: Tensor, q: Tensor) -> Tensor:
+    if same(mask.dims[-3], 1):
+        return mask.unsqueeze(-3)
+    return mask.unflatten(-3, q.dims[-4:-2])

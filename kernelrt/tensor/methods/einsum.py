@@ -1,0 +1,381 @@
+"""Sums of products of several tensors, and what is one of them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING, Self, cast
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_max, format_shape, format_size, same
+from kernelrt.tensor.nodes import build, einsum_notation
+from kernelrt.tensor.nodes.arguments import axis_of, tensor_of, whole
+from kernelrt.tensor.nodes.promotion import joint_type
+from kernelrt.tensor.operation import operation, operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.base import Operand
+    from kernelrt.tensor.methods.dot_product_attention import AttentionMethods as _Below
+    from kernelrt.tensor.nodes.einsum_notation import Term
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", "multi_dot",
+           "tensordot"]  # fmt: skip
+
+
+def contracted(nodes: Sequence[UOp], inputs: Sequence[Term], output: Term) -> UOp:
+    """The sum of the products of `nodes`, whose axes have the letters `inputs`, by letter.
+
+    Each letter occurs once in a term. Axes of size 1 broadcast. Two operands at a time are
+    multiplied, in the order of least work, as a matrix product of their axes: those of the result
+    that both have, those of each, and those that are summed over.
+    """
+    sizes: dict[str, Dim] = {}
+    for node, term in zip(nodes, inputs, strict=True):
+        for letter, d in zip(term, node.shape, strict=True):
+            if same(sizes.get(letter, 1), 1):
+                sizes[letter] = d
+    parts = [_squeezed(node, term, sizes) for node, term in zip(nodes, inputs, strict=True)]
+    path = einsum_notation.order([t for _, t in parts], output, lambda x: dim_max(sizes[x]))
+    for i, j in path:
+        right, left = parts.pop(j), parts.pop(i)
+        needed = set(output).union(*(term for _, term in parts))
+        parts.append(_pair(left, right, needed, sizes))
+    ((node, term),) = parts
+    return _arranged(node, term, output, sizes)
+
+
+def _squeezed(node: UOp, term: Term, sizes: dict[str, Dim]) -> tuple[UOp, Term]:
+    """Without the axes of size 1 that broadcast."""
+    kept = [
+        a for a, letter in enumerate(term)
+        if not (same(node.shape[a], 1) and not same(sizes[letter], 1))
+    ]  # fmt: skip
+    shape = tuple(node.shape[a] for a in kept)
+    return build.reshape(node, shape), tuple(term[a] for a in kept)
+
+
+def _pair(
+    a: tuple[UOp, Term], b: tuple[UOp, Term], needed: set[str], sizes: dict[str, Dim]
+) -> tuple[UOp, Term]:
+    """The product of two operands, summed over the axes that nothing needs any more."""
+    (left, first), (right, second) = _alone(*a, needed | set(b[1])), _alone(*b, needed | set(a[1]))
+    both = [x for x in first if x in second]
+    lead = [x for x in both if x in needed]
+    inner = [x for x in both if x not in needed]
+    rows = [x for x in first if x not in both]
+    columns = [x for x in second if x not in both]
+    every = (*lead, *rows, *columns, *inner)
+    shape = tuple(sizes[x] for x in every)
+    factors = [_placed(left, first, every, shape), _placed(right, second, every, shape)]
+    product = factors[0].alu(Op.MUL, factors[1])
+    summed = range(len(every) - len(inner), len(every))
+    return build.reduce(product, Op.ADD, summed), every[: len(every) - len(inner)]
+
+
+def _alone(node: UOp, term: Term, needed: set[str]) -> tuple[UOp, Term]:
+    """Summed over the axes that nothing else has."""
+    gone = [a for a, letter in enumerate(term) if letter not in needed]
+    return build.reduce(node, Op.ADD, gone), tuple(x for x in term if x in needed)
+
+
+def _placed(node: UOp, term: Term, every: Term, shape: build.Shape) -> UOp:
+    """`node` with its axes in the order of `every`, repeated along those that it lacks."""
+    ordered = build.permute(node, [term.index(x) for x in every if x in term])
+    line = tuple(d if x in term else 1 for x, d in zip(every, shape, strict=True))
+    return build.expand(build.reshape(ordered, line), shape)
+
+
+def _arranged(node: UOp, term: Term, output: Term, sizes: dict[str, Dim]) -> UOp:
+    node, term = _alone(node, term, set(output))
+    return _placed(node, term, output, tuple(sizes.get(x, 1) for x in output))
+
+
+def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
+    """The elements at which axes of one letter agree, along one axis."""
+    while len(set(term)) < len(term):
+        letter = next(x for x in term if term.count(x) > 1)
+        first = term.index(letter)
+        second = term.index(letter, first + 1)
+        if not same(node.shape[first], node.shape[second]):
+            raise ShapeError(
+                f"einsum: {letter!r} occurs twice in an operand of shape "
+                f"{format_shape(node.shape)}, but its axes {first} and {second} differ"
+            )
+        rest = [a for a in range(len(term)) if a not in (first, second)]
+        node = _of_square(build.permute(node, [*rest, first, second]))
+        term = (*(term[a] for a in rest), letter)
+    return node, term
+
+
+def _of_square(x: UOp) -> UOp:
+    """The diagonal of the last two axes, which are as long: each n + 1 elements one."""
+    *lead, n, _ = x.shape
+    if not isinstance(n, int):
+        raise ShapeError("einsum: a letter that occurs twice in an operand needs a fixed size")
+    if n < 2:
+        return build.reshape(x, (*lead, n))
+    flat = build.reshape(x, (*lead, n * n))
+    ends: list[tuple[Dim, Dim]] = [(0, d) for d in flat.shape]
+    flat = build.pad(flat, [*[(0, 0)] * len(lead), (0, n)])
+    square = build.reshape(flat, (*lead, n, n + 1))
+    ends = [(0, d) for d in square.shape]
+    ends[-1] = (0, 1)
+    return build.reshape(build.shrink(square, ends), (*lead, n))
+
+
+@operation
+def einsum(*operands: object) -> Tensor:
+    """The sum of the products of tensors, over the axes that the result does not have.
+
+    Parameters
+    ----------
+    *operands
+        An equation and Tensors, as in ``einsum("bij,bjk->bik", a, b)``: a letter for each axis of
+        each operand, and those of the result. Without ``->`` the result has the letters that occur
+        once, in the order of the alphabet, upper case first. ``...`` stands for all axes without
+        letters, which broadcast. A letter twice in one operand is its diagonal. Or instead of the
+        equation, behind each Tensor a list of numbers from 0 to 51, and last that of the result.
+
+    Returns
+    -------
+    Tensor
+        In the type of the operands; int64 for the sums of one operand of integers or bools.
+
+    Raises
+    ------
+    ShapeError
+        The equation does not fit the operands.
+    DTypeError
+        The operands are bools, or no tensors.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> krt.einsum("ij->j", krt.ones(2, 3)).tolist()
+    [2.0, 2.0, 2.0]
+    """
+    equation, given = einsum_notation.parse(operands)
+    tensors = _tensors(given, "einsum")
+    inputs, output = einsum_notation.terms(equation, [t.ndim for t in tensors])
+    dtype = joint_type(t.uop for t in tensors)
+    if dtype.is_bool and len(tensors) > 1:
+        raise DTypeError("einsum: bools have no products to sum; cast them to integers")
+    if len(tensors) == 1 and not dtype.is_float and not set(inputs[0]) <= set(output):
+        dtype = dt.int64  # as of sum
+    pairs = [_diagonal(t.uop.cast(dtype), term) for t, term in zip(tensors, inputs, strict=True)]
+    _check_sizes(pairs, equation)
+    return tensors[0]._of(contracted([n for n, _ in pairs], [t for _, t in pairs], output))
+
+
+def _tensors(values: Sequence[object], name: str) -> list[Tensor]:
+    if not values:
+        raise ShapeError(f"{name}: expected at least one Tensor")
+    for i, value in enumerate(values):
+        tensor_of(value, f"{name}: operand {i}")
+    return [cast("Tensor", value) for value in values]
+
+
+def _check_sizes(pairs: Sequence[tuple[UOp, Term]], equation: str) -> None:
+    sizes: dict[str, tuple[Dim, int]] = {}
+    for i, (node, term) in enumerate(pairs):
+        for letter, d in zip(term, node.shape, strict=True):
+            known, where = sizes.setdefault(letter, (d, i))
+            if same(known, 1):
+                sizes[letter] = (d, i)
+            elif not same(d, 1) and not same(known, d):
+                what = "an axis of '...'" if letter.isdigit() else f"{letter!r}"
+                raise ShapeError(
+                    f"einsum: {what} in {equation!r} has size {format_size(known)} in operand "
+                    f"{where} and {format_size(d)} in operand {i}"
+                )
+
+
+@operation
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2
+) -> Tensor:
+    """The sum of products over axes of both tensors; the others follow each other.
+
+    Parameters
+    ----------
+    a, b : Tensor
+        The operands.
+    dims : int or two sequences of int
+        How many of the last axes of `a` and of the first of `b`, or which of each.
+    """
+    a, b = _tensors([a, b], "tensordot")
+    count = whole(dims)
+    if count is not None:
+        if not 0 <= count <= min(a.ndim, b.ndim):
+            raise ShapeError(
+                f"dims: expected 0 to {min(a.ndim, b.ndim)} axes of shapes "
+                f"{format_shape(a.dims)} and {format_shape(b.dims)}, not {count}"
+            )
+        first, second = list(range(a.ndim - count, a.ndim)), list(range(count))
+    else:
+        first, second = _axis_pairs(a, b, dims)
+    letters = iter(str(n) for n in range(a.ndim + b.ndim))
+    left = [next(letters) for _ in range(a.ndim)]
+    right = [next(letters) for _ in range(b.ndim)]
+    for i, j in zip(first, second, strict=True):
+        sizes = a.dims[i], b.dims[j]
+        if not same(*sizes) and not same(sizes[0], 1) and not same(sizes[1], 1):
+            raise ShapeError(
+                f"tensordot: axis {i} of {format_shape(a.dims)} and axis {j} of "
+                f"{format_shape(b.dims)} are summed over, but differ"
+            )
+        right[j] = left[i]
+    output = [x for x in left if x not in right] + [x for x in right if x not in left]
+    x, y = a._factors(b, "tensordot")
+    return a._of(contracted([x, y], [tuple(left), tuple(right)], tuple(output)))
+
+
+def _axis_pairs(a: Tensor, b: Tensor, dims: object) -> tuple[list[int], list[int]]:
+    if not isinstance(dims, tuple | list) or len(dims) != 2:
+        raise DTypeError(f"dims: expected an int or two lists of axes, not {dims!r}")
+    lists = [[d] if whole(d) is not None else list(d) for d in dims]
+    first, second = ([axis_of(d, t.ndim) for d in ds] for ds, t in zip(lists, (a, b), strict=True))
+    if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):
+        raise ShapeError(f"dims: expected as many different axes of both, not {dims!r}")
+    return first, second
+
+
+@operation
+def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+    """The product of matrices, multiplied in the order of least work.
+
+    The first and the last one may be vectors: a row and a column.
+    """
+    if not isinstance(tensors, tuple | list) or len(tensors) < 2:
+        raise ShapeError("tensors: expected a sequence of at least two tensors")
+    parts = _tensors(tensors, "multi_dot")
+    for i, part in enumerate(parts):
+        ends = i in (0, len(parts) - 1)
+        if part.ndim != 2 and not (ends and part.ndim == 1):
+            raise ShapeError(
+                f"tensors[{i}]: expected a matrix{' or a vector' if ends else ''}, not shape "
+                f"{format_shape(part.dims)}"
+            )
+    rows = parts[0].ndim == 2
+    inputs: list[Term] = [(str(i), str(i + 1)) for i in range(len(parts))]
+    inputs[0] = inputs[0] if rows else inputs[0][1:]
+    column = parts[-1].ndim == 2
+    inputs[-1] = inputs[-1] if column else inputs[-1][:1]
+    for i, (a, b) in enumerate(itertools.pairwise(parts)):
+        if not same(a.dims[-1], b.dims[0]):
+            raise ShapeError(
+                f"tensors[{i + 1}]: shape {format_shape(b.dims)} does not follow "
+                f"{format_shape(a.dims)}"
+            )
+    output = ((inputs[0][0],) if rows else ()) + ((inputs[-1][-1],) if column else ())
+    dtype = joint_type(t.uop for t in parts)
+    if dtype.is_bool:
+        raise DTypeError("multi_dot: bools have no products to sum; cast them to integers")
+    return parts[0]._of(contracted([t.uop.cast(dtype) for t in parts], inputs, output))
+
+
+def chain_matmul(*matrices: Tensor) -> Tensor:
+    """The product of matrices; see ``linalg.multi_dot``."""
+    return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
+
+
+@operation
+def bilinear(
+    input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
+) -> Tensor:
+    """``input1 @ weight[o] @ input2`` for each o, and the bias.
+
+    Parameters
+    ----------
+    input1, input2 : Tensor
+        Of shapes (..., in1) and (..., in2).
+    weight : Tensor
+        Of shape (out, in1, in2).
+    bias : Tensor, optional
+        Of shape (out,).
+
+    Returns
+    -------
+    Tensor
+        Of shape (..., out).
+    """
+    a, b, w = _tensors([input1, input2, weight], "bilinear")
+    fits = w.ndim == 3 and a.ndim == b.ndim > 0 and build.same_shape(a.dims[:-1], b.dims[:-1])
+    if not fits or not same(a.dims[-1], w.dims[1]) or not same(b.dims[-1], w.dims[2]):
+        raise ShapeError(
+            "bilinear: expected shapes (..., in1), (..., in2) and (out, in1, in2), not "
+            f"{format_shape(a.dims)}, {format_shape(b.dims)} and {format_shape(w.dims)}"
+        )
+    dtype = joint_type((a.uop, b.uop, w.uop))
+    lead = tuple(f"lead{k}" for k in range(a.ndim - 1))
+    nodes = [t.uop.cast(dtype) for t in (a, b, w)]
+    terms = [(*lead, "i"), (*lead, "j"), ("o", "i", "j")]
+    out = a._of(contracted(nodes, terms, (*lead, "o")))
+    return out if bias is None else out + bias
+
+
+@operations()
+class EinsumMethods(_Below):
+    """Products that are no matrix products."""
+
+    __slots__ = ()
+
+    def inner(self, other: Operand) -> Self:
+        """Sums of products along the last axes of both tensors; of a scalar the product."""
+        right = self._lift(other, "other")
+        if self.ndim == 0 or right.ndim == 0:
+            return self * right
+        if not same(self.dims[-1], right.dims[-1]):
+            raise ShapeError(
+                f"inner: the last axes of {format_shape(self.dims)} and "
+                f"{format_shape(right.dims)} differ"
+            )
+        return cast("Self", tensordot(cast("Tensor", self), cast("Tensor", right), ([-1], [-1])))
+
+    def vdot(self, other: Operand) -> Self:
+        """Inner product of two vectors; see :meth:`dot`."""
+        return self.dot(other)
+
+    def ger(self, vec2: Operand) -> Self:
+        """All products of elements of two vectors; see :meth:`outer`."""
+        return self.outer(vec2)
+
+    def kron(self, other: Operand) -> Self:
+        """The Kronecker product: each element replaced by itself times `other`."""
+        right = self._lift(other, "other")
+        rank = max(self.ndim, right.ndim)
+        first = (*(1,) * (rank - self.ndim), *self.dims)
+        second = (*(1,) * (rank - right.ndim), *right.dims)
+        spread = tuple(d for pair in zip(first, (1,) * rank, strict=True) for d in pair)
+        other_spread = tuple(d for pair in zip((1,) * rank, second, strict=True) for d in pair)
+        product = self.reshape(spread) * right.reshape(other_spread)
+        return product.reshape(
+            tuple(build.volume(pair) for pair in zip(first, second, strict=True))
+        )
+
+    def cross(self, other: Operand, dim: int | None = None) -> Self:
+        """The vector product along `dim`, of size 3: the first such axis unless given."""
+        right = self._lift(other, "other")
+        a, b = (self._of(u) for u in self._unify(("other", right)))
+        if self.ndim != right.ndim:
+            raise ShapeError(
+                f"cross: expected as many axes, not {format_shape(self.dims)} and "
+                f"{format_shape(right.dims)}"
+            )
+        threes = [i for i, d in enumerate(a.dims) if same(d, 3)]
+        if dim is None and not threes:
+            raise ShapeError(f"cross: no axis of {format_shape(a.dims)} has size 3")
+        axis = threes[0] if dim is None else axis_of(dim, a.ndim)
+        if not same(self.dims[axis], 3) or not same(right.dims[axis], 3):
+            raise ShapeError(
+                f"cross: axis {axis} of {format_shape(self.dims)} and "
+                f"{format_shape(right.dims)} must have size 3"
+            )
+        x, y = (a.roll(-1, axis), b.roll(-2, axis)), (a.roll(-2, axis), b.roll(-1, axis))
+        return x[0] * x[1] - y[0] * y[1]

@@ -1,0 +1,345 @@
+"""Arithmetic on each element."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._lazy import _name_types, quicken
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import dim_span, format_size
+from kernelrt.ir.size import plain
+from kernelrt.ir.small_powers import short_power
+from kernelrt.tensor.nodes import build, composite_ops
+from kernelrt.tensor.nodes.promotion import as_scalar
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.base import Operand
+    from kernelrt.tensor.methods.comparison import ComparisonMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ElementwiseMethods", "Number"]
+
+Number: TypeAlias = bool | int | float
+
+
+@operations()
+class ElementwiseMethods(_Below):
+    """Arithmetic that keeps the shape."""
+
+    __slots__ = ()
+
+    def _binary(self, op: Op, other: Operand) -> Self:
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(a.alu(op, b))
+
+    def _computed(self, rule: Callable[[UOp, UOp], UOp], other: Operand) -> Self:
+        """`rule` of this tensor and `other`, which keeps its digits if it is a number.
+
+        A number beside float16 or bfloat16 would lose them in a narrow type (1e5 is infinite in
+        float16): there the operation is done in float32 and its result rounded.
+        """
+        a, b = self._unify(("other", other))
+        narrow, wide = a.dtype, a.dtype.accumulator
+        if wide is not narrow:
+            left, right = (self._as_number(v, "other") for v in (self, other))
+            if _has_digits(left, narrow) or _has_digits(right, narrow):
+                a = a.cast(wide) if left is None else build.full(left, wide, a.shape)
+                b = b.cast(wide) if right is None else build.full(right, wide, b.shape)
+        return self._of(rule(a, b).cast(narrow))
+
+    def add(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """``self + alpha * other``; a sum of bools is their or."""
+        if alpha == 1:
+            return self._computed(composite_ops.total, other)
+        return self._with_multiple(composite_ops.total, other, alpha)
+
+    def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
+        """``self - alpha * other``."""
+        if alpha == 1:
+            return self._computed(composite_ops.difference, other)
+        return self._with_multiple(composite_ops.difference, other, alpha)
+
+    def _with_multiple(
+        self, rule: Callable[[UOp, UOp], UOp], other: Operand, alpha: Number
+    ) -> Self:
+        a, b, c = self._unify(("other", other), ("alpha", alpha))
+        narrow, wide = a.dtype, a.dtype.accumulator
+        if not dt.holds(narrow, alpha):
+            a, b, c = a.cast(wide), b.cast(wide), build.full(alpha, wide, c.shape)
+        return self._of(rule(a, composite_ops.product(b, c)).cast(narrow))
+
+    def mul(self, other: Operand) -> Self:
+        """``self * other``; a product of bools is their and."""
+        return self._computed(composite_ops.product, other)
+
+    def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
+        """``self / other`` in floats; integers give float32.
+
+        Parameters
+        ----------
+        other : Tensor or number
+            Divisor.
+        rounding_mode : None, "floor" or "trunc"
+            Round the quotient; the types then promote as in a sum.
+        """
+        if rounding_mode == "floor":
+            return self // other
+        if rounding_mode not in (None, "trunc"):
+            raise ShapeError(
+                f"rounding_mode: expected None, 'floor' or 'trunc', not {rounding_mode!r}"
+            )
+        quotient = self._divide(other, reverse=False)
+        if rounding_mode is None:
+            return quotient
+        a, b = self._unify(("other", other), exact=True)
+        if a.dtype.is_float:
+            return self._of(composite_ops.step(quotient.uop.alu(Op.TRUNC), a, b))
+        # Floor division is one too low where it rounded a negative quotient down.
+        q = a.alu(Op.IDIV, b)
+        inexact = q.alu(Op.MUL, b).ne(a).alu(Op.AND, q.alu(Op.LT, build.zeros_like(q)))
+        return self._of(q.alu(Op.ADD, inexact.cast(q.dtype)))
+
+    def _divide(self, other: Operand, *, reverse: bool) -> Self:
+        x = self
+        if not self._unify(("other", other))[0].dtype.is_float:
+            x = self.cast(dt.float32)
+        rule = composite_ops.reversed_quotient if reverse else composite_ops.quotient
+        return x._computed(rule, other)
+
+    def __add__(self, other: Operand) -> Self:
+        return self._computed(composite_ops.total, other)
+
+    def __radd__(self, other: Operand) -> Self:
+        return self._computed(composite_ops.total, other)
+
+    def __sub__(self, other: Operand) -> Self:
+        return self._computed(composite_ops.difference, other)
+
+    def __rsub__(self, other: Operand) -> Self:
+        return self._computed(lambda a, b: composite_ops.difference(b, a), other)
+
+    def __mul__(self, other: Operand) -> Self:
+        return self._computed(composite_ops.product, other)
+
+    def __rmul__(self, other: Operand) -> Self:
+        return self._computed(composite_ops.product, other)
+
+    def __truediv__(self, other: Operand) -> Self:
+        return self._divide(other, reverse=False)
+
+    def __rtruediv__(self, other: Operand) -> Self:
+        return self._divide(other, reverse=True)
+
+    def __floordiv__(self, other: Operand) -> Self:
+        return self._of(composite_ops.floor_divide(*self._unify(("other", other), exact=True)))
+
+    def __rfloordiv__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(composite_ops.floor_divide(b, a))
+
+    def __mod__(self, other: Operand) -> Self:
+        return self._of(composite_ops.remainder(*self._unify(("other", other), exact=True)))
+
+    def __rmod__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(composite_ops.remainder(b, a))
+
+    def __divmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self // other, self % other
+
+    def __rdivmod__(self, other: Operand) -> tuple[Self, Self]:
+        return self.__rfloordiv__(other), self.__rmod__(other)
+
+    def remainder(self, other: Operand) -> Self:
+        """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
+        return self % other
+
+    def floor_divide(self, other: Operand) -> Self:
+        """``self // other``: the exact quotient rounded down; 0 where an integer divisor is 0."""
+        return self // other
+
+    def fmod(self, other: Operand) -> Self:
+        """The remainder with the sign of `self`; 0 where an integer divisor is 0."""
+        a, b = self._unify(("other", other), exact=True)
+        return self._of(composite_ops.truncated_remainder(a, b))
+
+    def __pow__(self, other: Operand) -> Self:
+        return self.pow(other)
+
+    def __rpow__(self, other: Operand) -> Self:
+        a, b = self._unify(("other", other))
+        return self._of(composite_ops.power(b, a))
+
+    def pow(self, exponent: Operand) -> Self:
+        """``self ** exponent``; small whole exponents become products.
+
+        Raises
+        ------
+        DTypeError
+            An integer tensor is raised to a negative power.
+        """
+        if isinstance(exponent, np.generic):
+            exponent = exponent.item()
+        if isinstance(exponent, int | float) and not isinstance(exponent, bool):
+            return self._pow_number(exponent)
+        count = plain(exponent)
+        if isinstance(count, UOp) and count.dtype.is_int and not self.dtype.is_float:
+            low = dim_span(count)[0]
+            if low < 0:
+                raise DTypeError(
+                    f"exponent: integers to the power {format_size(count)}, which may be {low}, "
+                    "are not integers; cast the tensor to a floating type first"
+                )
+        a, b = self._unify(("exponent", exponent), exact=True)
+        return self._of(composite_ops.power(a, b))
+
+    def _pow_number(self, exponent: Number) -> Self:
+        if not self.dtype.is_float and exponent < 0 and isinstance(exponent, int):
+            raise DTypeError(
+                f"exponent: integers to the power {exponent} are not integers; cast the tensor "
+                "to a floating type first"
+            )
+        x, _ = self._unify(("exponent", exponent))
+        if not x.dtype.is_float:
+            return self._of(composite_ops.whole_power(x, int(exponent)))
+        if exponent == 0.5:  # as in PyTorch; that of a tensor is C's, which differs at infinity
+            return self._of(x).sqrt()
+        # To the power 0 there is a gradient, of zeros.
+        one = build.full(1, x.dtype, x.shape)
+        short = short_power(x, exponent, one) if exponent else None
+        if short is None:
+            short = composite_ops.power(x, build.full(exponent, x.dtype, x.shape))
+        return self._of(short)
+
+    def __neg__(self) -> Self:
+        return self.neg()
+
+    def __pos__(self) -> Self:
+        return self
+
+    def __abs__(self) -> Self:
+        return self.abs()
+
+    def neg(self) -> Self:
+        """``-self``."""
+        if self.dtype.is_bool:
+            raise DTypeError("self: bools have no negative; use ~x or x.logical_not()")
+        return self._of(self.uop.alu(Op.NEG))
+
+    def abs(self) -> Self:
+        """Absolute value; that of the least integer wraps to itself."""
+        return self if self.dtype.is_bool or self.dtype.is_unsigned else self._unary(Op.ABS)
+
+    def sign(self) -> Self:
+        """-1, 0 or 1; 0 for NaN."""
+        return self._of(composite_ops.sign(self.uop))
+
+    def atan2(self, other: Operand) -> Self:
+        """The angle of the point (other, self) in radians, from -pi to pi; zeros have a side."""
+        x = self if self._unify(("other", other))[0].dtype.is_float else self.cast(dt.float32)
+        return x._computed(lambda a, b: a.alu(Op.ATAN2, b), other)
+
+    def maximum(self, other: Operand) -> Self:
+        """The greater of two elements; NaN where one is NaN."""
+        return self._binary(Op.MAX, other)
+
+    def minimum(self, other: Operand) -> Self:
+        """The lesser of two elements; NaN where one is NaN."""
+        return self._binary(Op.MIN, other)
+
+    def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
+        """Elements below `min` raised to it, those above `max` lowered to it.
+
+        NaN stays, also as a limit. The gradient is one between the limits, both included, and zero
+        outside and for NaN; where a limit is the result, it is the limit's. A number that no
+        element of an integer type can pass is no limit.
+
+        Raises
+        ------
+        DTypeError
+            Every element of an integer type lies beyond a number, which the type does not have.
+        """
+        if min is None and max is None:
+            raise ShapeError("clamp: expected min, max, or both")
+        least = None if min is None or self._is_beyond(min, below=True) else min
+        most = None if max is None or self._is_beyond(max, below=False) else max
+        return self._limited(("min", least), ("max", most), closed=True)
+
+    def _limited(
+        self, least: tuple[str, Operand | None], most: tuple[str, Operand | None], *, closed: bool
+    ) -> Self:
+        """This tensor between limits, given with their names."""
+        node, low, high = self.uop, None, None
+        x = self
+        if least[1] is not None:
+            node, low = self._unify(least, exact=True)
+            x = self if node is self.uop else self._of(node)
+        if most[1] is not None:
+            node, high = x._unify(most, exact=True)
+            if low is not None:
+                low = build.broadcast_to(low.cast(node.dtype), node.shape)
+        return self._of(composite_ops.clamped(node, low, high, closed=closed))
+
+    clip = clamp
+    absolute, negative, multiply, subtract = abs, neg, mul, sub  # noqa: A003
+    divide = true_divide = div
+    arctan2 = atan2
+
+    def positive(self) -> Self:
+        """This tensor; bools have no sign."""
+        if self.dtype.is_bool:
+            raise DTypeError("self: bools have no sign; cast them to integers")
+        return +self
+
+    def lerp(self, end: Operand, weight: Operand) -> Self:
+        """``self + weight * (end - self)``; exactly `end` where `weight` is 1."""
+        way = self._computed(lambda a, b: composite_ops.difference(b, a), end)
+        number = as_scalar(weight)
+        # From the nearer end, as what is added to one that is far away may be lost in it.
+        if number is not None:
+            return self + way * weight if abs(number) < 0.5 else way * (number - 1) + end
+        near = self._lift(weight, "weight").abs() < 0.5
+        less: Any = weight
+        return self._select(near, self + way * weight, way * (less - 1) + end)
+
+    def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
+        """``self + value * tensor1 * tensor2``; floats are rounded once where they are added."""
+        named = ("self", self), ("tensor1", tensor1), ("tensor2", tensor2), ("value", value)
+        nodes = self._unify(*named[1:])
+        narrow, wide = nodes[0].dtype, nodes[0].dtype.accumulator
+        if wide is not narrow:
+            numbers = [self._as_number(operand, name) for name, operand in named]
+            nodes = [
+                x.cast(wide) if number is None else build.full(number, wide, x.shape)
+                for x, number in zip(nodes, numbers, strict=True)
+            ]
+        total, a, b, factor = nodes
+        return self._of(build.multiply_add(build.mul(a, factor), b, total).cast(narrow))
+
+
+def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
+    """Whether this is a number that a narrow type need not hold."""
+    return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
+
+
+_name_types(
+    dt.float32, dt.float64,
+    tuple(d for d in (dt.float32, dt.float64, dt.int32, dt.int64) if d.accumulator is d),
+    {d.code: d for d in dt.ALL},
+)  # fmt: skip
+for _name, _op, _swapped in (
+    ("add", Op.ADD, False), ("__add__", Op.ADD, False), ("__radd__", Op.ADD, False),
+    ("sub", Op.SUB, False), ("__sub__", Op.SUB, False), ("__rsub__", Op.SUB, True),
+    ("mul", Op.MUL, False), ("__mul__", Op.MUL, False), ("__rmul__", Op.MUL, False),
+    ("div", Op.DIV, False), ("__truediv__", Op.DIV, False), ("__rtruediv__", Op.DIV, True),
+):  # fmt: skip
+    quicken(vars(ElementwiseMethods)[_name], _op, _swapped, whole=_op is not Op.DIV)

@@ -1,0 +1,96 @@
+"""Activation functions that look at axes, at weights or at random numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Op
+from kernelrt.ir.shape import format_shape, same
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, real
+from kernelrt.tensor.nodes.composite_ops import sigmoid
+from kernelrt.tensor.operation import operation, operations
+from kernelrt.tensor.rng import random
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["GatingMethods"]
+
+
+@operations("rrelu")
+class GatingMethods(_Below):
+    """Activation functions of more than one element."""
+
+    __slots__ = ()
+
+    def glu(self, dim: int = -1) -> Self:
+        """The first half along `dim`, which has an even size, times the sigmoid of the second."""
+        x = self._floats("glu")
+        axis = axis_of(dim, self.ndim)
+        size = self._static_size(axis, "glu") if self.ndim else 1
+        if size % 2:
+            raise ShapeError(f"dim: expected an even size to halve, not {size}")
+        wide = x.cast(x.dtype.accumulator)
+        ends = [[(0, d) for d in x.shape] for _ in range(2)]
+        ends[0][axis], ends[1][axis] = (0, size // 2), (size // 2, size)
+        first, second = (build.shrink(wide, end) for end in ends)
+        return self._of(first.alu(Op.MUL, sigmoid(second)).cast(x.dtype))
+
+    def prelu(self, weight: TensorBase) -> Self:
+        """The element where it is positive, else the element times `weight`.
+
+        Parameters
+        ----------
+        weight : Tensor
+            One number, or one for each channel (axis 1).
+        """
+        x = self._floats("prelu")
+        slope = self._lift(weight, "weight")
+        line = slope.reshape(()) if same(build.volume(slope.dims), 1) and slope.ndim <= 1 else slope
+        if line.ndim:
+            if line.ndim != 1 or self.ndim < 2 or not same(line.dims[0], self.dims[1]):
+                raise ShapeError(
+                    f"weight: expected one number, or one for each channel of "
+                    f"{format_shape(self.dims)}, not shape {format_shape(slope.dims)}"
+                )
+            line = line.reshape(line.dims[0], *(1,) * (self.ndim - 2))
+        a, b = self._unify(("weight", line))
+        positive = build.zeros_like(a).alu(Op.LT, a)
+        return self._of(build.where(positive, a, a.alu(Op.MUL, b)).cast(x.dtype))
+
+    def rrelu(
+        self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
+    ) -> Self:
+        """The element where it is positive, else the element times a slope.
+
+        Parameters
+        ----------
+        lower, upper : float
+            Where slopes lie.
+        training : bool
+            Whether each slope is drawn evenly between them, in each run of a jitted function
+            afresh; else it is their mean.
+        """
+        low, high = real(lower, "lower"), real(upper, "upper")
+        if not low <= high:
+            raise ShapeError(f"lower, upper: expected the lower one first, not {low} and {high}")
+        self._floats("rrelu")
+        if not training:
+            return self.leaky_relu((low + high) / 2)
+        kind = self.dtype.accumulator
+        return self._sloped(random.uniform(self.dims, low=low, high=high, dtype=kind))
+
+    @operation
+    def _sloped(self, slopes: TensorBase) -> Self:
+        x = self._wide("rrelu")
+        positive = build.zeros_like(x).alu(Op.LT, x)
+        return self._of(build.where(positive, x, x.alu(Op.MUL, slopes.uop)).cast(self.dtype))
+
+    def softmin(self, dim: int = -1, dtype: object = None) -> Self:
+        """:meth:`softmax` of the negative elements."""
+        return (-self).softmax(dim, dtype)

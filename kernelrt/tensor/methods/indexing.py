@@ -1,0 +1,448 @@
+"""Indexing by numbers, slices and tensors; gather and scatter."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, cast
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt._lazy import quicken_rows
+from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
+from kernelrt.tensor import state, views
+from kernelrt.tensor.eager import shared_memory
+from kernelrt.tensor.nodes import build, positions
+from kernelrt.tensor.nodes.arguments import axis_of, index_of, integer
+from kernelrt.tensor.nodes.positions import (
+    check_labels,
+    checked,
+    elements,
+    first_lack,
+    is_array,
+    known,
+    limit,
+    mask_rank,
+    position,
+    spelled_out,
+    window,
+)
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.free_functions import creation
+    from kernelrt.tensor.methods import masked
+    from kernelrt.tensor.methods.reduction import ReductionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    masked = Module("kernelrt.tensor.methods.masked")
+    creation = Module("kernelrt.tensor.free_functions.creation")
+
+__all__ = ["IndexingMethods"]
+
+
+@operations()
+class IndexingMethods(_Below):
+    """Indexing, gather and scatter."""
+
+    __slots__ = ()
+
+    def __getitem__(self, index: Any) -> Self:
+        """Elements by integers, slices, None, Ellipsis, integer tensors and masks of bools.
+
+        A mask stands for as many axes as it has, and for the positions where it holds, as
+        ``mask.nonzero(as_tuple=True)`` has them. How many these are depends on data: outside of
+        traced functions the mask is computed at once.
+
+        Raises
+        ------
+        IndexBoundsError
+            A number lies outside its axis; for an index tensor at run time, where the element
+            that it names is computed.
+        AxisError
+            There are more indices than axes, or a mask has other sizes than its axes; it is an
+            IndexError and a ShapeError.
+        JitError
+            An index is a mask of tensors' data, and a function is traced. There a NumPy array, a
+            list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is. Of
+            other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` need no number of elements.
+        """
+        held = None if isinstance(index, tuple) else self._held_elements(index)
+        if held is not None:
+            return held
+        items = spelled_out(index, self.ndim)
+        _, below = views.read(self)
+        out, axis = self, 0
+        nodes: list[UOp] = []
+        tensors: list[tuple[int, IndexingMethods]] = []
+        for number, item in enumerate(items):
+            if item is None:
+                out = out.unsqueeze(axis)
+                axis += 1
+            elif isinstance(item, slice):
+                out = out._slice(axis, item)
+                axis += 1
+            elif mask_rank(item) is not None:
+                if not mask_rank(item):
+                    out = out.unsqueeze(axis)
+                found = out._held_positions(axis, item)
+                if found is None:
+                    if isinstance(index, tuple):
+                        raise masked.unknown_count()
+                    return cast("Self", masked.MaskedPart(self, self._lift(item, "index")))
+                tensors += list(enumerate(found, axis))
+                axis += len(found)
+            elif is_array(item):
+                places = self._index_tensor(item)
+                if places.ndim:
+                    tensors.append((axis, places))
+                    axis += 1
+                else:  # as a number does, it drops its axis where it stands
+                    out = out._take([(axis, places)])
+                    # The view stays where it is, whatever is assigned to the index.
+                    nodes.append(places.uop)
+                    items[number] = self._of(nodes[-1])
+            else:
+                out = out._pick(axis, item)
+        if tensors:
+            return shared_memory.computed(self, out._take(tensors))
+        node = out._live()
+        shown = views.view(self, node, below, views.INDEX, tuple(items), index, tuple(nodes))
+        if nodes:
+            assert shown._link is not None
+            fixed = tuple((i, i._uop) for i in items if isinstance(i, IndexingMethods))
+            shown._link.fixed = (*(shown._link.fixed or ()), *fixed)
+        return shown
+
+    def _held_elements(self, mask: Any) -> Self | None:
+        """Copy what a mask selects from memory.
+
+        Return None where a graph is needed: where gradients may come, nothing is stored, a function
+        is traced, or the mask does not fit.
+        """
+        if (
+            not mask_rank(mask) or state.local.trace is not None
+            or (state.local.grad and self._lineage is not False) or not views.has_memory(self)
+        ):  # fmt: skip
+            return None
+        with state.lock:
+            found = positions.places(self, mask)
+            values = None if found is None else views.values_of(self)
+            if found is None or values is None:
+                return None
+
+            return creation.from_data(type(self), values[found.elements])
+
+    def _pick(self, axis: int, item: object) -> Self:
+        """Element `item` of `axis`, which is dropped."""
+        size = self.dims[axis]
+        start = position(item, size, axis)
+        node = self._live()
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, build.total((start, 1)))
+        picked = window(node, bounds)
+        return self._of(
+            build.reshape(picked, (*node.shape[:axis], *node.shape[axis + 1 :]))
+        )
+
+    def _slice(self, axis: int, item: slice) -> Self:
+        size = self.dims[axis]
+        step = 1 if item.step is None else index_of(item.step)
+        if not isinstance(step, int | np.integer) or step == 0:
+            raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
+        step, back = abs(int(step)), bool(step < 0)
+        start = limit(item.start, 0, size, axis, back=back)
+        stop = limit(item.stop, size, size, axis, back=back)
+        whole = self._backwards(axis) if back else self
+        if step != 1 and isinstance(start, int) and isinstance(stop, int) and isinstance(size, int):
+            return whole._strided(axis, start, stop, step)
+        length = build.difference(stop, start)
+        if isinstance(length, int) and length < 0:
+            stop = start
+        elif dim_span(length)[0] < 0:
+            last = build.difference(size, 1)
+            ends = [build.difference(last, end) if back else end for end in (start, stop)]
+            raise ShapeError(
+                f"index: the slice {format_shape(tuple(ends))} of axis {axis} could be "
+                "negative for some values of its Variables"
+            )
+        node = whole._live()
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, stop)
+        return self._of(window(node, bounds))._every(axis, step)
+
+    def _backwards(self, axis: int) -> Self:
+        """The elements themselves from last to first, where :meth:`flip` may show a copy."""
+        return self._of(build.flip(self._live(), (axis,)))
+
+    def _every(self, axis: int, step: int) -> Self:
+        """The first element of an axis and each `step`-th one after it."""
+        if step == 1:
+            return self
+        node = self._live()
+        taps = UOp(Op.WINDOW, node.dtype, (node,), ((axis, 1, step, 1),))
+        return self._of(build.reshape(taps, taps.shape[:-1]))
+
+    def _strided(self, axis: int, start: int, stop: int, step: int) -> Self:
+        count = len(range(start, stop, step))
+        if count == 0:
+            return self.narrow(axis, 0, 0)
+        size = self._static_size(axis, "a slice with a step")
+        # Every step-th element is the first column of rows of length step.
+        length = min(count * step, size - start)
+        node = self._live()  # not a copy of shared memory
+        bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
+        bounds[axis] = (start, start + length)
+        out = self._of(window(node, bounds))
+        short = count * step - length
+        out = out._pad([(0, short if a == axis else 0) for a in range(out.ndim)])
+        shape = (*out.dims[:axis], count, step, *out.dims[axis + 1 :])
+        return out.reshape(shape).narrow(axis + 1, 0, 1).squeeze(axis + 1)
+
+    def _index_tensor(self, item: Any) -> IndexingMethods:
+        if isinstance(item, tuple | range):
+            item = list(item)
+        tensor = self._lift(item, "index")
+        if isinstance(item, list) and build.has_zero(tensor.dims):
+            tensor = tensor.cast(dt.int64)  # no elements say what type they have
+        if not tensor.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
+        return tensor
+
+    def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods] | None:
+        """Where a mask over the axes from `axis` on holds, a vector for each of them.
+
+        None where the trace does not know the mask.
+        """
+        mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
+        sizes = self.dims[axis : axis + mask.ndim]
+        if not build.same_shape(mask.dims, sizes):
+            raise AxisError(
+                f"index: a mask of shape {format_shape(mask.dims)} for axes of the sizes "
+                f"{format_shape(sizes)}; it needs the sizes of the axes that it stands for"
+            )
+        if isinstance(item, bool | np.bool_):
+            return [self._lift(np.arange(int(item)), "index")]
+        held = known(mask)
+        if held is None:
+            return None
+        held = np.atleast_1d(held)
+        return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
+
+    def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
+        """Index by tensors: their common shape takes the place of the axes they stand for."""
+        shape = broadcast(*(t.dims for _, t in tensors))
+        axes = [a for a, _ in tensors]
+        adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
+        node = self._live()
+        rest = [a for a in range(self.ndim) if a not in axes]
+        front = [a for a in rest if adjacent and a < axes[0]]
+        back = [a for a in rest if a not in front]
+        whole = (*(node.shape[a] for a in front), *shape, *(node.shape[a] for a in back))
+        indices: list[UOp] = []
+        for axis in range(self.ndim):
+            if axis in axes:
+                index = checked(tensors[axes.index(axis)][1].uop, node.shape[axis], from_end=True)
+                index = build.broadcast_to(index, shape)
+                index = build.reshape(index, (*(1,) * len(front), *shape, *(1,) * len(back)))
+            else:
+                place = front.index(axis) if axis in front else (
+                    len(front) + len(shape) + back.index(axis)
+                )  # fmt: skip
+                line = tuple(
+                    node.shape[axis] if i == place else 1 for i in range(len(whole))
+                )
+                index = build.reshape(build.iota(node.shape[axis]), line)
+            indices.append(build.expand(index, whole))
+        return self._of(_gather(node, indices))
+
+    # ---- by one axis
+
+    def gather(self, dim: int, index: TensorBase) -> Self:
+        """Elements whose position along `dim` is read from `index`, of the same rank.
+
+        ``out[i, j] = self[index[i, j], j]`` for `dim` 0; `index` may be shorter in the other axes,
+        and of any type and rank if it has no elements.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where an index lies outside [0, size of `dim`).
+        """
+        axis, places = axis_of(dim, self.ndim), self._lift(index, "index")
+        if build.has_zero(places.dims):
+            return self.reshape(-1)[:0].reshape(places.dims)
+        return self._gathered(axis, places, "gather")
+
+    def _gathered(
+        self, axis: int, index: TensorBase, name: str, *, from_end: bool = False
+    ) -> Self:
+        places = self._along(axis, index, name, from_end=from_end)
+        node = self.uop
+        if not node.shape:  # one element, at position 0
+            picked = _gather(build.reshape(node, (1,)), [build.reshape(places[0], (1,))])
+            return self._of(build.reshape(picked, ()))
+        return self._of(_gather(node, places))
+
+    def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
+        """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes.
+
+        Numbers below 0 are counted from the end. Without `dim` both are taken in row-major order.
+        """
+        if dim is None:
+            flat = self._lift(indices, "indices").reshape(-1)
+            return self.reshape(-1).take_along_dim(flat, 0)
+        axis = axis_of(dim, self.ndim)
+        index = self._lift(indices, "indices")
+        if index.ndim != self.ndim:
+            raise ShapeError(f"indices: expected {self.ndim} axes, not {index.ndim}")
+        shape = broadcast(
+            tuple(1 if a == axis else d for a, d in enumerate(self.dims)),
+            tuple(1 if a == axis else d for a, d in enumerate(index.dims)),
+        )
+        wide = self.expand(tuple(self.dims[a] if a == axis else d for a, d in enumerate(shape)))
+        index = index.expand(tuple(index.shape[a] if a == axis else d for a, d in enumerate(shape)))
+        return wide._gathered(axis, index, "take_along_dim", from_end=True)
+
+    def scatter_add(self, dim: int, index: TensorBase, src: TensorBase) -> Self:
+        """This tensor with each element of `src` added at its position from `index`.
+
+        ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`.
+        """
+        axis = axis_of(dim, self.ndim)
+        if build.has_zero(self._lift(index, "index").dims):
+            return self._with_none_of(src)
+        places = self._along(axis, index, "scatter_add")
+        part = self._source(src, places[0].shape)
+        base = self.uop
+        if not base.shape:  # one element, at position 0
+            operands = (build.reshape(u, (1,)) for u in (base, part, places[0]))
+            return self._of(build.reshape(build.scatter_add(*operands), ()))
+        return self._of(build.scatter_add(base, part, *places))
+
+    def _with_none_of(self, src: object) -> Self:
+        """This tensor, where no element of `src` has a place; gradients of `src` are zeros."""
+        values = self._lift(src, "src", like=True).uop
+        none = build.shrink(build.reshape(values, (prod(values.shape),)), [(0, 0)])
+        return self._of(build.beside(self.uop, none.cast(self.dtype)))
+
+    def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
+        """What of `src` an index of `shape` has positions for."""
+        values = self._lift(src, "src", like=True)
+        end = "" if values.ndim != len(shape) else first_lack(values.dims, shape)
+        if end is not None:
+            raise ShapeError(
+                f"src: expected at least the shape {format_shape(shape)} of index, not "
+                f"{format_shape(values.dims)}{end}"
+            )
+        return build.shrink(self._of_own_type(values, "src").uop, [(0, d) for d in shape])
+
+    def _of_own_type(self, values: Self, name: str) -> Self:
+        if values.dtype is not self.dtype:
+            raise DTypeError(
+                f"{name}: expected {self.dtype.name} like the tensor, not {values.dtype.name}; "
+                f"cast it, as in {name}.cast({self.dtype.name!r})"
+            )
+        return values
+
+    def _along(
+        self, axis: int, index: object, name: str, *, from_end: bool = False
+    ) -> list[UOp]:
+        """An index for every axis: `index` for one, each element's own position for the rest."""
+        places = self._lift(index, "index")
+        if not places.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {places.dtype.name}")
+        end: str | None = ""
+        if places.ndim == self.ndim:
+            others = (*self.dims[:axis], *self.dims[axis + 1 :])
+            end = first_lack(others, (*places.dims[:axis], *places.dims[axis + 1 :]))
+        if end is not None:
+            raise ShapeError(
+                f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
+                f"{format_shape(self.dims)}, not {format_shape(places.dims)}{end}"
+            )
+        node = checked(places.uop, self.dims[axis] if self.dims else 1, from_end=from_end)
+        if not self.dims:
+            return [node]
+        return [
+            node if a == axis else build.iota_along(node.shape, a) for a in range(self.ndim)
+        ]
+
+    def index_select(self, dim: int, index: TensorBase) -> Self:
+        """The slices along `dim` that a vector of positions names."""
+        axis = axis_of(dim, self.ndim)
+        places = self._lift(index, "index")
+        if places.ndim > 1 or not places.dtype.is_int:
+            raise ShapeError(
+                f"index: expected a vector of integers, not {places.dtype.name} of shape "
+                f"{format_shape(places.dims)}"
+            )
+        if self.ndim == 0 and not same(prod(places.dims), 1):
+            raise ShapeError(
+                f"index: expected one position for a scalar, not the shape "
+                f"{format_shape(places.dims)}"
+            )
+        source = self if self.ndim else self.reshape(1)
+        index = self._of(checked(places.uop, source.dims[axis]))
+        out = shared_memory.computed(source, source._take([(axis, index.reshape(-1))]))
+        return out if self.ndim else out.reshape(())
+
+    def embedding(self, weight: TensorBase) -> Any:
+        """The rows of `weight` that this tensor of integers names.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a number is negative or at least ``weight.shape[0]``.
+        """
+        table = self._lift(weight, "weight")
+        if table.ndim != 2:
+            raise ShapeError(f"weight: expected 2 axes, not {table.ndim}")
+        if not self.dtype.is_int:
+            raise DTypeError(f"embedding: expected integers, not {self.dtype.name}")
+        index = self._of(checked(self.uop, table.dims[0]))
+        return shared_memory.computed(table, table._take([(0, index)]))
+
+    def one_hot(self, num_classes: int = -1) -> Self:
+        """A last axis of `num_classes` with 1 at each element's class, else 0, as int64.
+
+        Parameters
+        ----------
+        num_classes : int
+            How many classes there are; -1 for one more than the greatest of the elements, which
+            are then computed. Needed where a function is traced.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class lies outside [0, `num_classes`).
+        """
+        num_classes = integer(num_classes, "num_classes")
+        if num_classes == -1:
+            num_classes = self._count_of_classes() if self.dtype.is_int else 1
+        if num_classes < 1:
+            raise ShapeError(f"num_classes: expected at least 1, or -1, not {num_classes!r}")
+        labels = check_labels(self.uop, num_classes, "one_hot")
+        shape = (*labels.shape, num_classes)
+        wide = build.expand(build.reshape(labels, (*labels.shape, 1)), shape)
+        return self._of(wide.eq(build.iota_along(shape, len(shape) - 1)).cast(dt.int64))
+
+    def _count_of_classes(self) -> int:
+        """One more than the greatest element, which is computed; at least 1."""
+        if build.has_zero(self.dims):
+            raise ShapeError("num_classes: needed for no elements, which do not say how many")
+        return max(1, int(elements(self, "one_hot", "pass num_classes=").max()) + 1)
+
+
+def _gather(x: UOp, indices: list[UOp]) -> UOp:
+    if build.has_zero(x.shape) and not build.has_zero(indices[0].shape):
+        raise IndexBoundsError(
+            f"index: a tensor of shape {format_shape(x.shape)} has no elements to index"
+        )
+    return UOp(Op.GATHER, x.dtype, (x, *indices))
+
+
+quicken_rows(IndexingMethods.__getitem__)

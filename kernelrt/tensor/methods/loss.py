@@ -1,0 +1,520 @@
+"""Normalization and loss functions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import shape_of
+from kernelrt.tensor.nodes.composite_ops import (
+    binary_loss,
+    divergence,
+    huber,
+    log_divergence,
+    logistic_loss,
+)
+from kernelrt.tensor.nodes.positions import check_labels
+from kernelrt.tensor.nodes.reductions import log_total, normalize
+from kernelrt.tensor.operation import operation, operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.methods.window_pooling import PoolingMethods as _Below
+    from kernelrt.tensor.nodes import data_checks
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+
+__all__ = ["LossMethods"]
+
+
+@operations("batch_norm")
+class LossMethods(_Below):
+    """Normalization and losses."""
+
+    __slots__ = ()
+
+    # ---- normalization
+
+    def layer_norm(
+        self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
+        bias: TensorBase | None = None, eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance over the last axes, then scaled and shifted.
+
+        Parameters
+        ----------
+        normalized_shape : int or sequence of int
+            The sizes of the axes to normalize over.
+        weight, bias : Tensor, optional
+            Scale and shift of shape `normalized_shape`.
+        eps : float
+            Added to the variance.
+        """
+        sizes = self._last_sizes(normalized_shape)
+        axes = tuple(range(self.ndim - len(sizes), self.ndim))
+        out = self._of(normalize(self._wide("layer_norm"), axes, eps)[0])
+        return out._scaled(self.dtype, weight, bias, sizes, ())
+
+    def _last_sizes(self, normalized_shape: int | Sequence[int]) -> tuple[Dim, ...]:
+        """The sizes of the last axes, which `normalized_shape` has to name."""
+        sizes = shape_of((normalized_shape,), "normalized_shape")
+        n = len(sizes)
+        if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], sizes):
+            raise ShapeError(
+                f"normalized_shape: {format_shape(sizes)} are not the last axes of "
+                f"{format_shape(self.dims)}"
+            )
+        return sizes
+
+    def group_norm(
+        self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
+        eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance over each group of channels (axis 1) of each sample."""
+        if self.ndim < 2:
+            raise ShapeError(f"group_norm: expected at least 2 axes, not {self.ndim}")
+        channels = self._static_size(1, "group_norm")
+        if num_groups < 1 or channels % num_groups:
+            raise ShapeError(f"num_groups: {num_groups} does not divide {channels} channels")
+        x = self._of(self._wide("group_norm"))
+        grouped = x.reshape(self.dims[0], num_groups, channels // num_groups, *self.dims[2:])
+        axes = tuple(range(2, grouped.ndim))
+        out = self._of(normalize(grouped.uop, axes, eps)[0]).reshape(self.dims)
+        return out._scaled(self.dtype, weight, bias, (channels,), (1,) * (self.ndim - 2))
+
+    def rms_norm(
+        self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
+        eps: float | None = None,
+    ) -> Self:  # fmt: skip
+        """Unit mean square over the last axes, whose sizes are named, then scaled.
+
+        `eps`, unless given, is the distance from 1 to the next number of this type.
+        """
+        if eps is None:
+            eps = 2.0 ** -{dt.bfloat16: 7, dt.float16: 10, dt.float64: 52}.get(self.dtype, 23)
+        sizes = self._last_sizes(normalized_shape)
+        x = self._of(self._wide("rms_norm"))
+        axes = tuple(range(-len(sizes), 0))
+        out = x * (x.square().mean(axes, keepdim=True) + eps).rsqrt()
+        return out._scaled(self.dtype, weight, None, sizes, ())
+
+    def _scaled(
+        self, dtype: DType, weight: TensorBase | None, bias: TensorBase | None,
+        shape: tuple[Dim, ...], behind: tuple[int, ...],
+    ) -> Self:  # fmt: skip
+        """Scaled and shifted in the type of sums, then rounded to `dtype` or a parameter's."""
+        out = self
+        for name, value in (("weight", weight), ("bias", bias)):
+            if value is None:
+                continue
+            other = self._lift(value, name)
+            if not build.same_shape(other.dims, shape):
+                raise ShapeError(
+                    f"{name}: expected shape {format_shape(shape)}, not "
+                    f"{format_shape(other.dims)}"
+                )
+            dtype = dt.promote(dtype, other.dtype)
+            other = other.reshape(*shape, *behind)
+            out = out * other if name == "weight" else out + other
+        return out.cast(dtype)
+
+    def batch_norm(
+        self, running_mean: TensorBase | None, running_var: TensorBase | None,
+        weight: TensorBase | None = None, bias: TensorBase | None = None, training: bool = False,
+        momentum: float | TensorBase = 0.1, eps: float = 1e-5,
+    ) -> Self:  # fmt: skip
+        """Zero mean and unit variance of each channel (axis 1) over the batch.
+
+        Parameters
+        ----------
+        running_mean, running_var : Tensor or None
+            Statistics of shape (channels,). In training they are assigned the mixture
+            ``(1 - momentum) * running + momentum * batch``; else they are what is used.
+        weight, bias : Tensor, optional
+            Scale and shift of shape (channels,).
+        training : bool
+            Whether to use the statistics of this batch. Of an empty one nothing is learned. One
+            value per channel is refused, or, where that is known only at run time, changes
+            `running_mean` alone.
+        momentum, eps : float
+            The share of the new statistics, and what is added to the variance.
+        """
+        if self.ndim < 2:
+            raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
+        behind = (1,) * (self.ndim - 2)
+        channels = (self._static_size(1, "batch_norm"),)
+        if training:
+            axes = (0, *range(2, self.ndim))
+            out, mean, variance = self._normalized(axes, eps)
+            if dim_max(count := build.volume(self.dims, axes)) == 1:
+                raise ShapeError(
+                    "batch_norm: training needs more than one value per channel, not shape "
+                    f"{format_shape(self.dims)}; give a larger batch, or call eval() of the module"
+                )
+            if dim_max(count) > 0:  # else nothing was seen, and the statistics stay
+                rest = out._of(build.scalar(build.difference(count, 1), variance.dtype))
+                unbiased = variance * out._of(build.scalar(count, variance.dtype)) / rest
+                self._learn(running_mean, mean.reshape(channels), momentum, count, 1)
+                self._learn(running_var, unbiased.reshape(channels), momentum, count, 2)
+            return out._scaled(self.dtype, weight, bias, channels, behind)
+        if running_mean is None or running_var is None:
+            raise ShapeError(
+                "running_mean, running_var: needed outside training; pass training=True to use "
+                "the statistics of the batch"
+            )
+        line = (1, self.dims[1], *behind)
+        mean = self._lift(running_mean, "running_mean").reshape(line)
+        spread = self._lift(running_var, "running_var").reshape(line)
+        x = self._of(self._wide("batch_norm"))
+        out = (x - mean) * (spread.cast(spread.dtype.accumulator) + eps).rsqrt()
+        dtype = dt.promote(self.dtype, mean.dtype, spread.dtype)
+        return out._scaled(dtype, weight, bias, channels, behind)
+
+    def _learn(
+        self, running: TensorBase | None, new: Self, momentum: float | TensorBase, count: Dim,
+        needed: int,
+    ) -> None:
+        """Mix what a batch of `count` values shows into `running`, where it takes no more."""
+        if running is None:
+            return
+        known = self._lift(running, "running")
+        rest: Any = 1 - momentum  # type: ignore[operator]
+        mixed = (known * rest + new * momentum).cast(known.dtype)
+        if dim_span(count)[0] < needed:
+            seen = self._of(build.scalar(count, dt.int64))
+            mixed = mixed.where(seen >= needed, known)
+        known._assign(mixed)
+
+    @operation
+    def _normalized(self, axes: tuple[int, ...], eps: float) -> tuple[Self, Self, Self]:
+        """What :func:`~kernelrt.tensor.nodes.reductions.normalize` gives, as tensors."""
+        out, mean, variance = normalize(self._wide("batch_norm"), axes, eps)
+        return self._of(out), self._of(mean), self._of(variance)
+
+    # ---- losses
+
+    def _reduced(self, reduction: str) -> Self:
+        if reduction == "none":
+            return self
+        if reduction not in ("mean", "sum"):
+            raise ShapeError(f"reduction: expected 'mean', 'sum' or 'none', not {reduction!r}")
+        return self.mean() if reduction == "mean" else self.sum()
+
+    def cross_entropy(
+        self, target: TensorBase, weight: TensorBase | None = None,
+        ignore_index: int | None = -100, reduction: str = "mean", label_smoothing: float = 0.0,
+    ) -> Self:  # fmt: skip
+        """Cross entropy between class scores and class numbers or probabilities.
+
+        Parameters
+        ----------
+        target : Tensor
+            Classes in [0, C): integers of shape (batch,) for scores (batch, C), (batch, ...) for
+            (batch, C, ...), () for (C,). Or floats in the shape of the scores: the probability of
+            each class.
+        weight : Tensor, optional
+            A factor for each class, shape (C,). The mean over class numbers is then weighted.
+        ignore_index : int, optional
+            A class number whose samples do not count.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses of the samples.
+        label_smoothing : float
+            How much of the target to spread over all classes.
+
+        Raises
+        ------
+        DTypeError
+            `target` holds neither integers nor probabilities of all classes.
+        IndexBoundsError
+            At run time, where a class lies outside [0, C) and is not `ignore_index`.
+        """
+        x, axis = self._scores("cross_entropy")
+        x = x.cast(x.dtype.accumulator)
+        if not 0 <= label_smoothing <= 1:
+            raise ShapeError(f"label_smoothing: expected 0 to 1, not {label_smoothing}")
+        given = self._lift(target, "cross_entropy: target")
+        if given.dtype.is_float and build.same_shape(given.dims, self.dims):
+            return self._probability_loss(given, weight, reduction, label_smoothing, axis)
+        smooth = label_smoothing
+        if smooth and weight is not None:
+            return self._smooth_loss(given, weight, ignore_index, reduction, smooth, axis)
+        chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "cross_entropy")
+        top, rest = (build.reshape(u, chosen.shape) for u in log_total(x, (axis,)))
+        gap = top.alu(Op.SUB, chosen)
+        if smooth:
+            mean = build.reduce(x, Op.ADD, (axis,))
+            share = 1 / _classes(x.shape[axis])
+            mean = build.mul(mean, build.full(share, x.dtype, mean.shape))
+            # Differences are weighed, not scores: those of one class alone are exactly 0.
+            spread = top.alu(Op.SUB, mean)
+            gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))
+        losses = self._of(rest.alu(Op.ADD, gap))
+        factors = None
+        if weight is not None:
+            factors = self._class_weights(weight, self.dims[axis])[self._of(labels)]
+        return losses._counted(factors, ignored, reduction).cast(self.dtype)
+
+    def nll_loss(
+        self, target: TensorBase, weight: TensorBase | None = None,
+        ignore_index: int | None = -100, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """The negative of the log-probability of each sample's class; see cross_entropy."""
+        x, axis = self._scores("nll_loss")
+        x = x.cast(x.dtype.accumulator)
+        given = self._lift(target, "nll_loss: target")
+        chosen, labels, ignored = self._chosen(x, given, axis, ignore_index, "nll_loss")
+        factors = None
+        if weight is not None:
+            factors = self._class_weights(weight, self.dims[axis])[self._of(labels)]
+        losses = self._of(build.neg(chosen))
+        return losses._counted(factors, ignored, reduction).cast(self.dtype)
+
+    def _scores(self, name: str) -> tuple[UOp, int]:
+        """The class scores and the axis of the classes."""
+        if self.ndim == 0:
+            raise ShapeError(f"{name}: expected an axis of classes, not a scalar")
+        return self._floats(name), 0 if self.ndim == 1 else 1
+
+    def _chosen(
+        self, x: UOp, target: Self, axis: int, ignore_index: int | None, name: str
+    ) -> tuple[UOp, UOp, Self | None]:
+        """Each sample's score of its class, the class, and which to ignore: their class is 0."""
+        rows = tuple(d for a, d in enumerate(x.shape) if a != axis)
+        if build.same_shape(target.dims, x.shape) and x.shape:
+            floats = " or floats, as in y.float()," if name == "cross_entropy" else ""
+            raise ShapeError(
+                f"target: expected class numbers of shape {format_shape(rows)}{floats} for scores "
+                f"of shape {format_shape(x.shape)}, not {target.dtype.name} in the shape of the "
+                f"scores; one-hot labels become class numbers by y.argmax({axis})"
+            )
+        if not target.dtype.is_int:
+            check_labels(target.uop, x.shape[axis], f"{name}: target")
+        if not build.same_shape(target.dims, rows):
+            raise ShapeError(
+                f"target: expected shape {format_shape(rows)} for scores of shape "
+                f"{format_shape(x.shape)}, not {format_shape(target.dims)}"
+            )
+        labels, ignored = target.uop.cast(dt.int64), None
+        if ignore_index is not None and dt.holds(target.dtype, ignore_index):
+            ignored = labels.eq(build.full(ignore_index, dt.int64, rows))
+            labels = build.where(ignored, 0, labels)
+        labels = check_labels(labels, x.shape[axis], f"{name}: target")
+        wide = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
+        hit = build.iota_along(x.shape, axis).eq(build.expand(wide, x.shape))
+        chosen = build.reduce(build.where(hit, x, 0), Op.ADD, (axis,))
+        return chosen, labels, None if ignored is None else self._of(ignored)
+
+    def _class_weights(
+        self, weight: TensorBase, classes: Dim, dtype: DType | None = None
+    ) -> Self:
+        table = self._lift(weight, "weight")
+        if table.ndim != 1 or not same(table.dims[0], classes):
+            raise ShapeError(
+                f"weight: expected one number a class, of shape {format_shape((classes,))}, not "
+                f"{format_shape(table.dims)}"
+            )
+        return table.detach().cast((dtype or self.dtype).accumulator)
+
+    def _counted(self, factors: Self | None, ignored: Self | None, reduction: str) -> Self:
+        """Losses of samples times their factors, without those to ignore, reduced."""
+        if factors is None and ignored is None:
+            return self._reduced(reduction)
+        losses = self if factors is None else self * factors
+        if ignored is not None:
+            losses = losses.masked_fill(ignored, 0)
+        if reduction != "mean":
+            return losses._reduced(reduction)
+        if factors is None:
+            assert ignored is not None
+            return losses.sum() / (~ignored).sum()
+        if ignored is not None:
+            factors = factors.masked_fill(ignored, 0)
+        return losses.sum() / factors.sum()
+
+    def _smooth_loss(
+        self, target: Self, weight: TensorBase, ignore_index: int | None, reduction: str,
+        smooth: float, axis: int,
+    ) -> Self:  # fmt: skip
+        """Smoothed cross entropy with weights of classes."""
+        table = self._class_weights(weight, self.dims[axis])
+        line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
+        scores = self.cast(self.dtype.accumulator).log_softmax(axis)
+        even = -(scores * table.reshape(line)).sum(axis) / _classes(self.dims[axis])
+        picked, labels, ignored = self._chosen(
+            scores.uop, target, axis, ignore_index, "cross_entropy"
+        )
+        factors = table[self._of(labels)]
+        losses = self._of(build.neg(picked)) * factors * (1 - smooth) + even * smooth
+        if ignored is not None:
+            losses, factors = losses.masked_fill(ignored, 0), factors.masked_fill(ignored, 0)
+        out = losses.sum() / factors.sum() if reduction == "mean" else losses._reduced(reduction)
+        return out.cast(self.dtype)
+
+    def _probability_loss(
+        self, target: Self, weight: TensorBase | None, reduction: str, smooth: float, axis: int
+    ) -> Self:
+        """Cross entropy with the probabilities of all classes."""
+        dtype = dt.promote(self.dtype, target.dtype)
+        target = target.cast(dtype.accumulator)
+        if smooth:
+            target = target * (1 - smooth) + smooth / _classes(self.dims[axis])
+        scores = self.cast(dtype.accumulator).log_softmax(axis)
+        if weight is not None:
+            line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
+            scores = scores * self._class_weights(weight, self.dims[axis], dtype).reshape(line)
+        return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
+
+    def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
+        """This tensor and a target of the same shape.
+
+        PyTorch broadcasts some with a warning; (n, 1) beside (n,) is n * n differences then.
+        """
+        x = self._of(self._floats(name))
+        y = self._lift(target, f"{name}: target", like=True)
+        if not build.same_shape(x.dims, y.dims):
+            raise ShapeError(
+                f"{name}: target: expected the shape {format_shape(x.dims)} of the input, not "
+                f"{format_shape(y.dims)}; where it is to be broadcast, give "
+                "target.expand_as(input)"
+            )
+        return x, y
+
+    def mse_loss(
+        self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
+    ) -> Self:
+        """Squared differences; a `target` of another shape is refused, not broadcast.
+
+        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        """
+        x, y = self._pair(target, "mse_loss")
+        return (x - y).square()._weighted_by(weight, reduction, "mse_loss")
+
+    def l1_loss(
+        self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
+    ) -> Self:
+        """Absolute differences; a `target` of another shape is refused, not broadcast.
+
+        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        """
+        x, y = self._pair(target, "l1_loss")
+        return (x - y).abs()._weighted_by(weight, reduction, "l1_loss")
+
+    def _weighted_by(
+        self, weight: TensorBase | None, reduction: str, name: str, *, divides: bool = True
+    ) -> Self:
+        """Losses times their weights, reduced; `divides`: a mean is divided by the weights' sum."""
+        if weight is None:
+            return self._reduced(reduction)
+        factor = self._lift(weight, "weight")
+        if tuple(factor.dims) != tuple(self.dims):
+            raise ShapeError(
+                f"{name}: weight: expected the shape {format_shape(self.dims)} of the input, not "
+                f"{format_shape(factor.dims)}"
+            )
+        losses = self * factor
+        if divides and reduction == "mean":
+            return losses.sum() / factor.sum()
+        return losses._reduced(reduction)
+
+    def huber_loss(
+        self, target: Operand, reduction: str = "mean", delta: float = 1.0,
+        weight: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """Half squared differences, growing linearly beyond `delta`, which is above 0.
+
+        A `target` of another shape is refused, not broadcast. A `weight` of the same shape
+        multiplies each; as in PyTorch the mean is that of the products.
+        """
+        if not delta > 0:
+            raise ShapeError(f"delta: expected a number above 0, not {delta}")
+        x, y = self._pair(target, "huber_loss")
+        losses = (x - y)._widely(lambda d: huber(d, delta))
+        return losses._weighted_by(weight, reduction, "huber_loss", divides=False)
+
+    def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
+        """The huber loss divided by `beta`; the :meth:`l1_loss` where that is 0."""
+        if not beta >= 0:
+            raise ShapeError(f"beta: expected a number of at least 0, not {beta}")
+        if beta == 0:
+            return self.l1_loss(target, reduction)
+        x, y = self._pair(target, "smooth_l1_loss")
+        return (x - y)._widely(lambda d: huber(d, beta, beta))._reduced(reduction)
+
+    def binary_cross_entropy(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """Binary cross entropy of probabilities; `target` holds others in the same shape.
+
+        A logarithm counts as at least -100, so that a certain probability costs no more than
+        that. Scores keep more digits than probabilities: see
+        :meth:`binary_cross_entropy_with_logits`.
+
+        Raises
+        ------
+        DomainError
+            At run time, where one of both lies outside of [0, 1] or is NaN.
+        """
+        x, y = self._pair(target, "binary_cross_entropy")
+        out = self._weighted_pair(binary_loss, [x, y], weight, reduction)
+        demand = data_checks.if_each if reduction == "none" else data_checks.if_all
+        return demand(demand(out, x, 0, 1, "input"), y, 0, 1, "target")
+
+    def _weighted_pair(
+        self, rule: Callable[..., UOp], parts: Sequence[Self], weight: TensorBase | None,
+        reduction: str,
+    ) -> Self:  # fmt: skip
+        """A loss of `parts` times `weight`, in the type in which all that meets."""
+        factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
+        dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
+        losses = self._of(rule(*build.align(*(p.uop.cast(dtype.accumulator) for p in parts))))
+        for factor in factors:
+            losses = losses * factor
+        return losses._reduced(reduction).cast(dtype)
+
+    def binary_cross_entropy_with_logits(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
+        pos_weight: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """Binary cross entropy of scores; `target` holds probabilities in the same shape.
+
+        The result has the type in which all that is given meets. An infinite score that is right
+        costs nothing, one that is wrong costs infinitely much.
+        """
+        x, y = self._pair(target, "binary_cross_entropy_with_logits")
+        parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
+        return self._weighted_pair(logistic_loss, parts, weight, reduction)
+
+    def kl_div(
+        self, target: Operand, reduction: str = "mean", log_target: bool = False
+    ) -> Self:
+        """Divergence of probabilities `target` from these log-probabilities.
+
+        With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has
+        no gradient, one below 0 costs NaN. "batchmean" divides the sum by the size of the first
+        axis.
+        """
+        x, y = self._pair(target, "kl_div")
+        a, b = x._unify(("target", y))
+        wide = a.dtype.accumulator
+        a, b, narrow = a.cast(wide), b.cast(wide), a.dtype
+        gap = (log_divergence if log_target else divergence)(a, b)
+        losses = self._of(gap)
+        if reduction == "batchmean":
+            return (losses.sum() / (x.shape[0] if x.ndim else 1)).cast(narrow)
+        return losses._reduced(reduction).cast(narrow)
+
+
+def _classes(size: object) -> float:
+    """Among how many classes a probability is shared; of none it is 0 altogether."""
+    if not isinstance(size, int):
+        raise DTypeError("label_smoothing: the number of classes must be fixed")
+    return float(max(size, 1))

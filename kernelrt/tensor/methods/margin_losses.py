@@ -1,0 +1,473 @@
+"""Losses of margins, ranks and distributions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcasts_to, format_shape, format_size, same
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import integer, real
+from kernelrt.tensor.nodes.composite_ops import at_least, softplus
+from kernelrt.tensor.nodes.ctc import alignment_losses
+from kernelrt.tensor.nodes.positions import check_labels, checked
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
+    from kernelrt.tensor.nodes import data_checks
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+
+__all__ = ["Lengths", "MarginMethods"]
+
+#: One number a sample.
+Lengths: TypeAlias = "TensorBase | Sequence[int] | int"
+
+
+@operations()
+class MarginMethods(_Below):
+    """Losses that want scores apart, and those of given distributions."""
+
+    __slots__ = ()
+
+    def _together(self, target: Operand, name: str) -> tuple[Self, Self]:
+        """This tensor and a target that broadcasts with it, of one type."""
+        self._floats(name)
+        a, b = self._unify((f"{name}: target", target))
+        return self._of(a), self._of(b)
+
+    def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
+        """``log(1 + exp(-target * self))``, where `target` holds -1 and 1."""
+        x, y = self._pair(target, "soft_margin_loss")
+        a, b = x._unify(("target", y))
+        wide = a.dtype.accumulator
+        losses = softplus(build.neg(a.cast(wide).alu(Op.MUL, b.cast(wide))))
+        return self._of(losses.cast(a.dtype))._reduced(reduction)
+
+    def hinge_embedding_loss(
+        self, target: Operand, margin: float = 1.0, reduction: str = "mean"
+    ) -> Self:
+        """Distances where `target` is 1, what they lack of `margin` where it is -1."""
+        y = self._lift(target, "hinge_embedding_loss: target", like=True)
+        self._floats("hinge_embedding_loss")
+        x = self.uop
+        lacks = self._of(build.sub(x, real(margin, "margin")))._lack()
+        near = self._where(y.ne(-1), self, 0)
+        far = self._where(y.ne(1), lacks, 0)
+        return (near + far)._reduced(reduction)
+
+    def _lack(self) -> Self:
+        """What negative elements lack of 0; at 0 the slope is that below."""
+        x = self.uop
+        positive = build.zeros_like(x).alu(Op.LT, x)
+        return self._of(build.where(positive, 0, build.neg(x)))
+
+    def _where(self, condition: Self, yes: Self, no: float) -> Self:
+        return self._select(condition, yes, no)
+
+    def margin_ranking_loss(
+        self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean"
+    ) -> Self:
+        """What this tensor lacks of being `margin` above `input2` where `target` is 1.
+
+        Where `target` is -1 it should be as much below. All three broadcast.
+        """
+        other = self._lift(input2, "input2", like=True)
+        y = self._lift(target, "margin_ranking_loss: target", like=True)
+        if not self.ndim == other.ndim == y.ndim:
+            raise ShapeError(
+                "margin_ranking_loss: expected as many axes, not shapes "
+                f"{', '.join(format_shape(t.dims) for t in (self, other, y))}"
+            )
+        lack = -y * (self - other) + real(margin, "margin")
+        return lack.clamp(min=0)._reduced(reduction)
+
+    def cosine_embedding_loss(
+        self, input2: TensorBase, target: TensorBase, margin: float = 0.0, reduction: str = "mean"
+    ) -> Self:
+        """``1 - cos`` where `target` is 1, ``max(cos - margin, 0)`` where it is -1.
+
+        Parameters
+        ----------
+        input2 : Tensor
+            Of the shape of this one, (N, D) or (D,).
+        target : Tensor
+            Of shape (N,) or ().
+        margin : float
+            How like those of -1 may be.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses.
+        """
+        other = self._lift(input2, "input2")
+        y = self._lift(target, "cosine_embedding_loss: target")
+        if y.ndim > 1 or other.ndim != y.ndim + 1 or self.ndim != y.ndim + 1:
+            raise ShapeError(
+                "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
+                f"(), not {', '.join(format_shape(t.dims) for t in (self, other, y))}"
+            )
+        # Cosines of integers are of the usual floating type.
+        kind = dt.promote(self.dtype, other.dtype)
+        kind = kind if kind.is_float else dt.float32
+        a, b = (t.cast(kind.accumulator) for t in (self, other))
+        products = (a * b).sum(y.ndim)
+        sizes = [(t * t).sum(y.ndim) + _COSINE_EPS for t in (a, b)]
+        cosine = (products / (sizes[0] * sizes[1]).sqrt()).cast(kind)
+        near = self._where(y.eq(1), 1 - cosine, 0)
+        far = self._where(y.eq(-1), (cosine - real(margin, "margin")).clamp(min=0), 0)
+        return (near + far)._reduced(reduction)
+
+    def triplet_margin_loss(
+        self, positive: TensorBase, negative: TensorBase, margin: float = 1.0, p: float = 2.0,
+        eps: float = 1e-6, swap: bool = False, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """What the distance from `negative` lacks of being `margin` more than that of `positive`.
+
+        Parameters
+        ----------
+        positive, negative : Tensor
+            What is alike and what is not: of the shape of this one, up to broadcasting.
+        margin : float
+            Above 0.
+        p, eps : float
+            Of :meth:`pairwise_distance`.
+        swap : bool
+            Whether the distance between the two counts where it is less.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses.
+        """
+
+        def distance(a: Self, b: Self) -> Self:
+            return a.pairwise_distance(b, p, eps)
+
+        return self._triplet(
+            positive, negative, distance, margin, swap, reduction, "triplet_margin_loss"
+        )
+
+    def triplet_margin_with_distance_loss(
+        self, positive: TensorBase, negative: TensorBase, *,
+        distance_function: Callable[[Self, Self], Self] | None = None, margin: float = 1.0,
+        swap: bool = False, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """:meth:`triplet_margin_loss` with a `distance_function` of two tensors."""
+        measure = distance_function or (lambda a, b: a.pairwise_distance(b))
+        return self._triplet(
+            positive, negative, measure, margin, swap, reduction,
+            "triplet_margin_with_distance_loss",
+        )  # fmt: skip
+
+    def _triplet(
+        self, positive: TensorBase, negative: TensorBase, measure: Callable[[Self, Self], Self],
+        margin: float, swap: bool, reduction: str, name: str,
+    ) -> Self:  # fmt: skip
+        if not real(margin, "margin") > 0:
+            raise ShapeError(f"margin: expected a number above 0, not {margin}")
+        near, far = self._lift(positive, "positive"), self._lift(negative, "negative")
+        if not self.ndim == near.ndim == far.ndim:
+            raise ShapeError(
+                f"{name}: expected as many axes, not shapes "
+                f"{', '.join(format_shape(t.dims) for t in (self, near, far))}"
+            )
+        close, apart = measure(self, near), measure(self, far)
+        if swap:
+            apart = apart.minimum(measure(near, far))
+        return (margin + close - apart).clamp(min=0)._reduced(reduction)
+
+    def multi_margin_loss(
+        self, target: TensorBase, p: int = 1, margin: float = 1.0,
+        weight: TensorBase | None = None, reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """What the score of the class lacks of being `margin` above each other, summed over these.
+
+        Parameters
+        ----------
+        target : Tensor
+            Class numbers of shape (N,) for scores (N, C), () for (C,).
+        p : 1 or 2
+            To which power each lack counts.
+        margin : float
+            The margin.
+        weight : Tensor, optional
+            A factor for each class, shape (C,).
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses, which are divided by C.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class lies outside [0, C).
+        """
+        if p not in (1, 2):
+            raise ShapeError(f"p: expected 1 or 2, not {p!r}")
+        if self.ndim not in (1, 2):
+            raise ShapeError(f"multi_margin_loss: expected 1 or 2 axes, not {self.ndim}")
+        x, axis = self._scores("multi_margin_loss")
+        x = x.cast(x.dtype.accumulator)
+        given = self._lift(target, "multi_margin_loss: target")
+        own, labels, _ = self._chosen(x, given, axis, None, "multi_margin_loss")
+        place = build.reshape(labels, build.keep_axes(x.shape, (axis,)))
+        other = build.iota_along(x.shape, axis).ne(build.expand(place, x.shape))
+        own = build.expand(build.reshape(own, build.keep_axes(x.shape, (axis,))), x.shape)
+        lack = build.add(x.alu(Op.SUB, own), real(margin, "margin"))
+        missed = build.zeros_like(lack).alu(Op.LT, lack)
+        lack = build.where(missed.alu(Op.AND, other), lack, 0)
+        lacks = self._of(lack if p == 1 else lack.alu(Op.MUL, lack))
+        if weight is not None:
+            table = self._class_weights(weight, self.dims[axis])
+            factors = table[self._of(labels)]
+            lacks = lacks * factors.unsqueeze(axis)
+        return lacks.mean(axis)._reduced(reduction).cast(self.dtype)
+
+    def multilabel_margin_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
+        """What scores of the classes of a sample lack of being 1 above those of all others.
+
+        Parameters
+        ----------
+        target : Tensor
+            Class numbers in the shape of the scores, (N, C) or (C,): those before the first -1
+            count.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses, which are divided by C.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class that counts lies outside [0, C).
+        """
+        given = self._lift(target, "multilabel_margin_loss: target")
+        if self.ndim not in (1, 2) or not build.same_shape(given.dims, self.dims):
+            raise ShapeError(
+                "multilabel_margin_loss: expected scores and classes of one shape, (N, C) or (C,), "
+                f"not {format_shape(self.dims)} and {format_shape(given.dims)}"
+            )
+        x = self._wide("multilabel_margin_loss")
+        if not given.dtype.is_int:
+            raise DTypeError(f"target: expected integers, not {given.dtype.name}")
+        labels = given.uop.cast(dt.int64)
+        # The first -1 and all behind it do not count.
+        ends = self._of(labels.eq(build.full(-1, dt.int64, labels.shape)))
+        gone = ends.cast(dt.int64).cumsum(-1).ne(0)
+        counted = gone.uop.alu(Op.NOT)
+        labels = build.where(counted, labels, 0)
+        labels = check_labels(labels, x.shape[-1], "multilabel_margin_loss: target")
+        rank = len(x.shape)
+        square = (*x.shape, x.shape[-1])  # classes that count, and all
+        wide_labels = build.expand(build.reshape(labels, (*labels.shape, 1)), square)
+        wide_counted = build.expand(build.reshape(counted, (*labels.shape, 1)), square)
+        hit = wide_labels.eq(build.iota_along(square, rank)).alu(Op.AND, wide_counted)
+        each = build.expand(build.reshape(x, (*x.shape[:-1], 1, x.shape[-1])), square)
+        own = build.reduce(build.where(hit, each, 0), Op.ADD, (rank,))
+        is_class = build.reduce(hit, Op.MAX, (rank - 1,))
+        other = build.expand(
+            build.reshape(is_class.alu(Op.NOT), (*x.shape[:-1], 1, x.shape[-1])), square
+        )
+        own = build.expand(build.reshape(own, (*own.shape, 1)), square)
+        lack = build.add(each.alu(Op.SUB, own), 1)
+        used = wide_counted.alu(Op.AND, other).alu(Op.AND, build.zeros_like(lack).alu(Op.LT, lack))
+        total = build.reduce(build.where(used, lack, 0), Op.ADD, (rank - 1, rank))
+        size = build.broadcast_to(build.scalar(x.shape[-1], total.dtype), total.shape)
+        losses = total.alu(Op.DIV, size)
+        return self._of(losses)._reduced(reduction).cast(self.dtype)
+
+    def multilabel_soft_margin_loss(
+        self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean"
+    ) -> Self:
+        """The mean over classes, the last axis, of the binary cross entropy of scores."""
+        x, y = self._pair(target, "multilabel_soft_margin_loss")
+        losses = x.binary_cross_entropy_with_logits(y, weight, reduction="none")
+        return losses.mean(-1)._reduced(reduction)
+
+    # ---- sequences
+
+    def ctc_loss(
+        self, targets: TensorBase, input_lengths: Lengths, target_lengths: Lengths,
+        blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,
+    ) -> Self:  # fmt: skip
+        """Connectionist temporal classification of these logarithms of probabilities.
+
+        Each step of time is a kernel or two, for all samples. The gradient is that by the
+        logarithms; PyTorch's adds their probabilities, which a log_softmax before it takes away.
+
+        Parameters
+        ----------
+        targets : Tensor
+            Classes other than `blank`, of shape (N, S); or of all samples one after the other.
+        input_lengths, target_lengths : Tensor or sequence of int
+            How many steps of time and classes of each sample count, of shape (N,).
+        blank : int
+            The class of what lies between classes.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses; for the mean each is divided by the length of its target.
+        zero_infinity : bool
+            Whether targets that do not fit their time cost 0 instead of infinitely much.
+
+        Returns
+        -------
+        Tensor
+            Of shape (N,) for this tensor of shape (T, N, C), () for (T, C).
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a class or a length lies outside of what there is.
+        """
+        if self.ndim not in (2, 3):
+            raise ShapeError(f"ctc_loss: expected shape (T, N, C) or (T, C), not {self.ndim} axes")
+        x = self if self.ndim == 3 else self.unsqueeze(1)
+        times, classes = (x._static_size(a, "ctc_loss") for a in (0, 2))
+        count = x.dims[1]
+        if times == 0:
+            raise ShapeError("ctc_loss: expected at least one step of time")
+        number = integer(blank, "blank", least=0)
+        if number >= classes:
+            raise ShapeError(f"blank: expected one of the {classes} classes, not {number}")
+        steps = x._lengths(input_lengths, count, times, "input_lengths")
+        labels, lengths = x._labels(targets, target_lengths, count, classes, number)
+        wide = x._wide("ctc_loss")
+        losses = self._of(alignment_losses(wide, labels, steps, lengths, number))
+        if zero_infinity:
+            losses = losses.masked_fill(losses.eq(math.inf), 0)
+        if reduction == "mean":
+            losses = losses / self._of(lengths).clamp(min=1)
+        out = losses._reduced(reduction).cast(self.dtype)
+        return out.squeeze(0) if self.ndim == 2 and reduction == "none" else out
+
+    def _lengths(self, lengths: Lengths, count: Dim, most: int, name: str) -> UOp:
+        """Checked numbers from 0 to `most`, one a sample."""
+        given = self._lift(lengths, name)
+        if not given.dtype.is_int:
+            raise DTypeError(f"{name}: expected integers, not {given.dtype.name}")
+        line = given.reshape(1) if given.ndim == 0 else given
+        if line.ndim != 1 or not same(line.dims[0], count):
+            raise ShapeError(
+                f"{name}: expected one number a sample, of shape {format_shape((count,))}, not "
+                f"{format_shape(given.dims)}"
+            )
+        return checked(line.uop, most + 1)
+
+    def _labels(
+        self, targets: TensorBase, lengths: Lengths, count: Dim, classes: int, blank: int
+    ) -> tuple[UOp, UOp]:
+        """Checked classes of shape (N, S), blank behind a target's end, and how many count."""
+        given = self._lift(targets, "targets")
+        if not given.dtype.is_int:
+            raise DTypeError(f"targets: expected integers, not {given.dtype.name}")
+        if given.ndim == 2 and not same(given.dims[0], count):
+            raise ShapeError(
+                f"targets: expected a row for each of {format_size(count)} samples, not shape "
+                f"{format_shape(given.dims)}"
+            )
+        if given.ndim not in (1, 2):
+            raise ShapeError(f"targets: expected 1 or 2 axes, not {given.ndim}")
+        size = given._static_size(given.ndim - 1, "ctc_loss")
+        held = self._lengths(lengths, count, size, "target_lengths")
+        if given.ndim == 1:
+            given = given._in_rows(self._of(held), count, size)
+        place = build.iota_along(given.dims, 1)
+        inside = place.alu(Op.LT, build.expand(build.reshape(held, (count, 1)), place.shape))
+        labels = build.where(inside, given.uop.cast(dt.int64), blank)
+        return check_labels(labels, classes, "ctc_loss: targets"), held
+
+    def _in_rows(self, lengths: Self, count: Dim, size: int) -> Self:
+        """Targets that follow each other as rows, each as long as all together."""
+        starts = lengths.cumsum(0) - lengths
+        place = self._of(build.iota_along((count, size), 1))
+        at = starts.unsqueeze(1) + place
+        inside = place < lengths.unsqueeze(1)
+        return self[at.masked_fill(~inside, 0)] if size else self.reshape(1, 0).expand(count, 0)
+
+    # ---- distributions
+
+    def poisson_nll_loss(
+        self, target: Operand, log_input: bool = True, full: bool = False, eps: float = 1e-8,
+        reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """The negative logarithm of what a Poisson distribution makes of `target`.
+
+        Parameters
+        ----------
+        target : Tensor
+            Counts.
+        log_input : bool
+            Whether this tensor holds logarithms of expected counts, else the counts themselves.
+        full : bool
+            Whether to add Stirling's approximation of ``log(target!)`` for counts above 1.
+        eps : float
+            Added to expected counts before their logarithm is taken.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses.
+        """
+        x, y = self._together(target, "poisson_nll_loss")
+        narrow = x.dtype
+        x, y = x.cast(narrow.accumulator), y.cast(narrow.accumulator)
+        losses = x.exp() - y * x if log_input else x - y * (x + real(eps, "eps")).log()
+        if full:
+            stirling = y * y.log() - y + 0.5 * (2 * math.pi * y).log()
+            losses = losses + self._where(y > 1, stirling, 0)
+        return losses._reduced(reduction).cast(narrow)
+
+    def gaussian_nll_loss(
+        self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
+        reduction: str = "mean",
+    ) -> Self:  # fmt: skip
+        """The negative logarithm of what normal distributions make of `target`.
+
+        Parameters
+        ----------
+        target : Tensor
+            What was observed where this tensor, the mean, was expected.
+        var : Tensor or number
+            Variances: of the shape of this tensor, or without its last axis, or with size 1 there.
+            At least 0. They count as at least `eps`, in the gradient as they are.
+        full : bool
+            Whether to add ``log(2 * pi) / 2``.
+        eps : float
+            Above 0.
+        reduction : "mean", "sum" or "none"
+            What becomes of the losses.
+
+        Raises
+        ------
+        DomainError
+            At run time, where a variance is below 0.
+        """
+        if not real(eps, "eps") > 0:
+            raise ShapeError(f"eps: expected a number above 0, not {eps}")
+        x, y = self._together(target, "gaussian_nll_loss")
+        spread = self._variances(var, x)
+        held = self._of(at_least(spread.uop, eps))
+        losses = (held.log() + (x - y).square() / held) * 0.5
+        if full:
+            losses = losses + 0.5 * math.log(2 * math.pi)
+
+        out = losses._reduced(reduction)
+        # NaN is let through, as by PyTorch.
+        below = self._of(build.where((spread < 0).uop, spread.detach().uop, 0))
+        if reduction == "none":
+            return data_checks.if_each(out, below.expand(out.dims), 0, math.inf, "var")
+        return data_checks.if_all(out, below, 0, math.inf, "var")
+
+    def _variances(self, var: Operand, x: Self) -> Self:
+        spread = self._lift(var, "var", like=True).cast(x.dtype)
+        if spread.ndim == 0 or build.same_shape(spread.dims, self.dims):
+            return spread
+        if build.same_shape(spread.dims, self.dims[:-1]):
+            return spread.unsqueeze(-1)
+        if spread.ndim != self.ndim or not broadcasts_to(spread.dims, self.dims):
+            raise ShapeError(
+                f"var: expected shape {format_shape(self.dims)}, perhaps with a last axis of 1 or "
+                f"none, not {format_shape(spread.dims)}"
+            )
+        return spread
+
+
+#: What is added to squares of lengths, as in PyTorch.
+_COSINE_EPS = 1e-12

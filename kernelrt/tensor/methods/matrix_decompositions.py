@@ -1,0 +1,401 @@
+"""Tensor's methods of linear algebra."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import spread
+from kernelrt.ir.shape import broadcast, format_shape
+from kernelrt.tensor import views
+from kernelrt.tensor.free_functions import joining
+from kernelrt.tensor.nodes import build, composite_ops, eigenvalues, matrix_ops
+from kernelrt.tensor.nodes.arguments import flag, integer
+from kernelrt.tensor.operation import operation, operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog",
+           "lu_unpack"]  # fmt: skip
+
+_T = TypeVar("_T")
+
+
+class SignedLog(NamedTuple, Generic[_T]):
+    """Signs of determinants, and logarithms of their magnitudes."""
+
+    sign: _T
+    logabsdet: _T
+
+
+class QR(NamedTuple, Generic[_T]):
+    """Factors: orthonormal columns, and an upper triangle."""
+
+    Q: _T
+    R: _T
+
+
+class Eigen(NamedTuple, Generic[_T]):
+    """Ascending eigenvalues, and the vectors in columns."""
+
+    eigenvalues: _T
+    eigenvectors: _T
+
+
+class SVD(NamedTuple, Generic[_T]):
+    """Factors around descending singular values."""
+
+    U: _T
+    S: _T
+    Vh: _T
+
+
+class Decomposition(NamedTuple, Generic[_T]):
+    """Factors of ``A = P @ L @ U``."""
+
+    P: _T
+    L: _T
+    U: _T
+
+
+#: Coefficients of the numerators of Pade approximants of exp, and the norms up to which their error
+#: is below the rounding of float32 and of float64 (Higham, SIAM J. Matrix Anal. Appl. 26, 2005).
+_PADE: Final = {
+    dt.float32: ((17297280.0, 8648640.0, 1995840.0, 277200.0, 25200.0, 1512.0, 56.0, 1.0),
+                 3.925724783138660),
+    dt.float64: ((64764752532480000.0, 32382376266240000.0, 7771770303897600.0, 1187353796428800.0,
+                  129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0,
+                  1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0), 5.371920351148152),
+}  # fmt: skip
+#: Squarings at most: beyond, for norms above some 20,000, powers of e are infinite, or no digit of
+#: the result is right.
+_SQUARINGS: Final = 12
+
+
+@operations()
+class LinalgMethods(_Below):
+    """Linear algebra of small matrices in the last two axes; any axes before are a batch."""
+
+    __slots__ = ()
+
+    # ---- determinants and inverses
+
+    def det(self) -> Self:
+        """The determinants; of up to 3 x 3 with a gradient also where they are 0."""
+        return self._of(matrix_ops.determinant(self.uop))
+
+    def slogdet(self) -> SignedLog[Self]:
+        """The sign of each determinant, and the logarithm of its magnitude.
+
+        The sign is 0 where the magnitude is 0 or NaN.
+        """
+        sign, size = matrix_ops.log_determinant(self.uop)
+        return SignedLog(self._of(sign), self._of(size))
+
+    def logdet(self) -> Self:
+        """The logarithms of determinants; NaN of negative ones."""
+        sign, size = matrix_ops.log_determinant(self.uop)
+        return self._of(build.where(sign.alu(Op.LT, build.zeros_like(sign)), math.nan, size))
+
+    def inverse(self) -> Self:
+        """The inverse matrices.
+
+        Raises
+        ------
+        LinAlgError
+            When it is computed: a matrix is singular.
+        """
+        return self._inverted(checked=True)
+
+    def _inverted(self, *, checked: bool) -> Self:
+        node = self.uop
+        matrix_ops.matrices(node, "inv", square=True)
+        return self._of(matrix_ops.solve(node, matrix_ops.eye_like(node), checked=checked))
+
+    def pinverse(self, rcond: float | TensorBase | None = None) -> Self:
+        """The pseudo-inverses.
+
+        Parameters
+        ----------
+        rcond : float or Tensor, optional
+            Singular values up to this share of the greatest count as 0; the greater of the sizes
+            times the distance from 1 to the next number unless given. A tensor has a share for
+            each matrix.
+        """
+        return self._pseudo_inverse(None, rcond)
+
+    def _pseudo_inverse(
+        self, atol: float | TensorBase | None, rtol: float | TensorBase | None
+    ) -> Self:
+        matrix_ops.matrices(self.uop, "pinv")
+        if build.has_zero(self.dims):
+            return self._of(matrix_ops.transposed(self.uop))
+        limit = self._rank_limit(eigenvalues.svd(self.detach().uop)[1], atol, rtol)
+        shape = broadcast(limit.dims, self.dims[:-2])
+        node = build.broadcast_to(self.uop, (*shape, *self.dims[-2:]))
+        return self._of(eigenvalues.pseudo_inverse(node, build.broadcast_to(limit.uop, shape)))
+
+    def _rank_limit(
+        self, values: UOp, atol: float | TensorBase | None, rtol: float | TensorBase | None
+    ) -> Self:
+        """Up to what singular values count as 0: the greater of `atol` and a share of the greatest.
+
+        The share is `rtol`; unless it is given, the usual one, and 0 where there is an `atol`.
+        """
+        top = self._of(build.reduce(values, Op.MAX, (len(values.shape) - 1,)))
+        least, share = self._tolerance(atol, "atol"), self._tolerance(rtol, "rtol")
+        usual = eigenvalues.usual_tolerance(self.uop)
+        if share is not None:
+            limit = top * share
+        else:
+            limit = top * (usual if least is None else self._select(least > 0, 0.0, usual))
+        return limit if least is None else limit.maximum(least)
+
+    def _tolerance(self, value: float | TensorBase | None, name: str) -> Self | None:
+        if value is None:
+            return None
+        given = self._lift(value, name)
+        if given.dtype.is_bool:
+            raise DTypeError(f"{name}: expected a number or a Tensor of some, not bools")
+        return given.detach().cast(self.dtype)
+
+    def matrix_power(self, n: int) -> Self:
+        """The matrix product of `n` equal factors; of the inverse where `n` is negative."""
+        power = integer(n, "n")
+        base = self.inverse() if power < 0 else self
+        if self.ndim < 2 or not build.same_shape(self.dims[-2:-1], self.dims[-1:]):
+            raise ShapeError(
+                f"matrix_power: expected square matrices, not {format_shape(self.dims)}"
+            )
+        power = abs(power)
+        if power == 0:
+            return self._of(composite_ops.settled(matrix_ops.eye_like(self.uop), self.uop))
+        out: Self | None = None
+        while power:
+            if power & 1:
+                out = base if out is None else out @ base
+            power >>= 1
+            base = base @ base if power else base
+        assert out is not None
+        return views.unshared(out, self)
+
+    def matrix_exp(self) -> Self:
+        """The exponential of each matrix, by scaling, a Pade approximant, and squaring."""
+        node = self.uop
+        matrix_ops.matrices(node, "matrix_exp", square=True)
+        if build.has_zero(node.shape):
+            return self
+        coefficients, limit = _PADE[node.dtype]
+        size = self.detach().abs().sum(-2).amax(-1)
+        turns = (size / limit).log2().ceil().clamp(0, _SQUARINGS)
+        turns = turns.where(size.isfinite(), 0)[..., None, None]
+        a = self * (-turns).exp2()
+        eye = self._of(matrix_ops.eye_like(node))
+        odd, even = eye * coefficients[1], eye * coefficients[0]
+        square = a @ a
+        power = square
+        for k in range(2, len(coefficients), 2):
+            even = even + power * coefficients[k]
+            if k + 1 < len(coefficients):
+                odd = odd + power * coefficients[k + 1]
+            power = power @ square if k + 2 < len(coefficients) else power
+        odd = a @ odd
+        out = self._of(matrix_ops.solve((even - odd).uop, (even + odd).uop, checked=False))
+        # Stored, and read row by row: with a number of its own each turn would be another kernel.
+        rows = (_SQUARINGS, *turns.dims)
+        numbers = self._of(build.iota_along(rows, 0)).cast(self.dtype)
+        more = (numbers < turns).contiguous()
+        for k in range(_SQUARINGS):
+            out = (out @ out).where(more[k], out)
+        return out
+
+    # ---- factors
+
+    def cholesky(self, upper: bool = False) -> Self:
+        """The lower triangle L of ``A = L @ L.mT``, or with `upper` the upper one of ``U.mT @ U``.
+
+        Raises
+        ------
+        LinAlgError
+            When it is computed: a matrix is not positive definite.
+        """
+        out = self._of(matrix_ops.cholesky(self.uop))
+        return out.mT if flag(upper, "upper") else out
+
+    def cholesky_solve(self, input2: TensorBase, upper: bool = False) -> Self:
+        """X of ``A @ X = self``, where `input2` is the factor that :meth:`cholesky` gives."""
+        a, b = self._batched(self._lift(input2, "input2"), self, "cholesky_solve")
+        first = matrix_ops.transposed(a) if flag(upper, "upper") else a
+        half = matrix_ops.triangular(first, b, is_upper=False)
+        return self._of(matrix_ops.triangular(matrix_ops.transposed(first), half, is_upper=True))
+
+    def cholesky_inverse(self, upper: bool = False) -> Self:
+        """The inverse of what this factor, as :meth:`cholesky` gives it, is one of."""
+        matrix_ops.matrices(self.uop, "cholesky_inverse", square=True)
+        return self._of(matrix_ops.eye_like(self.uop)).cholesky_solve(self, upper)
+
+    def lu(self) -> Decomposition[Self]:
+        """Factors P, L and U: a permutation, a lower triangle with ones, and an upper one."""
+        node = self.uop
+        packed, order, _ = matrix_ops.lu(node)
+        left, right = _triangles(packed)
+        return Decomposition(
+            self._of(_rows_back(order, node.dtype)), self._of(left), self._of(right)
+        )
+
+    def qr(self, some: bool = True) -> QR[Self]:
+        """Q with orthonormal columns and an upper triangle R; all columns unless `some`."""
+        q, r = matrix_ops.qr(self.uop, complete=not flag(some, "some"))
+        return QR(self._of(q), self._of(r))
+
+    def svd(self, some: bool = True, compute_uv: bool = True) -> SVD[Self]:
+        """U, descending singular values and V, as PyTorch's older name has them.
+
+        See :func:`kernelrt.linalg.svd`, which gives the transpose of V.
+        """
+        u, s, vt = self._singular(full=not flag(some, "some"))
+        if not flag(compute_uv, "compute_uv"):
+            return SVD(u * 0, s, vt.mT * 0)
+        return SVD(u, s, vt.mT)
+
+    def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
+        node = self.uop
+        m, n = matrix_ops.matrices(node, "svd")
+        u, s, vt = self._parts_of_routine(*eigenvalues.svd(node))
+        if full and m > n:
+            u = u._completed()
+        elif full and n > m:
+            vt = vt.mT._completed().mT
+        return u, s, vt
+
+    def _completed(self) -> Self:
+        """These orthonormal columns, and others beside them, as many as there are rows."""
+        whole = self._of(matrix_ops.qr(self.detach().uop, complete=True)[0])
+        made = joining.cat([self, whole[..., self.dims[-1] :]], -1)
+        return self._of(made.uop)
+
+    def _eigen(self, *, upper: bool) -> Eigen[Self]:
+        node = self.uop
+        matrix_ops.matrices(node, "eigh", square=True)
+        values, vectors = eigenvalues.eigh(matrix_ops.transposed(node) if upper else node)
+        return Eigen(*self._parts_of_routine(values, vectors))
+
+    def _parts_of_routine(self, *parts: UOp) -> tuple[Self, ...]:
+        """Parts of what a routine gives, which is told where they were asked for."""
+        found = tuple(self._of(part) for part in parts)
+        spread(list(toposort(parts, stop=lambda node: node is self.uop)))
+        return found
+
+    # ---- solutions
+
+    def lu_solve(self, LU_data: TensorBase, LU_pivots: TensorBase) -> Self:  # noqa: N803
+        """X of ``A @ X = self`` from what :func:`kernelrt.linalg.lu_factor` gives of A."""
+        packed, taken = self._lift(LU_data, "LU_data"), self._lift(LU_pivots, "LU_pivots")
+        half = packed._substituted(
+            self._exchanged(taken, back=False), upper=False, left=True, unit=True
+        )
+        return packed._substituted(half, upper=True, left=True, unit=False)
+
+    def _exchanged(self, taken: TensorBase, *, back: bool) -> Self:
+        """The rows in the order that LU's exchanges give them, or back from it."""
+        if taken.dtype.is_float or not taken.ndim:
+            raise DTypeError(
+                f"pivots: expected integers of shape (..., n), not {taken.dtype.name} of shape "
+                f"{format_shape(taken.dims)}"
+            )
+        matrix_ops.matrices(self.uop, "lu_solve")
+        batch = broadcast(taken.dims[:-1], self.dims[:-2])
+        rows = build.broadcast_to(taken.uop, (*batch, *taken.dims[-1:]))
+        node = build.broadcast_to(self.uop, (*batch, *self.dims[-2:]))
+        return self._of(matrix_ops.exchanged(rows, node, back=back))
+
+    def _solved(self, other: object, *, left: bool, checked: bool) -> Self:
+        """X of ``self @ X = other``, or of ``X @ self = other``; `other` may hold vectors."""
+        b = self._lift(other, "B")
+        vector = b.ndim == 1 or (
+            b.ndim == self.ndim - 1 and build.same_shape(b.dims, self.dims[:-1])
+        )
+        right = b.unsqueeze(-1) if vector else b
+        if not left:
+            return self.mT._solved(right.mT, left=True, checked=checked).mT
+        first, second = self._batched(self, right, "solve")
+        out = self._of(matrix_ops.solve(first, second, checked=checked))
+        return out.squeeze(-1) if vector else out
+
+    def _substituted(self, other: object, *, upper: bool, left: bool, unit: bool) -> Self:
+        b = self._lift(other, "B")
+        if not left:
+            return self.mT._substituted(b.mT, upper=not upper, left=True, unit=unit).mT
+        first, second = self._batched(self, b, "solve_triangular")
+        return self._of(matrix_ops.triangular(first, second, is_upper=upper, unit=unit))
+
+    def _batched(self, a: Self, b: Self, name: str) -> tuple[UOp, UOp]:
+        """Matrices and right sides of one batch, and of one type."""
+        n, _ = matrix_ops.matrices(a.uop, name, square=True)
+        matrix_ops.matrices(b.uop, name)
+        if a.dtype is not b.dtype:
+            raise ShapeError(
+                f"{name}: expected one type, not {a.dtype.name} and {b.dtype.name}; cast one"
+            )
+        if not build.same_shape(b.dims[-2:-1], (n,)):
+            raise ShapeError(
+                f"{name}: expected right sides of {n} rows, not shapes {format_shape(a.dims)} and "
+                f"{format_shape(b.dims)}"
+            )
+        batch = broadcast(a.dims[:-2], b.dims[:-2])
+        first, second = (
+            build.broadcast_to(x.uop, (*batch, *x.dims[-2:])) for x in (a, b)
+        )
+        return first, second
+
+
+@operation
+def lu_unpack(
+    LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True,  # noqa: N803 - torch's names
+    unpack_pivots: bool = True,
+) -> Decomposition[Tensor]:  # fmt: skip
+    """P, L and U of what :func:`kernelrt.linalg.lu_factor` gives.
+
+    Parameters
+    ----------
+    LU_data, LU_pivots : Tensor
+        Both triangles in one, and the exchanges of rows.
+    unpack_data, unpack_pivots : bool
+        Whether L and U, and P, are wanted; those that are not have no elements.
+    """
+    node = LU_data.uop
+    m, _ = matrix_ops.matrices(node, "lu_unpack")
+    nothing = LU_data._of(build.full(0, node.dtype, (0,)))
+    out = Decomposition(nothing, nothing, nothing)
+    if flag(unpack_data, "unpack_data"):
+        left, right = _triangles(node)
+        out = out._replace(L=LU_data._of(left), U=LU_data._of(right))
+    if flag(unpack_pivots, "unpack_pivots"):
+        eye = matrix_ops.eye_like(build.full(0, node.dtype, (*node.shape[:-2], m, m)))
+        out = out._replace(P=LU_data._of(eye)._exchanged(LU_pivots, back=True))
+    return out
+
+
+def _triangles(packed: UOp) -> tuple[UOp, UOp]:
+    """L and U that lie in one matrix, L with ones in its diagonal."""
+    m, n = matrix_ops.matrices(packed, "lu")
+    k = min(m, n)
+    batch = [(0, d) for d in packed.shape[:-2]]
+    tall = build.shrink(packed, [*batch, (0, m), (0, k)])
+    wide = build.shrink(packed, [*batch, (0, k), (0, n)])
+    return matrix_ops.lower(tall, -1).alu(Op.ADD, matrix_ops.eye_like(tall)), matrix_ops.upper(wide)
+
+
+def _rows_back(order: UOp, dtype: dt.DType) -> UOp:
+    """The matrix that undoes an order of rows."""
+    return matrix_ops.transposed(matrix_ops.permutation(order, dtype))
+
+

@@ -1,0 +1,226 @@
+"""Matrix products.
+
+They are sums over products of expanded operands; what makes them contractions is what their indices
+say. Their gradients are of the same form.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.shape import broadcast, broadcasts_to, format_shape, same
+from kernelrt.tensor.eager.diagnostics import tell_widening
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import real
+from kernelrt.tensor.nodes.promotion import joint_type
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.methods.elementwise import Number
+    from kernelrt.tensor.methods.setitem import PartMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ContractionMethods", "matrix_product"]
+
+
+@operations()
+class ContractionMethods(_Below):
+    """Matrix products."""
+
+    __slots__ = ()
+
+    def matmul(self, other: Operand) -> Self:
+        """Matrix product over the last two axes; leading axes broadcast, vectors are rows/columns.
+
+        Products and sums have the type of the operands, and integers wrap. Cast narrow integers to
+        add up in a wider type: no wider copy is made, and where the processor multiplies bytes and
+        adds up in 32 bits, as VNNI does, so does this. Narrow floats add up in float32, and are
+        rounded once.
+
+        Raises
+        ------
+        ShapeError
+            An operand has no axes, or the inner sizes differ.
+        DTypeError
+            The operands are bools.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> x, w = krt.full((2, 100), 100, dtype="int8"), krt.full((100, 1), -128, dtype="int8")
+        >>> (x.cast("int32") @ w.cast("int32")).tolist()
+        [[-1280000], [-1280000]]
+        """
+        right = self._lift(other, "other")
+        a, b = self._factors(right, "matmul")
+        if not a.shape or not b.shape:
+            raise ShapeError(
+                f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)}: a scalar "
+                "has no rows; use *"
+            )
+        inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
+        if not same(a.shape[-1], inner):
+            raise ShapeError(
+                f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)} do not fit: "
+                f"the last axis of the first has {a.shape[-1]} elements, the "
+                f"{'second to last' if len(b.shape) > 1 else 'only'} axis of the second {inner}"
+            )
+        return self._of(matrix_product(a, b))
+
+    def mm(self, other: Operand) -> Self:
+        """Product of two matrices; see :meth:`matmul`."""
+        return self._ranked_product(self._lift(other, "mat2"), (2, 2), "mm")
+
+    def bmm(self, other: Operand) -> Self:
+        """Products of as many matrices, of shapes (b, n, k) and (b, k, m)."""
+        return self._ranked_product(self._lift(other, "mat2"), (3, 3), "bmm")
+
+    def mv(self, vec: Operand) -> Self:
+        """Product of a matrix and a vector."""
+        return self._ranked_product(self._lift(vec, "vec"), (2, 1), "mv")
+
+    def _ranked_product(self, other: Self, ranks: tuple[int, int], name: str) -> Self:
+        """The matrix product of tensors of so many axes, which do not broadcast."""
+        if (self.ndim, other.ndim) != ranks:
+            raise ShapeError(
+                f"{name}: expected {ranks[0]} and {ranks[1]} axes, not shapes "
+                f"{format_shape(self.dims)} and {format_shape(other.dims)}; matmul takes others"
+            )
+        if ranks[0] == 3 and not same(self.dims[0], other.dims[0]):
+            raise ShapeError(
+                f"{name}: expected as many matrices, not shapes {format_shape(self.dims)} and "
+                f"{format_shape(other.dims)}; matmul broadcasts"
+            )
+        return self.matmul(other)
+
+    # ---- sums with products
+
+    def addmm(
+        self, mat1: Operand, mat2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * (mat1 @ mat2)`` of matrices; a `beta` of 0 leaves self out."""
+        a = self._lift(mat1, "mat1")
+        return self._plus(a._ranked_product(self._lift(mat2, "mat2"), (2, 2), "addmm"), beta, alpha)
+
+    def addmv(self, mat: Operand, vec: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
+        """``beta * self + alpha * (mat @ vec)`` of a matrix and a vector; see :meth:`addmm`."""
+        a = self._lift(mat, "mat")
+        return self._plus(a._ranked_product(self._lift(vec, "vec"), (2, 1), "addmv"), beta, alpha)
+
+    def addr(self, vec1: Operand, vec2: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
+        """``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`."""
+        return self._plus(self._lift(vec1, "vec1").outer(vec2), beta, alpha)
+
+    def baddbmm(
+        self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`."""
+        a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
+        return self._plus(a._ranked_product(b, (3, 3), "baddbmm"), beta, alpha)
+
+    def addbmm(
+        self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
+    ) -> Self:
+        """``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`."""
+        a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
+        if a.ndim != 3 or b.ndim != 3 or not same(a.dims[0], b.dims[0]):
+            a._ranked_product(b, (3, 3), "addbmm")  # which says what is wrong
+        # One product of long rows and long columns: the sum over the batch is part of it.
+        rows = a.transpose(0, 1).reshape(a.dims[1], build.volume((a.dims[0], a.dims[2])))
+        if not same(a.dims[2], b.dims[1]):
+            a.bmm(b)
+        columns = b.reshape(build.volume(b.dims[:2]), b.dims[2])
+        return self._plus(rows.matmul(columns), beta, alpha)
+
+    def _plus(self, product: Self, beta: Number, alpha: Number) -> Self:
+        """``beta * self + alpha * product`` in the shape of the product."""
+        for name, value in (("beta", beta), ("alpha", alpha)):
+            number = real(value, name)
+            floats = product.dtype.is_float and self.dtype.is_float
+            if not (floats or isinstance(number, int)):
+                raise DTypeError(f"{name}: integers take an int, not {number!r}")
+        if beta != 0 and not broadcasts_to(self.dims, product.dims):
+            raise ShapeError(
+                f"self: shape {format_shape(self.dims)} does not broadcast to the "
+                f"{format_shape(product.dims)} of the product"
+            )
+        dtype = dt.promote(self.dtype, product.dtype)
+        wide = dtype.accumulator if dtype.is_float else dtype
+        scaled = build.mul(product.uop.cast(wide), alpha)
+        if beta == 0:
+            return self._of(scaled.cast(dtype))
+        given = build.broadcast_to(self.uop.cast(wide), product.dims)
+        return self._of(build.mul(given, beta).alu(Op.ADD, scaled).cast(dtype))
+    def dot(self, other: Operand) -> Self:
+        """Inner product of two vectors."""
+        right = self._lift(other, "other")
+        if self.ndim != 1 or right.ndim != 1:
+            raise ShapeError(f"dot: expected two vectors, not {self.ndim} and {right.ndim} axes")
+        return self.matmul(right)
+
+    def outer(self, other: Operand) -> Self:
+        """All products of an element of this vector with one of the other."""
+        right = self._lift(other, "other")
+        if self.ndim != 1 or right.ndim != 1:
+            raise ShapeError(f"outer: expected two vectors, not {self.ndim} and {right.ndim} axes")
+        return self.unsqueeze(1) * right
+
+    def __matmul__(self, other: Operand) -> Self:
+        return self.matmul(other)
+
+    def __rmatmul__(self, other: Operand) -> Self:
+        return self._lift(other, "other").matmul(self)
+
+    def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
+        """``self @ weight.T + bias``, for a weight of shape (out, in)."""
+        w = self._lift(weight, "weight")
+        if w.ndim != 2 or self.ndim == 0 or not same(self.dims[-1], w.dims[1]):
+            raise ShapeError(
+                f"weight: expected shape (out, {self.dims[-1] if self.ndim else 'in'}) for an "
+                f"input of shape {format_shape(self.dims)}, not {format_shape(w.dims)}"
+            )
+        a, b = self._factors(w, "linear")
+        rows = build.reshape(a, (1, *a.shape)) if len(a.shape) == 1 else a
+        product = row_products(rows, b)
+        out = self._of(build.reshape(product, (*a.shape[:-1], b.shape[0])))
+        return out if bias is None else out + bias
+
+    def _factors(self, other: Self, name: str) -> tuple[UOp, UOp]:
+        a, b = self.uop, other.uop
+        if a.dtype is not b.dtype:
+            tell_widening(self, other)
+        dtype = joint_type((a, b))
+        if dtype.is_bool:
+            raise DTypeError(f"{name}: bools have no products to sum; cast them to integers")
+        return a.cast(dtype), b.cast(dtype)
+
+
+def matrix_product(a: UOp, b: UOp) -> UOp:
+    """Products of rows of `a` and columns of `b`; a vector is one row, or one column."""
+    row, column = len(a.shape) == 1, len(b.shape) == 1
+    if row:
+        a = build.reshape(a, (1, *a.shape))
+    rank = len(b.shape)
+    b = build.reshape(b, (1, *b.shape)) if column else build.permute(
+        b, (*range(rank - 2), rank - 1, rank - 2)
+    )  # fmt: skip
+    out = row_products(a, b)
+    (*lead, m, n) = out.shape
+    return build.reshape(out, (*lead, *(() if row else (m,)), *(() if column else (n,))))
+
+
+def row_products(a: UOp, b: UOp) -> UOp:
+    """Products of rows of matrices `a` and rows of matrices `b`, summed over their last axes."""
+    (*lead_a, m, k), (*lead_b, n, _) = a.shape, b.shape
+    lead = broadcast(tuple(lead_a), tuple(lead_b)) if lead_a and lead_b else (*lead_a, *lead_b)
+    shape = (*lead, m, n, k)
+    left = build.broadcast_to(build.reshape(a, (*lead_a, m, 1, k)), shape)
+    right = build.broadcast_to(build.reshape(b, (*lead_b, 1, n, k)), shape)
+    return build.reshape(
+        build.reduce(left.alu(Op.MUL, right), Op.ADD, (len(shape) - 1,)), (*lead, m, n)
+    )

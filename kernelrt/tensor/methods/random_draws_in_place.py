@@ -1,0 +1,356 @@
+"""Random draws that depend on a tensor."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.device.registry import check_device
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir.shape import format_shape
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, check_floats, integer, real
+from kernelrt.tensor.rng import random
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+    from kernelrt.ir import Dim, domain
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.nodes import data_checks
+    from kernelrt.tensor.rng.stream import Generator
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    domain = Module("kernelrt.ir.domain")
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+
+__all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
+
+#: What errors call the numbers of a tensor that is drawn by.
+_CHANCES: Final = "probabilities"
+
+
+def positive_rand(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
+    """Numbers drawn evenly from (0, 1]: none has an infinite logarithm."""
+    return 1 - random.rand(shape, dtype=dtype, generator=generator)
+
+
+def exponentials(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
+    """Numbers drawn from the exponential distribution of mean 1, all above 0."""
+    least = 2.0**-54 if dtype is dt.float64 else 2.0**-25
+    return (-positive_rand(shape, dtype, generator).log()).clamp(min=least)
+
+
+def gumbels(
+    shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
+) -> Tensor:
+    """Draw numbers from the standard Gumbel distribution.
+
+    They are made in float32 for narrower types, in which exponential numbers may be 0.
+    """
+    return -exponentials(shape, dtype.accumulator, generator).log().cast(dtype)
+
+
+class DrawingMethods(_Below):
+    """Random draws that depend on a tensor.
+
+    Each run of a jitted function draws afresh.
+    """
+
+    __slots__ = ()
+
+    # ---- of probabilities
+
+    def bernoulli(
+        self, p: float | None = None, *, generator: Generator | None = None
+    ) -> Self:
+        """Ones with these probabilities, else zeros, in the shape and type of this tensor.
+
+        Parameters
+        ----------
+        p : float, optional
+            One probability for all elements, in place of this tensor's.
+        generator : Generator, optional
+            What to draw from.
+
+        Raises
+        ------
+        DTypeError
+            This tensor holds no floats, and no `p` is given.
+        DomainError
+            At run time, where a probability lies outside of [0, 1] or is NaN.
+        """
+        if p is not None:
+            return self._hits(_probability(p), generator)
+
+        check_floats(self.dtype, "bernoulli")
+        chances = self.detach()
+        drawn = random.rand(self.dims, dtype=_resolving(self.dtype), generator=generator)
+        hits = cast("Self", (drawn < chances).cast(self.dtype))
+        return data_checks.if_each(hits, chances, 0, 1, _CHANCES)
+
+    def multinomial(
+        self, num_samples: int, replacement: bool = False, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
+        """Positions drawn with these probabilities, int64 of shape (num_samples,) or (n, num_samples).
+
+        Parameters
+        ----------
+        num_samples : int
+            How many, at least 1.
+        replacement : bool
+            Whether a position can be drawn again.
+        generator : Generator, optional
+            What to draw from.
+
+        Raises
+        ------
+        ShapeError
+            This tensor is neither a vector nor a matrix, or has less positions than are wanted.
+        DomainError
+            At run time, where a row has a number below 0, NaN or infinity, only zeros, or too few
+            positive numbers to draw from without replacement.
+
+        Notes
+        -----
+        With replacement by the inverse of the cumulated sums, in float64; without it by the order
+        of the probabilities over exponential numbers (Efraimidis and Spirakis, 2006). A position
+        with the probability 0 is never drawn.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> krt.tensor([0.0, 3.0]).multinomial(4, replacement=True)
+        tensor([1, 1, 1, 1])
+        """  # noqa: E501
+        check_floats(self.dtype, "multinomial")
+        count = integer(num_samples, "num_samples", least=1)
+        if self.ndim not in (1, 2):
+            raise ShapeError(
+                f"multinomial: expected shape (c,) or (n, c), not {format_shape(self.dims)}"
+            )
+        if build.has_zero(self.dims[-1:]):
+            raise ShapeError("multinomial: there is nothing to draw from")
+        chances = self.detach().cast(dt.float64)
+        size = self.dims[-1]
+        least, most = chances.amin(-1, keepdim=True), chances.amax(-1, keepdim=True)
+        fine = (least >= 0) & (most < math.inf)
+        if replacement:
+            sums = chances.cumsum(-1)
+            found = sums[..., -1:]
+            enough = (found > 0) & (found < math.inf)
+            wanted = "a finite sum above 0 in each row"
+            marks = random.rand(*self.dims[:-1], count, dtype=dt.float64, generator=generator)
+            # From (0, 1]: what is not reached before has a part in the sum.
+            drawn = cast("Any", sums).searchsorted((1 - marks) * found)
+        else:
+            if isinstance(size, int) and count > size:
+                raise ShapeError(
+                    f"num_samples: expected at most {size} without replacement, not {count}"
+                )
+            found = (chances > 0).sum(-1, keepdim=True)
+            enough = found >= count
+            wanted = f"at least {count} above 0 in each row"
+            keys = chances / exponentials(self.dims, dt.float64, generator)
+            drawn = cast("Any", keys).topk(count, -1)[1]
+        place = drawn.uop
+        for holds, told, expected in (
+            (fine, least.where(~(least >= 0), most), "finite numbers of at least 0"),
+            (enough | ~fine, found, wanted),
+        ):
+            nodes = [build.broadcast_to(t.uop, place.shape) for t in (holds, told)]
+            limits = domain.Domain(_CHANCES, expected)
+            place = data_checks.fine_place(place, size, nodes[0], nodes[1], limits)
+        return self._of(place)
+
+    def gumbel_softmax(
+        self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
+        """Draw from categories with these logits, softly (Jang and others, arXiv:1611.01144).
+
+        Parameters
+        ----------
+        tau : float
+            Temperature, above 0: the lower, the nearer to one category.
+        hard : bool
+            Give ones and zeros, with the gradient of the soft numbers.
+        eps : float
+            As in PyTorch, where it does nothing.
+        dim : int
+            The axis of the categories.
+        generator : Generator, optional
+            What to draw from.
+        """
+        del eps
+        check_floats(self.dtype, "gumbel_softmax")
+        axis = axis_of(dim, self.ndim)
+        if not real(tau, "tau") > 0:
+            raise ShapeError(f"tau: expected a number above 0, not {tau}")
+        noise = gumbels(self.dims, self.dtype, generator)
+        soft = ((self + noise) / tau).softmax(axis)
+        if not hard:
+            return soft
+        top = soft.detach().argmax(axis, keepdim=True)
+        places = self._of(build.iota_along(self.dims, axis)) if self.ndim else top
+        ones = (places == top).cast(self.dtype)
+        return ones - soft.detach() + soft
+
+    # ---- in place
+
+    def normal_(
+        self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Assign numbers drawn from the normal distribution."""
+        check_floats(self.dtype, "normal_")
+        center, spread = real(mean, "mean"), random.at_least_zero(std, "std")
+        return self._put(random.normal(
+            self.dims, mean=center, std=spread, dtype=self.dtype, generator=generator
+        ))  # fmt: skip
+
+    def uniform_(
+        self, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Assign numbers drawn evenly from [`a`, `b`)."""
+        low, high = real(a, "a"), real(b, "b")
+        if not low <= high:
+            raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
+        check_floats(self.dtype, "uniform_")
+        return self._put(random.uniform(
+            self.dims, low=low, high=high, dtype=self.dtype, generator=generator
+        ))  # fmt: skip
+
+    def log_normal_(
+        self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Assign the exponentials of numbers drawn from the normal distribution."""
+        check_floats(self.dtype, "log_normal_")
+        if not real(std, "std") > 0:
+            raise ShapeError(f"std: expected a number above 0, not {std}")
+        wide = self.dtype.accumulator
+        drawn = random.normal(
+            self.dims, mean=real(mean, "mean"), std=std, dtype=wide, generator=generator
+        )
+        return self._put(drawn.exp())
+
+    def exponential_(
+        self, lambd: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Assign numbers drawn from the exponential distribution of rate `lambd`."""
+        check_floats(self.dtype, "exponential_")
+        if not real(lambd, "lambd") > 0:
+            raise ShapeError(f"lambd: expected a number above 0, not {lambd}")
+        drawn = exponentials(self.dims, self.dtype.accumulator, generator)
+        return self._put(drawn / lambd)
+
+    def cauchy_(
+        self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
+    ) -> Self:
+        """Assign numbers drawn from the Cauchy distribution."""
+        check_floats(self.dtype, "cauchy_")
+        if not real(sigma, "sigma") > 0:
+            raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
+        turn = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
+        return self._put((turn.tan() * sigma + real(median, "median")).cast(self.dtype))
+
+    def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
+        """Assign how many trials of chance `p` it takes to succeed once, from 1 on."""
+        if not 0 < real(p, "p") < 1:
+            raise ShapeError(f"p: expected a chance between 0 and 1, not {p}")
+        if self.dtype.is_bool:
+            raise DTypeError("geometric_: bools do not count; cast them")
+        drawn = positive_rand(self.dims, dt.float64, generator)
+        trials = (drawn.log() / math.log1p(-p)).ceil()
+        return self._put(trials.clamp(min=1).cast(self.dtype))
+
+    def bernoulli_(self, p: Any = 0.5, *, generator: Generator | None = None) -> Self:
+        """Assign ones with probability `p`, a number or a tensor of probabilities, else zeros."""
+        if isinstance(p, int | float):
+            return self._put(self._hits(_probability(p), generator))
+
+        chances = self._lift(p, "p")
+        check_floats(chances.dtype, "p")
+        drawn = random.rand(self.dims, dtype=_resolving(chances.dtype), generator=generator)
+        chances = chances.detach().expand(self.dims)
+        hits = (drawn < chances).cast(self.dtype)
+        return self._put(data_checks.if_each(hits, chances, 0, 1, "p"))
+
+    def random_(
+        self, from_: int | None = None, to: int | None = None, *,
+        generator: Generator | None = None,
+    ) -> Self:  # fmt: skip
+        """Assign integers drawn evenly from [`from_`, `to`).
+
+        One argument is `to`. By default they go from 0 to the greatest number of the type, or to
+        that up to which a floating type has every integer.
+        """
+        if from_ is not None and to is None:
+            from_, to = 0, from_
+        kind = self.dtype
+        most = 1 << kind.digits if kind.is_float else kind.max if not kind.is_bool else 1
+        first = 0 if from_ is None else integer(from_, "from_")
+        limit = int(most) + 1 if to is None else integer(to, "to")
+        if not first < limit:
+            raise ShapeError(f"from_, to: expected them in order, not {first} and {limit}")
+        least = -int(most) if kind.is_float else 0 if kind.is_bool else int(kind.min)
+        if not least <= first < limit <= int(most) + 1:
+            raise DTypeError(
+                f"from_, to: {kind.name} does not have all integers from {first} to {limit - 1}"
+            )
+        word = "int64" if limit <= 1 << 63 else "uint64"
+        drawn = random.randint(first, limit, self.dims, dtype=word, generator=generator)
+        return self._put(drawn.cast(kind))
+
+    # ---- parts
+
+    def _hits(self, p: float, generator: Generator | None) -> Self:
+        drawn = random.rand(self.dims, dtype=dt.float64, generator=generator) < p
+        return cast("Self", drawn.cast(self.dtype))
+
+    def _put(self, value: Any) -> Self:
+        whole = cast("Any", self)  # assigning comes above this family
+        whole._check_no_leaf("drawing values")
+        return cast("Self", whole.assign(value.cast(self.dtype)))
+
+
+def _probability(p: float) -> float:
+    number = real(p, "p")
+    if not 0 <= number <= 1:
+        raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
+    return number
+
+
+def _resolving(dtype: DType) -> DType:
+    """In which type to draw what is compared with probabilities, in small steps."""
+    return dt.float64 if dtype is dt.float64 else dt.float32
+
+
+def randperm(
+    n: int, dtype: object = None, *, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
+
+    Examples
+    --------
+    >>> import kernelrt as krt
+    >>> sorted(krt.randperm(4).tolist())
+    [0, 1, 2, 3]
+    """
+    check_device(device)
+    count = integer(n, "n", least=0)
+    wanted = dt.int64 if dtype is None else dt.parse(dtype)
+    if count and not wanted.is_float and count - 1 > int(wanted.max):
+        raise DTypeError(f"dtype: {wanted.name} does not have all integers up to {count - 1}")
+    random.check_asked(wanted, requires_grad=requires_grad)
+    # Of 2**53 numbers hardly two are equal; those that are stay in order.
+    drawn = random.rand(count, dtype=dt.float64, generator=generator)
+    out = drawn.argsort().cast(wanted)
+    return out.requires_grad_() if requires_grad else out

@@ -1,0 +1,475 @@
+"""Reductions over axes, and what is made of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError, ShapeError, VariableError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
+from kernelrt.tensor.autograd.tags import custom, detach
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axes_of, axis_of, flag, real, whole
+from kernelrt.tensor.nodes.prefix_scans import in_rows
+from kernelrt.tensor.nodes.reductions import (
+    float_count,
+    guarded_root_rule,
+    kept,
+    log_softmax_rule,
+    log_total,
+    mean_of,
+    norm,
+    norm_rule,
+    softmax_rule,
+    var_rule,
+)
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+    from kernelrt.tensor.methods.movement import MovementMethods as _Below
+    from kernelrt.tensor.nodes import vector_norms
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    vector_norms = Module("kernelrt.tensor.nodes.vector_norms")
+
+__all__ = ["Dims", "Extremum", "ReductionMethods"]
+
+Dims: TypeAlias = int | Sequence[int] | None
+_T = TypeVar("_T")
+
+
+class Extremum(NamedTuple, Generic[_T]):
+    """What ``x.max(dim)`` and ``x.min(dim)`` give."""
+
+    values: _T
+    indices: _T
+
+
+@operations()
+class ReductionMethods(_Below):
+    """Sums, extrema, statistics and softmax."""
+
+    __slots__ = ()
+
+    def _reduce(self, node: UOp, op: Op, dim: Dims, keepdim: bool) -> Self:
+        axes = axes_of(dim, len(node.shape))
+        out = build.reduce(node, op, axes)
+        wide = build.reshape(out, build.keep_axes(node.shape, axes)) if keepdim else out
+        return self._of(wide)  # also where there is one element to add
+
+    def _summand(self, dtype: object) -> UOp:
+        """Bools and integers add up in int64 unless `dtype` says otherwise."""
+        node = self.uop
+        if dtype is not None:
+            return node.cast(dt.parse(dtype))
+        return node if node.dtype.is_float else node.cast(dt.int64)
+
+    def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Sum over `dim`, or over all axes; bools and integers add up in int64."""
+        return self._reduce(self._summand(dtype), Op.ADD, dim, keepdim)
+
+    def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Product over `dim`, or over all axes; bools and integers multiply in int64.
+
+        The gradient is the product of the other elements, also where some are 0 or infinite, and
+        has gradients of its own, of any order.
+        """
+        return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
+
+    def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Mean over `dim`, or over all axes; NaN over no elements.
+
+        Raises
+        ------
+        DTypeError
+            The elements are not floats.
+        """
+        node = self.uop if dtype is None else self.uop.cast(dt.parse(dtype))
+        if not node.dtype.is_float:
+            raise DTypeError(
+                f"mean: expected a floating type, not {node.dtype.name}; cast the tensor first, "
+                "as in x.float()"
+            )
+        axes = axes_of(dim, self.ndim)
+        out = mean_of(node.cast(node.dtype.accumulator), axes).cast(node.dtype)
+        return self._of(out if keepdim else _drop(out, axes))
+
+    def var(
+        self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None,
+    ) -> Self:  # fmt: skip
+        """Variance over `dim`: squared deviations over the count less `correction`.
+
+        The correction is 1 unless something else is said; `unbiased` says 1 or 0 by True or False.
+        The divisor is at least 0: where it is, the variance is infinite, or NaN where all
+        deviations are 0. As in PyTorch ``x.var(False)`` says `unbiased`.
+        """
+        dim, unbiased = _spread_over(dim, unbiased)
+        out = self._variance(dim, _correction(correction, unbiased), "var")
+        return self._kept_or_dropped(out, dim, keepdim)
+
+    def _variance(self, dim: Dims, correction: float, name: str) -> UOp:
+        """The variance in the type of sums; axes keep size 1."""
+        x = self._wide(name)
+        axes = axes_of(dim, self.ndim)
+        correction = real(correction, "correction")
+        count = float_count(x, axes, correction)
+        mean = mean_of(x, axes)
+        deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+        squares = kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
+        # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
+        # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
+        rest = kept(deviation, Op.ADD, axes)
+        # Where the squares overflow, what it corrects may be infinite, too.
+        over = squares.eq(build.full(math.inf, x.dtype, squares.shape))
+        rest = build.where(over, 0, rest)
+        size = build.broadcast_to(float_count(x, axes), rest.shape)
+        shift = detach(rest.alu(Op.DIV, size))
+        squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
+        out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
+        # As in PyTorch the slope along named axes divides by what is less than 0, too: so that of a
+        # deviation, which is infinite there, is 0.
+        named = dim is not None and self.ndim > 0
+        divisor = build.sub(float_count(x, axes), correction) if named else count
+        return custom(out, var_rule, x, parts=(mean, shift, divisor))
+
+    def _wide(self, name: str) -> UOp:
+        """The elements, which must be floats, in the type that sums of them have."""
+        x = self._floats(name)
+        return x.cast(x.dtype.accumulator)
+
+    def _kept_or_dropped(self, out: UOp, dim: Dims, keepdim: bool) -> Self:
+        """A reduction that kept its axes with size 1, in this tensor's type."""
+        out = out.cast(self.dtype)
+        return self._of(out if keepdim else _drop(out, axes_of(dim, self.ndim)))
+
+    def std(
+        self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
+        correction: float | None = None,
+    ) -> Self:  # fmt: skip
+        """Standard deviation over `dim`: the root of :meth:`var`.
+
+        The gradient of equal elements, which have none, is 0.
+        """
+        dim, unbiased = _spread_over(dim, unbiased)
+        variance = self._variance(dim, _correction(correction, unbiased), "std")
+        root = custom(variance.alu(Op.SQRT), guarded_root_rule, variance)
+        return self._kept_or_dropped(root, dim, keepdim)
+
+    # ---- extrema
+
+    def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Greatest element over `dim`, NaN where there is one.
+
+        The gradient is shared equally among equal greatest elements, or among the NaNs.
+        """
+        self._check_filled("amax", dim)
+        return self._reduce(self.uop, Op.MAX, dim, keepdim)
+
+    def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Least element over `dim`, NaN where there is one; the gradient is as in amax."""
+        self._check_filled("amin", dim)
+        return self._reduce(self.uop, Op.MIN, dim, keepdim)
+
+    @overload
+    def max(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def max(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
+    @overload
+    def max(self, dim: TensorBase, keepdim: bool = False) -> Self: ...
+    def max(
+        self, dim: int | TensorBase | None = None, keepdim: bool = False
+    ) -> Self | Extremum[Self]:
+        """Greatest element of all, or (values, indices) along `dim`; of two tensors maximum.
+
+        Along `dim` the gradient goes to the element that the index names, without `dim` it is
+        shared equally among equal greatest elements.
+        """
+        if dim is None:
+            return self.amax()
+        if isinstance(dim, TensorBase):
+            return self.maximum(dim)
+        self._check_one("max", dim)
+        self._check_filled("max", dim)
+        return self._extremum(Op.MAX, dim, keepdim)
+
+    @overload
+    def min(self, dim: None = None, keepdim: bool = False) -> Self: ...
+    @overload
+    def min(self, dim: int, keepdim: bool = False) -> Extremum[Self]: ...
+    @overload
+    def min(self, dim: TensorBase, keepdim: bool = False) -> Self: ...
+    def min(
+        self, dim: int | TensorBase | None = None, keepdim: bool = False
+    ) -> Self | Extremum[Self]:
+        """Least element of all, or (values, indices) along `dim`; see :meth:`max`."""
+        if dim is None:
+            return self.amin()
+        if isinstance(dim, TensorBase):
+            return self.minimum(dim)
+        self._check_one("min", dim)
+        self._check_filled("min", dim)
+        return self._extremum(Op.MIN, dim, keepdim)
+
+    def _extremum(self, op: Op, dim: int, keepdim: bool) -> Extremum[Self]:
+        indices = self._position(op, dim, keepdim, beside=True)
+        if self.ndim == 0:
+            return Extremum(self._reduce(self.uop, op, dim, keepdim), indices)
+        node, axis = self.uop, axis_of(dim, self.ndim)
+        shape = build.keep_axes(node.shape, (axis,))
+        out = build.reduce(node, op, (axis,))
+        place = build.expand(build.reshape(indices.uop, shape), node.shape)
+        out = custom(build.reshape(out, shape), _chosen_rule, node, parts=(place,), arg=axis)
+        return Extremum(self._of(out if keepdim else build.reshape(out, indices.dims)), indices)
+
+    def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """Position of the first greatest element (or NaN), in the flat tensor or along `dim`."""
+        return self._position(Op.MAX, dim, keepdim)
+
+    def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
+        """Position of the first least element (or NaN), in the flat tensor or along `dim`."""
+        return self._position(Op.MIN, dim, keepdim)
+
+    def _position(
+        self, op: Op, dim: int | None, keepdim: bool, *, beside: bool = False
+    ) -> Self:
+        """Where the greatest or least element is, perhaps beside the element itself."""
+        name = "argmax" if op is Op.MAX else "argmin"
+        if dim is not None:
+            self._check_one(name, dim)
+        self._check_filled(name, dim)
+        source = self.reshape(-1) if dim is None or self.ndim == 0 else self
+        axis = 0 if dim is None else axis_of(dim, self.ndim)
+        node = detach(source.uop)
+        kept = dim is not None and keepdim
+        fits = dim_span(node.shape[axis])[1] <= _PLACES and not beside
+        rank = _rank(node, op) if fits else None
+        if rank is None:
+            out = source._reduce(_places_of_best(node, op, axis), Op.MIN, axis, kept)
+        else:
+            # The greatest rank first and then the least place: one number says both, so that one
+            # walk finds it.
+            place = build.iota_along(node.shape, axis)
+            later = build.sub(_like(place, _PLACES - 1), place)
+            key = rank.alu(Op.SHL, _like(rank, 32)).alu(Op.OR, later)
+            best = source._reduce(key, Op.MAX, axis, kept)
+            out = self._of(best.uop.alu(Op.NOT).alu(Op.AND, _like(best.uop, _PLACES - 1)))
+        if self.ndim == 0:
+            return out.reshape(())
+        return out.reshape((1,) * self.ndim) if dim is None and keepdim else out
+
+    def _check_one(self, name: str, dim: object) -> None:
+        if whole(dim) is None:
+            raise DTypeError(
+                f"{name}: expected one axis, not {type(dim).__name__}; use a{name[-3:]} for "
+                f"several axes, or {name[-3:]}imum for two tensors"
+            )
+
+    def _check_filled(self, name: str, dim: Dims) -> None:
+        for axis in axes_of(dim, self.ndim):
+            least, most = dim_span(self.dims[axis])
+            if most <= 0:
+                raise ShapeError(
+                    f"{name}: axis {axis} of {format_shape(self.dims)} is empty and has no such "
+                    "element"
+                )
+            if least <= 0:
+                raise VariableError(
+                    f"{name}: axis {axis} of {format_shape(self.dims)} may be empty and have no "
+                    "such element; give its Variable a lower bound that leaves some"
+                )
+
+    def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Whether some element over `dim` is not zero; of uint8 as one, too."""
+        return self._reduce(self._truth(), Op.MAX, dim, keepdim)
+
+    def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
+        """Whether every element over `dim` is not zero; of uint8 as one, too."""
+        return self._reduce(self._truth(), Op.MIN, dim, keepdim)
+
+    def _truth(self) -> UOp:
+        bools = self.cast(dt.bool_).uop
+        return bools.cast(dt.uint8) if self.dtype is dt.uint8 else bools
+
+    def count_nonzero(self, dim: Dims = None) -> Self:
+        """How many elements over `dim` are not zero."""
+        return self.cast(dt.bool_).sum(dim)
+
+    def norm(
+        self, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *,
+        dtype: object = None,
+    ) -> Self:  # fmt: skip
+        """The `p`-norm over `dim`: the `p`-th root of the sum of `p`-th powers of magnitudes.
+
+        The infinite norms are the greatest and the least magnitude, the 0-norm counts the
+        elements other than 0. Where there is no gradient, as at 0, it is 0.
+
+        Parameters
+        ----------
+        p : float, "fro" or "nuc"
+            "fro" is 2; "nuc" is the sum of the singular values of the matrices of two axes.
+        dim : int or sequence of int, optional
+            The axes, or all.
+        keepdim : bool
+            Whether the axes stay, with size 1.
+        dtype : DType, optional
+            Type to convert to before.
+        """
+        source = self if dtype is None else self.cast(dtype)
+        if p == "nuc":
+            return source._nuclear(dim, keepdim)
+        p = 2.0 if p in ("fro", None) else real(p, "p")
+        if p in (math.inf, -math.inf):
+            sizes = self._of(source._floats("norm")).abs()
+            return (sizes.amax if p > 0 else sizes.amin)(dim, keepdim)
+        if p < 0:
+            source._check_filled("norm", dim)
+        x = source._wide("norm")
+        axes = axes_of(dim, self.ndim)
+        # The square of one element could overflow or vanish.
+        alone = p != 0 and same(build.volume(x.shape, axes), 1)
+        out = custom(norm(x, 1 if alone else p, axes), norm_rule, x, arg=(p, alone))
+        return source._kept_or_dropped(out, dim, keepdim)
+
+    def _nuclear(self, dim: Dims, keepdim: bool) -> Self:
+        axes = axes_of(dim, self.ndim)
+        if len(axes) != 2:
+            raise ShapeError(f"norm: 'nuc' is a norm of two axes, not of {len(axes)}")
+
+        out = vector_norms.singular_values(self, axes).sum(-1)
+        return out.reshape(build.keep_axes(self.dims, axes)) if keepdim else out
+
+    # ---- softmax
+
+    def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
+        """``log(sum(exp(self)))`` over `dim` without overflow; integers become float32."""
+        source = self._of(self._as_float())
+        x = source._wide("logsumexp")
+        top, rest = log_total(x, axes_of(dim, self.ndim), guard=True)
+        return source._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
+
+    def softmax(self, dim: int = -1, dtype: object = None) -> Self:
+        """``exp(self)`` over its sum along `dim`."""
+        x, axes, kind = self._softmax_input(dim, dtype, "softmax")
+        top = kept(detach(x), Op.MAX, axes)
+        powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
+        total = build.expand(kept(powers, Op.ADD, axes), x.shape)
+        return self._of(custom(powers.alu(Op.DIV, total), softmax_rule, x, arg=axes).cast(kind))
+
+    def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
+        """The logarithm of :meth:`softmax` without overflow."""
+        x, axes, kind = self._softmax_input(dim, dtype, "log_softmax")
+        top, rest = log_total(x, axes)
+        below = x.alu(Op.SUB, build.expand(top, x.shape))
+        out = below.alu(Op.SUB, build.expand(rest, x.shape))
+        return self._of(custom(out, log_softmax_rule, x, arg=axes).cast(kind))
+
+    def _softmax_input(
+        self, dim: int, dtype: object, name: str
+    ) -> tuple[UOp, tuple[int, ...], DType]:
+        x = self if dtype is None else self.cast(dtype)
+        return x._wide(name), axes_of(axis_of(dim, self.ndim), self.ndim), x.dtype
+
+    # ---- running sums
+
+    def cumsum(self, dim: int, dtype: object = None) -> Self:
+        """Sums of the elements up to each one along `dim`.
+
+        Blocks of 64 are summed as windows and their totals added recursively, so that n elements
+        cost about 64 n additions.
+        """
+        node = self._summand(dtype)
+        axis = axis_of(dim, self.ndim)
+        if self.ndim == 0:
+            return self._of(node)
+        source = self._of(node.cast(node.dtype.accumulator))
+        sums = source.movedim(axis, -1)._cumsum_last().movedim(-1, axis)
+        return self._of(sums.uop.cast(node.dtype))
+
+    def _cumsum_last(self, block: int = 64) -> Self:
+        *lead, size = self.dims
+        if dim_max(size) <= block:
+            return self._running_windows(size)
+        rows = self._of(in_rows(self.uop, block, 0))
+        within = rows._running_windows(block)
+        totals = rows.sum(-1)._cumsum_last(block)
+        before = totals.pad((1, -1)).unsqueeze(-1)
+        whole = (within + before).reshape(*lead, build.volume(rows.dims[-2:])).uop
+        return self._of(build.shrink(whole, [*((0, d) for d in lead), (0, size)]))
+
+    def _running_windows(self, size: Dim) -> Self:
+        if dim_max(size) <= 1:
+            return self
+        padded = self.pad((build.difference(size, 1), 0)).uop
+        windows = UOp(Op.WINDOW, self.dtype, (padded,), ((self.ndim - 1, size, 1, 1),))
+        return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
+
+
+#: Places along an axis that fit beside a rank into 64 bits.
+_PLACES: Final = 1 << 32
+_MOST: Final = int(dt.int32.max)
+
+
+def _like(x: UOp, number: int) -> UOp:
+    return build.full(number, x.dtype, x.shape)
+
+
+def _rank(x: UOp, op: Op) -> UOp | None:
+    """An int64 of 32 bits that is greatest where `x` is, or least for MIN; NaN has the greatest.
+
+    None for types with more values than that.
+    """
+    if x.dtype.is_float and x.dtype.itemsize <= 4:
+        # The representation in order of size, both zeros being one.
+        x = x.cast(dt.float32)
+        bits = UOp(Op.BITCAST, dt.int32, (x.alu(Op.ADD, build.zeros_like(x)),))
+        below = bits.alu(Op.SHR, _like(bits, 31)).alu(Op.AND, _like(bits, _MOST))
+        rank = bits.alu(Op.XOR, below)
+        rank = rank if op is Op.MAX else rank.alu(Op.NOT)
+        return build.where(x.ne(x), _MOST, rank).cast(dt.int64)
+    if x.dtype.bits < 32 or x.dtype is dt.int32:
+        rank = x.cast(dt.int64)
+        return rank if op is Op.MAX else rank.alu(Op.NOT)
+    return None
+
+
+def _places_of_best(x: UOp, op: Op, axis: int) -> UOp:
+    """The place along `axis` of all that is greatest, or least, or NaN; its size elsewhere."""
+    best = build.reduce(x, op, (axis,))
+    best = build.expand(build.reshape(best, build.keep_axes(x.shape, (axis,))), x.shape)
+    hit = x.eq(best)
+    if x.dtype.is_float:
+        hit = hit.alu(Op.OR, x.ne(x))
+    return build.where(
+        hit, build.iota_along(x.shape, axis), build.full(x.shape[axis], dt.int64, x.shape)
+    )
+
+
+def _drop(x: UOp, axes: tuple[int, ...]) -> UOp:
+    return build.reshape(x, tuple(d for a, d in enumerate(x.shape) if a not in axes))
+
+
+def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), (place,) = node.arg.inputs, node.arg.parts
+    chosen = build.iota_along(x.shape, node.arg.arg).eq(place)
+    return build.where(chosen, build.expand(g, x.shape), 0)
+
+
+def _spread_over(dim: Dims, unbiased: bool | None) -> tuple[Dims, bool | None]:
+    """The axes of a variance, and the correction where it stands in their place."""
+    return (None, dim) if isinstance(dim, bool) and unbiased is None else (dim, unbiased)
+
+
+def _correction(correction: float | None, unbiased: bool | None) -> float:
+    """What a variance takes from the count."""
+    if unbiased is None:
+        return 1 if correction is None else correction
+    if correction is not None:
+        raise DTypeError("correction, unbiased: expected one of the two")
+    return int(flag(unbiased, "unbiased"))

@@ -1,0 +1,645 @@
+"""Images at other sizes: adaptive pooling, interpolation, sampling at given places."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+from typing import TYPE_CHECKING, Any, Final, Self, cast
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, OutOfMemoryError, ShapeError
+from kernelrt.ir import Dim, UOp
+from kernelrt.ir.shape import dim_span, format_shape, format_size, is_static, prod, same
+from kernelrt.ir.size import plain
+from kernelrt.tensor import views
+from kernelrt.tensor.methods.window_pooling import Pooled
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import PerAxis, flag, real, whole
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "cubic_weights",
+           "factors_of"]  # fmt: skip
+
+#: Modes of interpolation -> the number of axes that they are for; 0 for any.
+MODES: Final = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2,
+                "bicubic": 2, "trilinear": 3}  # fmt: skip
+#: Of the convolution that bicubic interpolation is (Keys, IEEE Trans. ASSP 29, 1981), as PyTorch
+#: has it; and where the image is made smoother, as Pillow has it.
+_SHARPNESS: Final = -0.75
+_SMOOTH_SHARPNESS: Final = -0.5
+
+
+@contextlib.contextmanager
+def _made_for(name: str, size: int) -> Iterator[None]:
+    """Say for which size there is no memory: NumPy's error does not."""
+    try:
+        yield
+    except MemoryError:
+        raise OutOfMemoryError(f"{name}: {size} elements need more memory than there is") from None
+
+
+def coordinates(
+    old: int, new: int, factor: float | None, *, align_corners: bool
+) -> np.ndarray[Any, Any]:
+    """Where the elements of an axis of `new` elements lie on one of `old`, in float64.
+
+    Parameters
+    ----------
+    old, new : int
+        Sizes.
+    factor : float, optional
+        By how much an element of the old axis is larger, unless the sizes say it.
+    align_corners : bool
+        Whether the first and the last elements of both lie on each other, not their edges.
+    """
+    at = np.arange(new, dtype=np.float64)
+    if align_corners:
+        return at * ((old - 1) / (new - 1) if new > 1 else 0.0)
+    return (at + 0.5) * (old / new) - 0.5 if factor is None else (at + 0.5) / factor - 0.5
+
+
+def _near(x: Any, a: float) -> Any:
+    """The cubic of distances up to 1."""
+    return ((a + 2) * x - (a + 3)) * x * x + 1
+
+
+def _far(x: Any, a: float) -> Any:
+    """The cubic of distances from 1 to 2."""
+    return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+
+
+def cubic_weights(part: Any) -> list[Any]:
+    """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
+    a = _SHARPNESS
+    return [_far(part + 1, a), _near(part, a), _near(1 - part, a), _far(2 - part, a)]
+
+
+@functools.lru_cache(maxsize=256)
+def _taps(
+    mode: str, old: int, new: int, factor: float | None, align_corners: bool, kind: str
+) -> tuple[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None], ...]:
+    """The elements that each new element is made of, and what they count; None for all."""
+    if mode in ("nearest", "nearest-exact"):
+        # Elements lie in their middle, or where they begin.
+        at = np.arange(new) + (0.5 if mode == "nearest-exact" else 0.0)
+        if factor is None:
+            at = at * old / new
+        else:
+            # Which element a rounded factor meets is a matter of rounding: as PyTorch rounds.
+            at = (at.astype(kind) * np.dtype(kind).type(1 / factor)).astype(np.float32)
+        return ((np.clip(np.floor(at), 0, old - 1).astype(np.int64), None),)
+    at = coordinates(old, new, factor, align_corners=align_corners)
+    if mode == "bicubic":
+        low = np.floor(at)
+        weights = cubic_weights(at - low)
+        steps: tuple[int, ...] = (-1, 0, 1, 2)
+    else:
+        at = np.maximum(at, 0)
+        low = np.minimum(np.floor(at), old - 1)
+        weights = [1 - (at - low), at - low]
+        steps = (0, 1)
+    return tuple(
+        (np.clip(low + step, 0, old - 1).astype(np.int64), weight)
+        for step, weight in zip(steps, weights, strict=True)
+    )
+
+
+@functools.lru_cache(maxsize=256)
+def _windows(
+    mode: str, old: int, new: int, factor: float | None, align_corners: bool
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """For each new element a row of elements and what they count; 0 in rows that are shorter.
+
+    The filter is stretched to the distance of the new elements where that is greater than the one
+    of the old elements, as in Pillow and in PyTorch's ``antialias=True``.
+    """
+    if align_corners:
+        scale = (old - 1) / (new - 1) if new > 1 else 0.0
+    else:
+        scale = old / new if factor is None else 1 / factor
+    stretch = max(scale, 1.0)
+    reach = (2 if mode == "bicubic" else 1) * stretch
+    middles = scale * (np.arange(new) + 0.5)
+    first = np.maximum((middles - reach + 0.5).astype(np.int64), 0)
+    last = np.minimum((middles + reach + 0.5).astype(np.int64), old)
+    places = first[:, None] + np.arange(int((last - first).max()))
+    apart = np.abs(places - middles[:, None] + 0.5) / stretch
+    if mode == "bicubic":
+        a = _SMOOTH_SHARPNESS
+        weights = np.where(apart < 1, _near(apart, a), np.where(apart < 2, _far(apart, a), 0))
+    else:
+        weights = np.maximum(1 - apart, 0)
+    inside = places < last[:, None]
+    weights = np.where(inside, weights, 0)
+    total = weights.sum(1, keepdims=True)
+    weights = np.divide(weights, total, out=weights, where=total != 0)
+    return np.where(inside, places, old), weights
+
+
+@operations()
+class ResamplingMethods(_Below):
+    """Images at other sizes."""
+
+    __slots__ = ()
+
+    # ---- adaptive pooling
+
+    def adaptive_avg_pool1d(self, output_size: PerAxis | None) -> Self:
+        """As :meth:`adaptive_avg_pool2d`, over the last axis."""
+        return self._adaptive_mean(1, output_size)
+
+    def adaptive_avg_pool2d(self, output_size: Any) -> Self:
+        """Means over as many windows of the last two axes as the result has elements.
+
+        Window i of n goes from ``floor(i * size / n)`` to ``ceil((i + 1) * size / n)``.
+
+        Parameters
+        ----------
+        output_size : int, or pair of int or None
+            None leaves an axis as it is.
+        """
+        return self._adaptive_mean(2, output_size)
+
+    def adaptive_avg_pool3d(self, output_size: Any) -> Self:
+        """As :meth:`adaptive_avg_pool2d`, over the last three axes."""
+        return self._adaptive_mean(3, output_size)
+
+    def adaptive_max_pool1d(self, output_size: PerAxis, return_indices: bool = False) -> Any:
+        """As :meth:`adaptive_max_pool2d`, over the last axis."""
+        return self._adaptive_max(1, output_size, return_indices)
+
+    def adaptive_max_pool2d(self, output_size: Any, return_indices: bool = False) -> Any:
+        """Greatest elements of the windows of :meth:`adaptive_avg_pool2d`.
+
+        With `return_indices` their positions in the flat image come, too.
+        """
+        return self._adaptive_max(2, output_size, return_indices)
+
+    def adaptive_max_pool3d(self, output_size: Any, return_indices: bool = False) -> Any:
+        """As :meth:`adaptive_max_pool2d`, over the last three axes."""
+        return self._adaptive_max(3, output_size, return_indices)
+
+    def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[Dim, Dim]]:
+        """Old and new size of each of the last `n` axes.
+
+        An old one that is known only at run time is kept, or becomes 1.
+        """
+        if not n < self.ndim <= n + 2:
+            raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
+        given = output_size if isinstance(output_size, tuple | list) else (output_size,) * n
+        if len(given) != n:
+            raise ShapeError(f"output_size: expected {n} numbers, not {output_size!r}")
+        found = []
+        for k, wanted in enumerate(given):
+            axis = self.ndim - n + k
+            old = self.dims[axis]
+            new = old if wanted is None else _count(wanted)
+            if new is None or dim_span(new)[0] < 0:
+                raise ShapeError(f"output_size: expected sizes or None, not {output_size!r}")
+            if new != 1 and not same(new, old):
+                old = self._static_size(axis, name)
+                if not isinstance(new, int):
+                    raise ShapeError(
+                        f"output_size: {format_size(new)} is known only at run time; expected "
+                        "ints, None, or the size of the axis"
+                    )
+            if not dim_span(old)[0] and new != 0:
+                raise ShapeError(f"{name}: there are no elements in {format_shape(self.dims)}")
+            found.append((old, new))
+        return found
+
+    def _adaptive_mean(self, n: int, output_size: object) -> Self:
+        name = f"adaptive_avg_pool{n}d"
+        out = self._of(self._floats(name))
+        for k, (old, new) in enumerate(self._adaptive_sizes(n, output_size, name)):
+            axis = self.ndim - n + k
+            if same(new, old):
+                continue
+            if new == 1:
+                out = out.mean(axis, keepdim=True)
+                continue
+            old, new = cast("int", old), cast("int", new)  # noqa: PLW2901 - as is checked above
+            if new and old % new == 0:
+                out = out.unflatten(axis, (new, old // new)).mean(axis + 1)
+            else:
+                seen, inside = out._parts_of(axis, old, new)
+                count = inside.sum(1, keepdim=True).squeeze(1).cast(out.dtype)
+                out = seen.where(inside, 0).sum(axis + 1) / count
+        return out
+
+    def _parts_of(self, axis: int, old: int, new: int) -> tuple[Self, Self]:
+        """Windows of different lengths in a new axis behind `axis`, and which of it they are."""
+        with _made_for("output_size", new):
+            starts = np.arange(new) * old // max(new, 1)
+            ends = -((np.arange(new) + 1) * -old // max(new, 1))
+            width = int((ends - starts).max(initial=1))
+            places = starts[:, None] + np.arange(width)
+        inside = self._literal(places < ends[:, None])
+        index = self._literal(np.minimum(places, old - 1).reshape(-1))
+        seen = self.index_select(axis, index).unflatten(axis, (new, width))
+        return seen, inside.reshape(new, width, *(1,) * (self.ndim - axis - 1))
+
+    def _adaptive_max(self, n: int, output_size: object, return_indices: bool) -> Any:
+        name = f"adaptive_max_pool{n}d"
+        given = self._adaptive_sizes(n, output_size, name)
+        first = self.ndim - n
+        if not is_static(tuple(old for old, _ in given)):
+            return self._greatest_of_images(n, given, name, return_indices)
+        sizes = cast("list[tuple[int, int]]", given)
+        if all(new and old % new == 0 for old, new in sizes):
+            kernel = tuple(old // new for old, new in sizes)
+            pool = (self.max_pool1d, self.max_pool2d, self.max_pool3d)[n - 1]
+            return pool(kernel, return_indices=return_indices)
+        count = math.prod(old for old, _ in sizes)
+        flat = build.reshape(build.iota(count), tuple(old for old, _ in sizes))
+        seen, places = self, self._of(flat)
+        low = -math.inf if self.dtype.is_float else self.dtype.min
+        for k, (old, new) in enumerate(sizes):
+            axis = first + 2 * k
+            seen, inside = seen._parts_of(axis, old, new)
+            places, _ = places._parts_of(2 * k, old, new)
+            seen = seen.where(inside, low)
+        taps = [first + 2 * k + 1 for k in range(n)]
+        kept = [a for a in range(seen.ndim) if a not in taps]
+        seen = seen.permute(*kept, *taps).flatten(self.ndim)
+        places = places.permute(*range(0, 2 * n, 2), *range(1, 2 * n, 2)).flatten(n)
+        values, chosen = seen.max(-1)
+        if not flag(return_indices, "return_indices"):
+            return values
+        wide = places.expand(*seen.dims)
+        return Pooled(values, wide.gather(-1, chosen.unsqueeze(-1)).squeeze(-1))
+
+    def _greatest_of_images(
+        self, n: int, sizes: Sequence[tuple[Dim, Dim]], name: str, return_indices: bool
+    ) -> Any:
+        """Pool images by the maximum where some sizes are known only at run time."""
+        for axis, (_, new) in enumerate(sizes, self.ndim - n):
+            if new != 1:
+                self._static_size(axis, name)
+        values, places = self.flatten(self.ndim - n).max(-1)
+        shape = (*self.dims[: self.ndim - n], *(1,) * n)
+        values, places = values.reshape(shape), places.reshape(shape)
+        return Pooled(values, places) if flag(return_indices, "return_indices") else values
+
+    # ---- interpolation
+
+    def interpolate(
+        self, size: PerAxis | None = None,
+        scale_factor: float | tuple[float, ...] | None = None, mode: str = "nearest",
+        align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
+        antialias: bool = False,
+    ) -> Self:  # fmt: skip
+        """Other sizes of the axes behind the first two.
+
+        Parameters
+        ----------
+        size : int or tuple of int, optional
+            The new sizes; they may be sizes that are known only at run time.
+        scale_factor : float or tuple of float, optional
+            In their place, what the sizes are multiplied by, and rounded down.
+        mode : str
+            "nearest": element i of n is element ``floor(i * old / n)``, or
+            ``floor(i / scale_factor)``; "nearest-exact": the one in whose middle it lies; "linear",
+            "bilinear" and "trilinear" interpolate along 1, 2 and 3 axes, "bicubic" along 2;
+            "area" is :meth:`adaptive_avg_pool2d`.
+        align_corners : bool, optional
+            Of the modes that interpolate: whether the outermost elements lie on each other.
+        recompute_scale_factor : bool, optional
+            Whether the sizes say where elements lie, and not `scale_factor`.
+        antialias : bool
+            Of "bilinear" and "bicubic": whether each element of a smaller image is made of all
+            that lie around it, with the filter of Pillow. Else detail finer than the new elements
+            gives patterns that the image does not have.
+
+        Notes
+        -----
+        An axis that keeps its size is copied, whatever `scale_factor` says, by "linear" and its
+        relatives, and by "nearest" in images, which copies each element twice where the size
+        doubles: so PyTorch has it.
+        """
+        n = self.ndim - 2
+        if n < 1:
+            raise ShapeError(f"interpolate: expected at least 3 axes, not {self.ndim}")
+        check_interpolation(mode, align_corners)
+        if flag(antialias, "antialias") and mode not in ("bilinear", "bicubic"):
+            raise ShapeError(
+                f"antialias: modes 'bilinear' and 'bicubic' have such a filter, not {mode!r}"
+            )
+        sizes = factors_of(size, scale_factor, n)
+        if MODES[mode] not in (0, n):
+            raise ShapeError(
+                f"mode: {mode!r} is for inputs of {MODES[mode] + 2} axes, not {self.ndim}"
+            )
+        if recompute_scale_factor or mode == "area":
+            sizes = [
+                (_scaled(self.dims[axis], f or 1) if c is None else c, None)
+                for axis, (c, f) in enumerate(sizes, 2)
+            ]
+        if mode == "area":
+            return self._adaptive_mean(n, [count for count, _ in sizes])
+        if mode == "nearest" and all(
+            f is not None and f == int(f) for _, f in sizes
+        ):
+            out = self
+            for axis, (_, factor) in enumerate(sizes, 2):
+                out = out._spread_out(int(factor or 1), axis)
+            return views.unshared(out, self)
+        out = self._interpolated(sizes, mode, bool(align_corners), antialias)
+        return views.unshared(out, self)
+
+    def _interpolated(
+        self, sizes: Sequence[tuple[Dim | None, float | None]], mode: str, align_corners: bool,
+        smooth: bool,
+    ) -> Self:  # fmt: skip
+        """With new sizes of the axes behind the first two, or by factors, which then say more."""
+        if mode not in ("nearest", "nearest-exact"):
+            out = self._of(self._wide("interpolate"))
+        else:
+            out = self
+        kind = "float64" if self.dtype is dt.float64 else "float32"
+        for axis, (size, factor) in enumerate(sizes, 2):
+            old = self.dims[axis]
+            new = _scaled(old, factor or 1) if size is None else size
+            if dim_span(old)[0] < 1 or dim_span(new)[0] < 1:
+                raise ShapeError(
+                    f"interpolate: axis {axis} of {format_size(old)} elements cannot have "
+                    f"{format_size(new)}; each needs at least 1"
+                )
+            if mode == "nearest" and len(sizes) == 2 and same(new, build.volume((old, 2))):
+                factor = None  # noqa: PLW2901 - as the sizes say
+            if same(new, old) and (factor in (None, 1) or _copies(mode, len(sizes), smooth)):
+                continue
+            if smooth:
+                old = self._static_size(axis, "interpolate with antialias=True")
+            if not (isinstance(old, int) and isinstance(new, int)):
+                open_taps = self._open_taps(mode, old, new, factor, align_corners, kind)
+                parts = [out._open_weighted(axis, *tap) for tap in open_taps]
+                out = functools.reduce(lambda a, b: a + b, parts)
+                continue
+            if smooth:
+                with _made_for("size", new):
+                    places, weights = _windows(mode, old, new, factor, align_corners)
+                out = out._mixed(axis, old, places, weights)
+                continue
+            with _made_for("size", new):
+                taps = _taps(mode, old, new, factor, align_corners, kind)
+            parts = [out._weighted(axis, place, weight) for place, weight in taps]
+            out = functools.reduce(lambda a, b: a + b, parts)
+        return out.cast(self.dtype)
+
+    def _open_taps(
+        self, mode: str, old: Dim, new: Dim, factor: float | None, align_corners: bool, kind: str
+    ) -> list[tuple[Self, Self | None]]:
+        """Do what :func:`_taps` does for sizes that are known only at run time."""
+        line = self._of(build.iota(new))
+        size, count = (self._of(build.scalar(n, dt.int64)) for n in (old, new))
+        half = 0.5 if mode == "nearest-exact" else 0.0
+        if mode in ("nearest", "nearest-exact") and factor is None:
+            place = (line * 2 + int(2 * half)) * size // (count * 2)
+            return [(place.minimum(size - 1), None)]
+        if factor is not None and mode in ("nearest", "nearest-exact"):
+            at = (line.cast(kind) + half) * float(np.dtype(kind).type(1 / factor))
+            return [(at.cast(dt.float32).floor().long().minimum(size - 1), None)]
+        at = line.cast(dt.float64)
+        if align_corners:
+            at = at * ((size - 1).cast(dt.float64) / (count - 1).maximum(1).cast(dt.float64))
+        elif factor is None:
+            at = (at + 0.5) * (size.cast(dt.float64) / count.cast(dt.float64)) - 0.5
+        else:
+            at = (at + 0.5) / factor - 0.5
+        if mode == "bicubic":
+            low, first = at.floor(), -1
+            weights = cubic_weights(at - low)
+        else:
+            at, first = at.maximum(0), 0
+            low = at.floor().minimum((size - 1).cast(dt.float64))
+            weights = [1 - (at - low), at - low]
+        return [
+            ((low.long() + step).maximum(0).minimum(size - 1), weight)
+            for step, weight in enumerate(weights, first)
+        ]
+
+    def _open_weighted(self, axis: int, place: Self, weight: Self | None) -> Self:
+        part = self.index_select(axis, place)
+        if weight is None:
+            return part
+        shape = (part.dims[axis], *(1,) * (self.ndim - axis - 1))
+        return part * weight.cast(self.dtype).reshape(shape)
+
+    def _weighted(
+        self, axis: int, place: np.ndarray[Any, Any], weight: np.ndarray[Any, Any] | None
+    ) -> Self:
+        part = self.index_select(axis, self._literal(place))
+        if weight is None:
+            return part
+        line = weight.reshape(-1, *(1,) * (self.ndim - axis - 1)).astype(dt.to_numpy(self.dtype))
+        return part * self._literal(line)
+
+    def _mixed(
+        self, axis: int, old: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
+    ) -> Self:
+        """Sums over rows of places times their weights; places from `old` on count nothing."""
+        behind = (1,) * (self.ndim - axis - 1)
+        index = self._literal(np.minimum(places, old - 1).reshape(-1))
+        seen = self.index_select(axis, index).unflatten(axis, places.shape)
+        counts = weights.reshape(*weights.shape, *behind).astype(dt.to_numpy(self.dtype))
+        inside = (places < old).reshape(*places.shape, *behind)
+        parts = seen * self._literal(counts)
+        return parts.where(self._literal(inside), 0).sum(axis + 1)
+
+    # ---- sampling
+
+    def grid_sample(
+        self, grid: TensorBase, mode: str = "bilinear", padding_mode: str = "zeros",
+        align_corners: bool = False,
+    ) -> Self:  # fmt: skip
+        """The image at given places, of shape (batch, channels, ...) as the grid's.
+
+        Parameters
+        ----------
+        grid : Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
+            Places from -1 to 1, the last axis of the image first.
+        mode : "bilinear", "nearest" or "bicubic"
+            Between elements, or of the nearest one; "bicubic" for images of two axes, of the 16
+            elements around each place.
+        padding_mode : "zeros", "border" or "reflection"
+            What lies outside.
+        align_corners : bool
+            Whether -1 and 1 are the middles of the outermost elements, not their edges.
+        """
+        if mode not in ("bilinear", "nearest", "bicubic"):
+            raise ShapeError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
+        if padding_mode not in ("zeros", "border", "reflection"):
+            raise ShapeError(
+                f"padding_mode: expected 'zeros', 'border' or 'reflection', not {padding_mode!r}"
+            )
+        flag(align_corners, "align_corners")
+        at = self._lift(grid, "grid")
+        n = self.ndim - 2
+        if n not in (2, 3) or at.ndim != self.ndim or at.dims[-1] != n:
+            raise ShapeError(
+                f"grid: expected (batch, ..., {n}) of {self.ndim} axes beside "
+                f"{format_shape(self.dims)}, not {format_shape(at.dims)}"
+            )
+        if not self.dtype.is_float or at.dtype is not self.dtype:
+            raise DTypeError(
+                f"grid: expected the type {self.dtype.name} of the input, not {at.dtype.name}"
+            )
+        sizes = [self._static_size(a, "grid_sample") for a in range(2, self.ndim)]
+        ends = [
+            _unnormalized(at[..., n - 1 - k], size, align_corners) for k, size in enumerate(sizes)
+        ]
+        if mode == "bicubic":
+            if n != 2:
+                raise ShapeError("mode: 'bicubic' is for images of two axes, not of three")
+            return self._at_cubic(ends, sizes, padding_mode, align_corners)
+        ends = [
+            _inside(end, size, padding_mode, align_corners)
+            for end, size in zip(ends, sizes, strict=True)
+        ]
+        if mode == "nearest":
+            return self._at_corner([e.round() for e in ends], sizes)
+        lows = [e.floor() for e in ends]
+        out: Self | None = None
+        for corner in range(1 << n):
+            ups = [corner >> k & 1 for k in range(n)]
+            share: Any = None
+            for up, end, low in zip(ups, ends, lows, strict=True):
+                part = end - low if up else 1 - (end - low)
+                share = part if share is None else share * part
+            seen = self._at_corner(
+                [low + up for up, low in zip(ups, lows, strict=True)], sizes
+            ) * share.unsqueeze(1)
+            out = seen if out is None else out + seen
+        assert out is not None
+        return out
+
+    def _at_cubic(
+        self, ends: list[Any], sizes: list[int], padding: str, align: bool
+    ) -> Self:
+        """Between 4 elements along each of two axes; all that lie outside are those inside."""
+        lows = [end.floor().detach() for end in ends]
+        weights = [cubic_weights(end - low) for end, low in zip(ends, lows, strict=True)]
+        places = [
+            [_inside(low + step, size, padding, align) for step in (-1, 0, 1, 2)]
+            for low, size in zip(lows, sizes, strict=True)
+        ]
+        rows = []
+        for row in places[0]:
+            taps = [self._at_corner([row, column], sizes) for column in places[1]]
+            rows.append(_weighted_sum(taps, weights[1]))
+        return cast("Self", _weighted_sum(rows, weights[0]))
+
+    def _at_corner(self, places: list[Self], sizes: list[int]) -> Self:
+        """Elements at whole places, zeros outside, channels behind the batch."""
+        inside: Any = None
+        index: Any = None
+        for place, size in zip(places, sizes, strict=True):
+            within = (place >= 0) & (place <= size - 1)
+            inside = within if inside is None else inside & within
+            clipped = place.detach().clamp(0, size - 1).where(within, 0).long()
+            index = clipped if index is None else index * size + clipped
+        shape = index.dims
+        flat = self.flatten(2)
+        wide = index.reshape(shape[0], 1, prod(shape[1:])).expand(-1, flat.dims[1], -1)
+        seen = flat.gather(2, wide).reshape(*flat.dims[:2], *shape[1:])
+        return seen.where(inside.unsqueeze(1), 0)
+
+
+def _weighted_sum(values: list[Any], weights: list[Any]) -> Any:
+    """Values with channels behind the batch, times weights that have none."""
+    parts = [value * weight.unsqueeze(1) for value, weight in zip(values, weights, strict=True)]
+    return functools.reduce(lambda a, b: a + b, parts)
+
+
+def _unnormalized(at: Any, size: int, align: bool) -> Any:
+    """A coordinate from -1 to 1 in elements."""
+    return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
+
+
+def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
+    """A coordinate in elements, as the padding has it."""
+    if padding == "zeros":
+        return place
+    if padding == "reflection":
+        low, span = (0.0, float(size - 1)) if align else (-0.5, float(size))
+        if span == 0:
+            return place * 0
+        place = (place - low).abs()
+        turns = (place / span).floor()
+        rest = place - turns * span
+        odd = (turns - 2 * (turns / 2).floor()) == 1
+        place = (span - rest).where(odd, rest) + low
+    # From the edges on, the value does not follow the coordinate.
+    return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
+
+
+def _count(value: object) -> Dim | None:
+    """Return a number of elements or a Size; None for anything else."""
+    plain_value = plain(value)
+    return plain_value if isinstance(plain_value, UOp) else whole(value)
+
+
+def _scaled(size: Dim, factor: float) -> Dim:
+    """Return the length of an axis times `factor`, rounded down."""
+    if isinstance(size, int):
+        return math.floor(size * factor)
+    numerator, denominator = float(factor).as_integer_ratio()
+    if max(numerator, denominator) > 1 << 20:  # then the product would be rounded
+        raise ShapeError(
+            f"scale_factor: {factor} times the size {format_size(size)}, known only at run time, "
+            "is not a whole number of small parts; give size= as in size=n * 7 // 10"
+        )
+    return build.quotient(build.volume((size, numerator)), denominator)
+
+
+def _copies(mode: str, axes: int, smooth: bool) -> bool:
+    """Whether an axis that keeps its size is copied, whatever the factor is, as in PyTorch."""
+    return smooth or mode.endswith("linear") or (mode == "nearest" and axes == 2)
+
+
+def check_interpolation(mode: str, align_corners: object) -> None:
+    """Raise ShapeError for a mode that there is not, and for options that it does not have."""
+    if mode not in MODES:
+        raise ShapeError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
+    if align_corners is not None:
+        flag(align_corners, "align_corners")
+        if mode in ("nearest", "nearest-exact", "area"):
+            raise ShapeError(f"align_corners: mode {mode!r} has no such option; leave it out")
+
+
+def factors_of(
+    size: object, scale_factor: object, n: int
+) -> list[tuple[Dim | None, float | None]]:
+    """The new size of each axis, or None and by what it is multiplied."""
+    if (size is None) == (scale_factor is None):
+        raise ShapeError("size, scale_factor: expected one of the two")
+    given: Any = size if scale_factor is None else scale_factor
+    each = tuple(given) if isinstance(given, tuple | list) else (given,) * n
+    name = "size" if scale_factor is None else "scale_factor"
+    if len(each) != n:
+        raise ShapeError(f"{name}: expected {n} numbers, not {len(each)}")
+    if scale_factor is None:
+        counts = [_count(count) for count in each]
+        if any(count is None for count in counts):
+            raise DTypeError(f"size: expected ints, not {size!r}")
+        if any(count is not None and dim_span(count)[0] < 1 for count in counts):
+            raise ShapeError(f"size: expected numbers of at least 1, not {size!r}")
+        return [(count, None) for count in counts]
+    factors = [real(number, "scale_factor") for number in each]
+    if not all(0 < factor < math.inf for factor in factors):
+        raise ShapeError(f"scale_factor: expected numbers above 0, not {scale_factor}")
+    return [(None, factor) for factor in factors]
+
+

@@ -1,0 +1,442 @@
+"""Writes to places that are data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.shape import format_shape, prod, same
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, check_bools, flag, integer, own_axis
+from kernelrt.tensor.nodes.positions import checked, spelled_out
+from kernelrt.tensor.nodes.promotion import as_scalar, check_size, element
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from kernelrt.ir import Dim
+    from kernelrt.tensor.base import Operand, TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["ScatteringMethods", "replaced", "taken_in"]
+
+_REDUCERS: Final = {
+    "sum": Op.ADD, "mean": Op.ADD, "prod": Op.MUL, "amax": Op.MAX, "amin": Op.MIN,
+}  # fmt: skip
+
+
+def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
+    """`base` with `values` at `places`; the last in row-major order counts of equal places."""
+    if build.has_zero(values.shape):
+        return build.beside(base, values)
+    count = prod(values.shape)
+    order = build.reshape(build.iota(count), values.shape)
+    nobody = build.full(-1, dt.int64, base.shape)
+    last = build.scatter(Op.MAX, nobody, order, *places)
+    flat = build.reshape(values, (count,))
+    zero = build.zeros_like(last)
+    chosen = UOp(Op.GATHER, flat.dtype, (flat, last.alu(Op.MAX, zero)))
+    return build.where(zero.alu(Op.LE, last), chosen, base)
+
+
+def taken_in(
+    base: UOp, values: UOp, places: Sequence[UOp], reduce: str, *, include_self: bool
+) -> UOp:
+    """`base` reduced with `values` at `places`.
+
+    Without `include_self` what stood at these places does not count.
+    """
+    if build.has_zero(values.shape):
+        return build.beside(base, values)
+    reducer, dtype = _REDUCERS[reduce], base.dtype
+    wide = dtype.accumulator if reducer in (Op.ADD, Op.MUL) else dtype
+    base, values = base.cast(wide), values.cast(wide)
+    if reduce != "mean" and include_self:
+        return build.scatter(reducer, base, values, *places).cast(dtype)
+    zero = build.full(0, dt.int64, base.shape)
+    ones = build.full(1, dt.int64, values.shape)
+    count = build.scatter_add(zero, ones, *places)
+    if not include_self:
+        base = build.where(count.ne(zero), of_nothing(reducer, wide), base)
+    out = build.scatter(reducer, base, values, *places)
+    if reduce == "mean":
+        count = build.add(count, 1) if include_self else count.alu(Op.MAX, build.add(zero, 1))
+        out = out.alu(Op.DIV if wide.is_float else Op.IDIV, count.cast(wide))
+    return out.cast(dtype)
+
+
+@operations()
+class ScatteringMethods(_Below):
+    """Writes to places that are data: results are new tensors."""
+
+    __slots__ = ()
+
+    # ---- an index for each element
+
+    def scatter(
+        self, dim: int, index: TensorBase, src: Operand | None = None, *,
+        value: float | None = None, reduce: str | None = None,
+    ) -> Self:  # fmt: skip
+        """This tensor with each element of `src` put to its position from `index`.
+
+        ``out[index[i, j], j] = src[i, j]`` for `dim` 0. Where positions are equal the last one, in
+        row-major order of `index`, counts, and gets the gradient.
+
+        Parameters
+        ----------
+        dim : int
+            The axis that `index` has positions of.
+        index : Tensor
+            Integers of as many axes, none but `dim` longer than here.
+        src : Tensor or number
+            Of this tensor's type, at least as large as `index`.
+        value : number, optional
+            Another name of a number for `src`.
+        reduce : str, optional
+            "add" or "multiply" what is there instead of replacing it.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where an index lies outside [0, size of `dim`).
+        """
+        if (src is None) == (value is None):
+            raise DTypeError("src, value: expected one of the two, a Tensor or a number")
+        given = value if src is None else src
+        if reduce is None:
+            return self._scattered(dim, index, given, "scatter", replaced)
+        if reduce not in ("add", "multiply"):
+            raise ShapeError(f"reduce: expected 'add', 'multiply' or None, not {reduce!r}")
+        how = "sum" if reduce == "add" else "prod"
+        return self._scattered(
+            dim, index, given, "scatter",
+            lambda base, values, places: taken_in(base, values, places, how, include_self=True),
+        )  # fmt: skip
+
+    def scatter_reduce(
+        self, dim: int, index: TensorBase, src: TensorBase, reduce: str, *,
+        include_self: bool = True,
+    ) -> Self:  # fmt: skip
+        """This tensor with the elements of `src` reduced into their positions from `index`.
+
+        Parameters
+        ----------
+        dim : int
+            The axis that `index` has positions of.
+        index, src : Tensor
+            As of :meth:`scatter`.
+        reduce : str
+            "sum", "prod", "mean", "amax" or "amin". Means of integers are rounded down.
+        include_self : bool
+            Whether the element of this tensor is one of those that are reduced.
+
+        Notes
+        -----
+        The gradient of an extreme is shared equally among the elements that equal it.
+        """
+        _check_reducer(reduce, tuple(_REDUCERS))
+        include_self = flag(include_self, "include_self")
+        return self._scattered(
+            dim, index, src, "scatter_reduce",
+            lambda base, values, places: taken_in(
+                base, values, places, reduce, include_self=include_self
+            ),
+        )  # fmt: skip
+
+    def _scattered(
+        self, dim: int, index: TensorBase, src: object, name: str,
+        rule: Callable[[UOp, UOp, Sequence[UOp]], UOp],
+    ) -> Self:  # fmt: skip
+        axis = axis_of(dim, self.ndim)
+        if build.has_zero(self._lift(index, "index").dims):
+            return self._with_none_of(src)
+        places = self._along(axis, index, name)
+        shape = places[0].shape
+        number = as_scalar(src)
+        if number is not None:
+            values = build.full(element(number, self.dtype, "value"), self.dtype, shape)
+        else:
+            values = self._source(src, shape)
+        base = self.uop
+        if not base.shape:  # one element, at position 0
+            base, values, *places = (build.reshape(u, (1,)) for u in (base, values, *places))
+        return self._of(build.reshape(rule(base, values, places), self.dims))
+
+    # ---- an index for each slice
+
+    def index_add(
+        self, dim: int, index: TensorBase, source: TensorBase, *, alpha: float = 1
+    ) -> Self:
+        """This tensor with slices of `source`, times `alpha`, added at the positions of `index`.
+
+        Parameters
+        ----------
+        dim : int
+            The axis of the slices.
+        index : Tensor
+            A vector of integers, one for each slice of `source`.
+        source : Tensor
+            Of this tensor's type and shape, `dim` excepted.
+        alpha : number
+            A factor.
+        """
+        def rule(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
+            if alpha != 1:
+                scale = build.full(element(alpha, values.dtype, "alpha"), values.dtype, ())
+                values = values.alu(Op.MUL, build.broadcast_to(scale, values.shape))
+            return taken_in(base, values, places, "sum", include_self=True)
+
+        return self._by_slices(dim, index, source, rule)
+
+    def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
+        """This tensor with slices of `source` at the positions of `index`, the last of equal ones.
+
+        Parameters are those of :meth:`index_add`.
+        """
+        return self._by_slices(dim, index, source, replaced)
+
+    def index_reduce(
+        self, dim: int, index: TensorBase, source: TensorBase, reduce: str, *,
+        include_self: bool = True,
+    ) -> Self:  # fmt: skip
+        """This tensor with slices of `source` reduced into those at the positions of `index`.
+
+        Parameters are those of :meth:`index_add` and :meth:`scatter_reduce`, without "sum".
+        """
+        _check_reducer(reduce, ("prod", "mean", "amax", "amin"))
+        include_self = flag(include_self, "include_self")
+        return self._by_slices(
+            dim, index, source,
+            lambda base, values, places: taken_in(
+                base, values, places, reduce, include_self=include_self
+            ),
+        )  # fmt: skip
+
+    def index_fill(self, dim: int, index: TensorBase, value: Operand) -> Self:
+        """This tensor with `value`, one element, in the slices that `index` names.
+
+        Negative positions count from the end.
+        """
+        axis = axis_of(dim, self.ndim)
+        fill = self._one(value)
+        source = self if self.ndim else self.reshape(1)
+        line = source._positions(axis, index, from_end=True)
+        zeros = build.full(False, dt.bool_, (source.dims[axis],))
+        ones = build.full(True, dt.bool_, line.shape)
+        hit = self._of(zeros if build.has_zero(line.shape) else
+                       build.scatter(Op.MAX, zeros, ones, line))  # fmt: skip
+        hit = hit.reshape(tuple(-1 if a == axis else 1 for a in range(source.ndim)))
+        return source._select(hit, fill, source).reshape(self.dims)
+
+    def _one(self, value: Operand) -> Self:
+        """A number, or a tensor of one, in this tensor's type."""
+        number = as_scalar(value)
+        if number is not None:
+            value = element(number, self.dtype, "value")
+        check_size(value, self.dtype, "value")
+        one = self._lift(value, "value", like=True)
+        if one.ndim:
+            raise ShapeError(
+                f"value: expected a number or a tensor without axes, not the shape "
+                f"{format_shape(one.dims)}"
+            )
+        return one.cast(self.dtype)
+
+    def _positions(self, axis: int, index: object, *, from_end: bool = False) -> UOp:
+        """A vector of checked positions along `axis`."""
+        places = self._lift(index, "index")
+        if places.ndim > 1 or not places.dtype.is_int:
+            raise ShapeError(
+                f"index: expected a vector of integers, not {places.dtype.name} of shape "
+                f"{format_shape(places.dims)}"
+            )
+        return checked(places.reshape(-1).uop, self.dims[axis], from_end=from_end)
+
+    def _by_slices(
+        self, dim: int, index: TensorBase, source: TensorBase,
+        rule: Callable[[UOp, UOp, Sequence[UOp]], UOp],
+    ) -> Self:  # fmt: skip
+        axis = axis_of(dim, self.ndim)
+        target = self if self.ndim else self.reshape(1)
+        line = target._positions(axis, index)
+        values = self._of_own_type(self._lift(source, "source"), "source")
+        if values.ndim == 0:
+            values = self._of(build.reshape(values.uop, (1,)))
+        shape = (*target.dims[:axis], line.shape[0], *target.dims[axis + 1 :])
+        if not build.same_shape(values.dims, shape):
+            raise ShapeError(
+                f"source: expected the shape {format_shape(shape)}, a slice for each position of "
+                f"index, not {format_shape(values.dims)}"
+            )
+        places = [
+            build.expand(_line(line, axis, len(shape)), shape) if a == axis
+            else build.iota_along(shape, a) for a in range(len(shape))
+        ]  # fmt: skip
+        return self._of(build.reshape(rule(target.uop, values.uop, places), self.dims))
+
+    # ---- positions in row-major order
+
+    def take(self, index: TensorBase) -> Self:
+        """The elements at positions in row-major order, in the shape of `index`.
+
+        Negative positions count from the end.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where a position is outside.
+        """
+        return self.reshape(-1)[self._whole(index)]
+
+    def put(self, index: TensorBase, source: TensorBase, accumulate: bool = False) -> Self:
+        """This tensor with the elements of `source` at positions in row-major order.
+
+        Parameters
+        ----------
+        index : Tensor
+            Positions; negative ones count from the end.
+        source : Tensor
+            As many elements, of this tensor's type.
+        accumulate : bool
+            Add them up; otherwise the last of equal positions counts.
+        """
+        places = self._whole(index)
+        values = self._of_own_type(self._lift(source, "source"), "source")
+        if not same(prod(values.dims), prod(places.dims)):
+            raise ShapeError(
+                f"source: expected as many elements as in the {format_shape(places.dims)} of "
+                f"index, not those of {format_shape(values.dims)}"
+            )
+        line = build.reshape(places.uop, (prod(places.dims),))
+        line = checked(line, prod(self.dims), from_end=True)
+        flat = build.reshape(self.uop, (prod(self.dims),))
+        value = build.reshape(values.uop, line.shape)
+        out = build.scatter_add(flat, value, line) if flag(accumulate, "accumulate") else (
+            replaced(flat, value, [line]))  # fmt: skip
+        return self._of(build.reshape(out, self.dims))
+
+    def _whole(self, index: object) -> Self:
+        places = self._lift(index, "index")
+        if not places.dtype.is_int:
+            raise DTypeError(f"index: expected integers, not {places.dtype.name}")
+        return places
+
+    def index_put(
+        self, indices: Sequence[TensorBase | None], values: TensorBase, accumulate: bool = False
+    ) -> Self:
+        """This tensor with `values` where ``self[indices]`` is, or added there.
+
+        Parameters
+        ----------
+        indices : sequence of Tensor or None
+            Integers or bools as in indexing; None takes an axis whole.
+        values : Tensor
+            Broadcast to what is selected, of this tensor's type.
+        accumulate : bool
+            Add values up that go to one element; otherwise the last one counts.
+        """
+        if not isinstance(indices, tuple | list):
+            raise DTypeError(f"indices: expected a tuple of Tensors, not {type(indices).__name__}")
+        items: Any = tuple(slice(None) if i is None else i for i in indices)
+        value = self._of_own_type(self._lift(values, "values", like=True), "values")
+        return self._placed(items, value, accumulate=flag(accumulate, "accumulate"))
+
+    # ---- parts
+
+    def masked_scatter(self, mask: TensorBase, source: TensorBase) -> Self:
+        """This tensor with the elements of `source`, in order, where `mask` holds.
+
+        Parameters
+        ----------
+        mask : Tensor
+            Bools; the two are broadcast.
+        source : Tensor
+            At least as many elements as the mask selects, of this tensor's type.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where `source` has too few elements.
+        """
+        where = self._lift(mask, "mask")
+        check_bools(where.dtype, "mask")
+        values = self._of_own_type(self._lift(source, "source"), "source")
+        base, chosen = build.align(self.uop, where.uop)
+        if build.has_zero(base.shape):
+            return self._of(base)
+        count = prod(base.shape)
+        flat = self._of(build.reshape(chosen, (count,)))
+        place = flat.long().cumsum(0) - 1
+        place = self._of(build.where(flat.uop, place.uop, 0))
+        size = prod(values.dims)
+        line = build.reshape(values.uop, (size,))
+        if build.has_zero(line.shape):  # no element may ask for the one that stands there
+            line, size, place = build.full(0, line.dtype, (1,)), 1, flat.long()
+        picked = UOp(Op.GATHER, line.dtype, (line, build.bound(place.uop, size)))
+        out = build.where(flat.uop, picked, build.reshape(base, (count,)))
+        return self._of(build.reshape(out, base.shape))
+
+    def select(self, dim: int, index: int) -> Self:
+        """The slice at position `index` of axis `dim`, without that axis."""
+        return self[(*(slice(None),) * own_axis(dim, self.ndim), index)]
+
+    def select_scatter(self, src: TensorBase, dim: int, index: int) -> Self:
+        """This tensor with `src` as the slice at position `index` of axis `dim`."""
+        axis = own_axis(dim, self.ndim)
+        items = (*(slice(None),) * axis, index)
+        return self._with_part(items, src)
+
+    def slice_scatter(
+        self, src: TensorBase, dim: int = 0, start: int | None = None, end: int | None = None,
+        step: int = 1,
+    ) -> Self:  # fmt: skip
+        """This tensor with `src` in the place of ``start:end:step`` of axis `dim`."""
+        axis = own_axis(dim, self.ndim)
+        step = integer(step, "step", 1)
+        return self._with_part((*(slice(None),) * axis, slice(start, end, step)), src)
+
+    def diagonal_scatter(
+        self, src: TensorBase, offset: int = 0, dim1: int = 0, dim2: int = 1
+    ) -> Self:
+        """This tensor with `src` as its diagonal; parameters are those of :meth:`diagonal`."""
+        order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
+        line = order.diagonal(offset, dim1, dim2)
+        value = self._part(src, line.dims)
+        if build.has_zero(line.dims):
+            return self._of(self.uop)
+        n = prod(line.dims)
+        flat = build.reshape(self.uop, (prod(self.dims),))
+        out = replaced(flat, build.reshape(value.uop, (n,)), [build.reshape(line.uop, (n,))])
+        return self._of(build.reshape(out, self.dims))
+
+    def _part(self, src: object, shape: tuple[Dim, ...]) -> Self:
+        value = self._lift(src, "src")
+        if not build.same_shape(value.dims, shape):
+            raise ShapeError(
+                f"src: expected the shape {format_shape(shape)} of the part, not "
+                f"{format_shape(value.dims)}"
+            )
+        return value.cast(self.dtype)
+
+    def _with_part(self, items: tuple[Any, ...], src: TensorBase) -> Self:
+        """This tensor with `src` where numbers and slices select."""
+        full = spelled_out(items, self.ndim)
+        value = self._part(src, self[items].dims)
+        covered, filled = self._spread(full, value)
+        return self._select(covered, filled, self)
+
+
+def _line(line: UOp, axis: int, rank: int) -> UOp:
+    return build.reshape(line, tuple(line.shape[0] if a == axis else 1 for a in range(rank)))
+
+
+def _check_reducer(reduce: object, known: tuple[str, ...]) -> None:
+    if reduce not in known:
+        names = ", ".join(map(repr, known[:-1]))
+        raise ShapeError(f"reduce: expected {names} or {known[-1]!r}, not {reduce!r}")

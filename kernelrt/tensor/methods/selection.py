@@ -1,0 +1,405 @@
+"""What masks and lists of positions select."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.errors import ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import format_shape, prod
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd.tags import detach
+from kernelrt.tensor.methods.sorting import picked, sorted_places
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, check_bools, check_floats, flag, integer, real
+from kernelrt.tensor.nodes.positions import checked, elements
+from kernelrt.tensor.nodes.promotion import element
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor import tensor as tensor_module
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.nodes import data_checks
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+    tensor_module = Module("kernelrt.tensor.tensor")
+
+__all__ = ["SelectionMethods"]
+
+
+def _first(flags: UOp, size: int) -> UOp:
+    """The positions of the first `size` flags that hold, in int64; -1 behind the last one."""
+    n = prod(flags.shape)
+    before = build.full(-1, dt.int64, (size + 1,))
+    if build.has_zero(flags.shape):
+        return build.shrink(before, [(0, size)])
+    # Flags that do not hold, or too many of them, go behind the end.
+    return build.shrink(
+        build.scatter(Op.MAX, before, build.iota(n), _ranks(flags, size)), [(0, size)]
+    )
+
+
+def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
+    """The index along `axis` of places in row-major order; axes without elements count 1."""
+    below = build.full(prod(shape[axis + 1 :]), dt.int64, place.shape)
+    size = build.full(shape[axis], dt.int64, place.shape)
+    one = build.full(1, dt.int64, place.shape)
+    turn = place.alu(Op.IDIV, below.alu(Op.MAX, one))
+    return turn.alu(Op.MOD, size.alu(Op.MAX, one))
+
+
+def _ranks(flags: UOp, size: int) -> UOp:
+    rank = build.sub(tensor_module.Tensor._of(flags.cast(dt.int64)).cumsum(0).uop, 1)
+    end = build.full(size, dt.int64, flags.shape)
+    return build.where(flags.alu(Op.AND, rank.alu(Op.LT, end)), rank, end)
+
+
+@operations()
+class SelectionMethods(_Below):
+    """What masks and lists of positions select.
+
+    How many elements there are depends on data. Outside of traced functions the positions are
+    computed at once, and the elements are gathered from there; in a traced function so are those
+    of constants that it makes itself, and for others `size` says how many there shall be.
+    """
+
+    __slots__ = ()
+
+    def _true(self) -> Self:
+        node = detach(self.uop)
+        holds = node if node.dtype.is_bool else node.ne(build.zeros_like(node))
+        return self._of(holds)
+
+    def _made(self, data: np.ndarray[Any, Any]) -> Self:
+        return self._lift(np.asarray(data, order="C"), "index")  # keeps shape ()
+
+    # ---- positions
+
+    def nonzero(
+        self, *, as_tuple: bool = False, size: int | None = None, fill_value: int = 0
+    ) -> Self | tuple[Self, ...]:
+        """The positions of elements that are not zero, in row-major order.
+
+        Parameters
+        ----------
+        as_tuple : bool
+            A vector for each axis, as indexing takes them, rather than a row for each element.
+        size : int, optional
+            How many positions there shall be: those left over are dropped, those missing are
+            `fill_value`. Needed where a function is traced.
+        fill_value : int
+            What stands for positions that are missing.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            int64 of shape (count, axes), or as many vectors as there are axes.
+
+        Raises
+        ------
+        JitError
+            A function is traced, and there is no `size`.
+        """
+        several = flag(as_tuple, "as_tuple")
+        if size is None and self.ndim and not several:
+            return self._made(np.argwhere(elements(self._true(), "nonzero", "pass size=")))
+        columns = self._columns(size, fill_value, "nonzero")
+        if several:
+            return tuple(columns) if self.ndim else self.reshape(1).nonzero(
+                as_tuple=True, size=size, fill_value=fill_value)  # fmt: skip
+        if not self.ndim:
+            count = columns[0].dims[0] if columns else 0
+            return self._of(build.full(0, dt.int64, (count, 0)))
+        return self._of(
+            build.cat([build.reshape(c.uop, (c.dims[0], 1)) for c in columns], 1)
+        )
+
+    def argwhere(self, *, size: int | None = None, fill_value: int = 0) -> Self:
+        """The same as :meth:`nonzero`, a row for each element."""
+        found = self.nonzero(size=size, fill_value=fill_value)
+        assert not isinstance(found, tuple)
+        return found
+
+    def _columns(self, size: int | None, fill: int, name: str) -> list[Self]:
+        """The coordinates of elements that are not zero; of a scalar those in a vector of one."""
+        holds = self._true() if self.ndim else self._true().reshape(1)
+        if size is None:
+            held = elements(holds, name, "pass size=")
+            return [self._made(c.astype(np.int64)) for c in np.nonzero(held)]
+        count, fill = integer(size, "size", 0), integer(fill, "fill_value")
+        place = self._of(_first(build.reshape(holds.uop, (prod(holds.dims),)), count))
+        missing, columns = place < 0, []
+        for axis in reversed(range(holds.ndim)):
+            column = self._of(_coordinate(place.uop, holds.dims, axis))
+            columns.append(column.masked_fill(missing, fill))
+        return columns[::-1]
+
+    def masked_select(
+        self, mask: TensorBase, *, size: int | None = None, fill_value: float = 0
+    ) -> Self:
+        """The elements where `mask`, broadcast with this tensor, holds, as a vector.
+
+        Parameters
+        ----------
+        mask : Tensor
+            Bools.
+        size : int, optional
+            How many elements there shall be: those left over are dropped, those missing are
+            `fill_value`. Needed where a function is traced.
+        fill_value : number
+            What stands for elements that are missing.
+        """
+        where = self._lift(mask, "mask")
+        check_bools(where.dtype, "mask")
+        if size is None and state.local.trace is None and build.same_shape(self.dims, where.dims):
+            return self[where] if self.ndim else self.reshape(1)[where.reshape(1)]
+        x, chosen = build.align(self.uop, where.uop)
+        flat = build.reshape(x, (prod(x.shape),))
+        flags = self._of(build.reshape(chosen, (prod(x.shape),)))
+        if size is None:
+            held = elements(flags, "masked_select", "pass size=, or use where(mask, x, other)")
+            return self._of(flat)[self._made(np.flatnonzero(held))]
+        place = _first(flags.uop, integer(size, "size", 0))
+        return self._of(self._or_fill(flat, place, fill_value))
+
+    def _or_fill(self, flat: UOp, place: UOp, fill: float) -> UOp:
+        """Elements at `place`, and `fill` where that is negative."""
+        number = element(fill, flat.dtype, "fill_value")
+        if build.has_zero(flat.shape):
+            return build.full(number, flat.dtype, place.shape)
+        zero = build.zeros_like(place)
+        there = picked(flat, place.alu(Op.MAX, zero), 0)
+        return build.where(place.alu(Op.LT, zero), number, there)
+
+    # ---- values that differ
+
+    def unique(
+        self, sorted: bool = True, return_inverse: bool = False,  # noqa: A002 - torch's name
+        return_counts: bool = False, dim: int | None = None, *, size: int | None = None,
+        fill_value: float | None = None,
+    ) -> Any:  # fmt: skip
+        """The elements that differ, in order.
+
+        Parameters
+        ----------
+        sorted : bool
+            For those who ask for it: the elements are in order either way.
+        return_inverse : bool
+            Whether to tell which of them each element is.
+        return_counts : bool
+            Whether to tell how often each of them is there.
+        dim : int, optional
+            Slices along an axis are compared instead of elements.
+        size : int, optional
+            How many there shall be: the greatest are dropped, those missing are `fill_value` and
+            count 0. Needed where a function is traced; without `dim` only.
+        fill_value : number, optional
+            The least element unless given.
+
+        Returns
+        -------
+        Tensor or tuple of Tensor
+            The elements; then positions among them, and counts, where they are asked for. Every
+            NaN is an element of its own.
+        """
+        flag(sorted, "sorted")
+        asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
+        if size is not None:
+            return _given(self._distinct_of(size, fill_value, dim, ordered=False), asked)
+        data = elements(self, "unique", "pass size=")
+        if dim is None:
+            _, first, inverse, counts = np.unique(
+                data.ravel(), return_index=True, return_inverse=True, return_counts=True,
+                equal_nan=False,
+            )
+            found = self.reshape(-1)[self._made(first)]
+            inverse = inverse.reshape(self.shape)
+        else:
+            axis = axis_of(dim, self.ndim)
+            first, inverse, counts = _distinct_rows(_slices(data, axis))
+            found = self.index_select(axis, self._made(first))
+        return _given((found, self._made(inverse), self._made(counts)), asked)
+
+    def unique_consecutive(
+        self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None,
+        *, size: int | None = None, fill_value: float | None = None,
+    ) -> Any:  # fmt: skip
+        """The first element of every run of equal ones; parameters are those of :meth:`unique`."""
+        asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
+        if size is not None:
+            return _given(self._distinct_of(size, fill_value, dim, ordered=True), asked)
+        data = elements(self, "unique_consecutive", "pass size=")
+        source = self.reshape(-1) if dim is None else self
+        axis = 0 if dim is None else axis_of(dim, self.ndim)
+        rows = _flat_rows(_slices(data.ravel() if dim is None else data, axis))
+        fresh = np.ones(len(rows), bool)
+        fresh[1:] = (rows[1:] != rows[:-1]).any(1)
+        first = np.flatnonzero(fresh)
+        inverse = np.cumsum(fresh) - 1
+        counts = np.diff(np.append(first, len(rows)))
+        found = source.index_select(axis, self._made(first))
+        shape = self.shape if dim is None else inverse.shape
+        return _given(
+            (found, self._made(inverse.reshape(shape)), self._made(counts)), asked
+        )
+
+    def _distinct_of(
+        self, size: int, fill: float | None, dim: int | None, *, ordered: bool
+    ) -> tuple[Self, Self, Self]:
+        """So many elements that differ, which each one is, and counts, without knowing data."""
+        if dim is not None:
+            raise ShapeError("size: slices along dim= have none; leave out dim, or size")
+        count = integer(size, "size", 0)
+        n = prod(self.dims)
+        flat = build.reshape(self.uop, (n,))
+        if build.has_zero(flat.shape):
+            none = build.full(0, dt.int64, (count,))
+            value = build.full(element(fill or 0, flat.dtype, "fill_value"), flat.dtype, (count,))
+            return self._of(value), self._of(build.full(0, dt.int64, self.dims)), self._of(none)
+        order = build.iota(n) if ordered else sorted_places(flat, 0)
+        line = detach(picked(flat, order, 0))
+        place = build.iota(n)
+        before = picked(line, build.sub(place, 1).alu(Op.MAX, build.zeros_like(place)), 0)
+        fresh = line.ne(before).alu(Op.OR, place.eq(build.zeros_like(place)))
+        first = _first(fresh, count)
+        missing = first.alu(Op.LT, build.zeros_like(first))
+        there = picked(order, first.alu(Op.MAX, build.zeros_like(first)), 0)
+        values = picked(flat, there, 0)
+        if fill is None:
+            least = build.broadcast_to(build.shrink(picked(flat, order, 0), [(0, 1)]), (count,))
+            values = build.where(missing, least, values)
+        else:
+            values = build.where(missing, element(fill, flat.dtype, "fill_value"), values)
+        rank = build.sub(self._of(fresh.cast(dt.int64)).cumsum(0).uop, 1)
+        inverse = build.scatter_add(build.full(0, dt.int64, (n,)), rank, order)
+        slot = rank.alu(Op.MIN, build.full(count, dt.int64, rank.shape))
+        zeros, ones = (build.full(k, dt.int64, s) for k, s in ((0, (count + 1,)), (1, (n,))))
+        counts = build.shrink(build.scatter_add(zeros, ones, slot), [(0, count)])
+        return self._of(values), self._of(build.reshape(inverse, self.dims)), self._of(counts)
+
+    # ---- counts
+
+    def bincount(
+        self, weights: TensorBase | None = None, minlength: int = 0, *, size: int | None = None
+    ) -> Self:
+        """How often each number from 0 on occurs in a vector of integers.
+
+        Parameters
+        ----------
+        weights : Tensor, optional
+            What each element counts, rather than 1.
+        minlength : int
+            The least length of the result.
+        size : int, optional
+            The length of the result, which is needed where a function is traced.
+
+        Returns
+        -------
+        Tensor
+            int64, or the type of `weights`: float64 unless that is float32.
+
+        Raises
+        ------
+        IndexBoundsError
+            At run time, where an element is negative, or at least `size`.
+        """
+        if self.ndim != 1 or not self.dtype.is_int:
+            raise ShapeError(
+                f"bincount: expected a vector of integers, not {self.dtype.name} of shape "
+                f"{format_shape(self.dims)}"
+            )
+        least = integer(minlength, "minlength", 0)
+        if size is None:
+            data = elements(self, "bincount", "pass size=")
+            count = max(least, int(data.max()) + 1, 1) if data.size else least
+        else:
+            count = max(least, integer(size, "size", 0))
+        if weights is None:
+            each = build.full(1, dt.int64, self.dims)
+        else:
+            each = self._lift(weights, "weights").uop
+            each = each if each.dtype is dt.float32 else each.cast(dt.float64)
+            if not build.same_shape(each.shape, self.dims):
+                raise ShapeError(
+                    f"weights: expected the shape {format_shape(self.dims)}, not "
+                    f"{format_shape(each.shape)}"
+                )
+        if build.has_zero(self.dims):  # as PyTorch, whatever the weights are
+            return self._of(build.full(0, dt.int64, (count,)))
+        zeros = build.full(0, each.dtype, (count,))
+        return self._of(build.scatter_add(zeros, each, checked(self.uop, count)))
+
+    def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:  # noqa: A002
+        """How many elements lie in each of `bins` intervals of one width from `min` to `max`.
+
+        Parameters
+        ----------
+        bins : int
+            How many.
+        min, max : number
+            Where the first begins and the last ends, which holds `max`, too. Equal ones stand for
+            the least and the greatest element. What lies outside, or is NaN, counts nowhere.
+
+        Raises
+        ------
+        DomainError
+            At run time, where the ends are those of the elements, and one is NaN or infinite.
+        """
+        check_floats(self.dtype, "histc")
+        count = integer(bins, "bins", 1)
+        low, high = real(min, "min"), real(max, "max")
+        if low > high:
+            raise ShapeError(f"min, max: expected min to be at most max, not {min} and {max}")
+        x = self._of(build.reshape(detach(self.uop), (prod(self.dims),)))
+        zeros = build.full(0, dt.int64, (count + 1,))
+        if build.has_zero(x.dims):
+            return self._of(build.full(0, x.dtype, (count,)))
+        wide = x.cast(x.dtype.accumulator)
+        if low == high:
+            first, last = (data_checks.finite(v, "input") for v in (wide.amin(), wide.amax()))
+            same = first.eq(last)
+            first, last = first - same.cast(first.dtype), last + same.cast(first.dtype)
+        else:
+            first, last = (wide._of(build.full(v, wide.dtype, ())) for v in (low, high))
+        inside = (wide >= first) & (wide <= last)
+        place = ((wide - first) * count / (last - first)).long().clamp(0, count - 1)
+        slot = build.where(inside.uop, place.uop, count)
+        ones = build.full(1, dt.int64, x.dims)
+        found = build.scatter_add(zeros, ones, slot)
+        return self._of(build.shrink(found, [(0, count)]).cast(self.dtype))
+
+
+def _given(found: tuple[Any, Any, Any], asked: tuple[bool, bool]) -> Any:
+    """The values, and what else is asked for."""
+    value, *others = found
+    more = tuple(o for o, wanted in zip(others, asked, strict=True) if wanted)
+    return (value, *more) if more else value
+
+
+def _slices(data: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
+    """What lies along an axis; of a number, that one."""
+    return np.moveaxis(np.atleast_1d(data), axis, 0)
+
+
+def _flat_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
+
+
+def _distinct_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
+    """Where each row that differs is first, in order, which of them each row is, and counts."""
+    flat = _flat_rows(rows)
+    order = np.lexsort(flat.T[::-1]) if flat.shape[1] else np.arange(len(flat))
+    ordered = flat[order]
+    fresh = np.ones(len(flat), bool)
+    fresh[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    inverse = np.empty(len(flat), np.int64)
+    inverse[order] = np.cumsum(fresh) - 1
+    starts = np.flatnonzero(fresh)
+    return order[starts], inverse, np.diff(np.append(starts, len(flat)))

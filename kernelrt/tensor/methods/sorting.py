@@ -1,0 +1,434 @@
+"""Sorting, and what is chosen by order."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.routine import Routine
+from kernelrt.ir.shape import dim_span, format_shape, is_static
+from kernelrt.tensor.autograd.tags import custom, detach
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, flag, integer, real
+from kernelrt.tensor.nodes.composite_ops import settled
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.ir import Dim
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
+    from kernelrt.tensor.nodes import data_checks
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+
+__all__ = ["OrderingMethods", "Ranked", "picked", "sort_keys", "sorted_places"]
+
+_T = TypeVar("_T")
+#: What quantiles are asked for.
+Shares: TypeAlias = "float | Sequence[float] | TensorBase"
+
+#: Up to so many keys each is compared with each: vectors do that two to three times as fast as
+#: digits are counted, which takes a microsecond for a single row (bench/routines.py).
+_COMPARED: Final = 64
+
+
+class Ranked(NamedTuple, Generic[_T]):
+    """Elements that were chosen by order, and their positions along the axis."""
+
+    values: _T
+    indices: _T
+
+
+def sort_keys(x: UOp) -> UOp:
+    """Unsigned numbers of 32 or 64 bits in the order of the elements, NaN being the greatest.
+
+    Both zeros are equal, and so are all NaNs.
+    """
+    bits = 64 if x.dtype.bits == 64 else 32
+    unsigned = dt.uint64 if bits == 64 else dt.uint32
+    top = 1 << (bits - 1)
+    if x.dtype.is_float:
+        x = x.cast(dt.float64 if bits == 64 else dt.float32)
+        raw = UOp(Op.BITCAST, unsigned, (x.alu(Op.ADD, build.zeros_like(x)),))
+        negative = raw.alu(Op.SHR, _all(raw, bits - 1)).ne(build.zeros_like(raw))
+        key = build.where(negative, raw.alu(Op.NOT), raw.alu(Op.OR, _all(raw, top)))
+        return build.where(x.ne(x), _all(key, 2 * top - 1), key)
+    if not x.dtype.is_signed:
+        return x.cast(unsigned)
+    raw = UOp(Op.BITCAST, unsigned, (x.cast(dt.int64 if bits == 64 else dt.int32),))
+    return raw.alu(Op.XOR, _all(raw, top))
+
+
+def _all(x: UOp, value: int) -> UOp:
+    return build.full(value, x.dtype, x.shape)
+
+
+def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
+    """Where along `axis` the elements come from that a stable sort puts there, in int64."""
+    if not x.shape:
+        return build.full(0, dt.int64, ())
+    if build.has_zero(x.shape) or x.shape[axis] == 1:
+        return build.full(0, dt.int64, x.shape)
+    keys = sort_keys(detach(x))
+    if descending:
+        keys = keys.alu(Op.NOT)
+    axes = [*(a for a in range(len(x.shape)) if a != axis), axis]
+    keys = build.permute(keys, axes)
+    places = _argsort(keys)
+    return build.permute(places, [axes.index(a) for a in range(len(axes))])
+
+
+def _argsort(keys: UOp) -> UOp:
+    """The stable order of unsigned keys along the last axis."""
+    n = keys.shape[-1]
+    rows = build.volume(keys.shape[:-1])
+    if dim_span(n)[1] <= _COMPARED:
+        return _ranked(keys, n)
+    routine = Routine(f"argsort_u{keys.dtype.bits}", rows, (n,))
+    sorted_rows = build.call(routine, build.reshape(keys, (rows, n)))
+    out = build.shrink(sorted_rows, [(0, rows), (0, n)])
+    return build.reshape(out, keys.shape)
+
+
+def _ranked(keys: UOp, n: Dim) -> UOp:
+    """The same, by comparing each key with each."""
+    rest, last = keys.shape[:-1], len(keys.shape) - 1
+    shape = (*rest, n, n)
+    own = build.expand(build.reshape(keys, (*rest, n, 1)), shape)
+    other = build.expand(build.reshape(keys, (*rest, 1, n)), shape)
+    i, j = (build.iota_along(shape, last + k).cast(dt.int32) for k in (0, 1))
+    before = build.where(j.alu(Op.LT, i), other.alu(Op.LE, own), other.alu(Op.LT, own))
+    rank = build.reduce(before.cast(dt.int32), Op.ADD, (last + 1,))
+    there = build.expand(build.reshape(rank, (*rest, 1, n)), shape)
+    return build.reduce(build.where(there.eq(i), j, 0), Op.ADD, (last + 1,)).cast(dt.int64)
+
+
+def picked(x: UOp, places: UOp, axis: int) -> UOp:
+    """The elements of `x` at `places` along `axis`, which lie inside."""
+    if not x.shape or build.has_zero(places.shape):
+        if places.shape == x.shape:
+            return x
+        return settled(build.full(0, x.dtype, places.shape), x)
+    indices = [
+        places if a == axis else build.iota_along(places.shape, a) for a in range(len(x.shape))
+    ]
+    return UOp(Op.GATHER, x.dtype, (x, *indices))
+
+
+@operations()
+class OrderingMethods(_Below):
+    """Sorting, selection by rank, and statistics made of them."""
+
+    __slots__ = ()
+
+    def sort(
+        self, dim: int = -1, descending: bool = False, stable: bool = False
+    ) -> Ranked[Self]:
+        """The elements along `dim` in order, and where they were.
+
+        The sort is always stable. NaN is greater than every number.
+
+        Parameters
+        ----------
+        dim : int
+            The axis.
+        descending : bool
+            Greatest first.
+        stable : bool
+            For those who ask for it: equal elements keep their order either way.
+
+        Returns
+        -------
+        Ranked
+            ``values``, and ``indices`` in int64.
+
+        Examples
+        --------
+        >>> import kernelrt as krt
+        >>> values, indices = krt.tensor([3.0, 1.0, 2.0]).sort()
+        >>> values.tolist(), indices.tolist()
+        ([1.0, 2.0, 3.0], [1, 2, 0])
+        """
+        axis = axis_of(dim, self.ndim)
+        node = self.uop
+        places = sorted_places(node, axis, descending=flag(descending, "descending"))
+        flag(stable, "stable")
+        return Ranked(self._of(picked(node, places, axis)), self._of(places))
+
+    def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
+        """The ``indices`` of :meth:`sort`."""
+        flag(stable, "stable")
+        axis = axis_of(dim, self.ndim)
+        return self._of(sorted_places(self.uop, axis, descending=flag(descending, "descending")))
+
+    def msort(self) -> Self:
+        """The elements in order along the first axis."""
+        return self.sort(0).values
+
+    def topk(
+        self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True  # noqa: A002
+    ) -> Ranked[Self]:
+        """The `k` greatest elements along `dim`, or the least ones, in order.
+
+        Among equal elements those that come first are chosen, in their order.
+
+        Parameters
+        ----------
+        k : int
+            How many, at most the size of `dim`.
+        dim : int
+            The axis.
+        largest : bool
+            Whether the greatest are wanted, of which NaN is one.
+        sorted : bool
+            For those who ask for it: the result is in order either way.
+        """
+        axis = axis_of(dim, self.ndim)
+        flag(sorted, "sorted")
+        count, greatest = self._rank_of(k, axis, least=0), flag(largest, "largest")
+        if count == 1 and greatest and self.ndim and is_static(self.dims):
+            place = self._position(Op.MAX, axis, keepdim=True)  # NaN is the greatest there, too
+            return Ranked(self._of(picked(self.uop, place.uop, axis)), place)
+        values, indices = self.sort(axis, descending=greatest)
+        if self.ndim == 0:
+            return Ranked(values, indices) if count else Ranked(values[None][:0], indices[None][:0])
+        ends = [(0, count if a == axis else d) for a, d in enumerate(self.dims)]
+        first, places = (self._of(build.shrink(part.uop, ends)) for part in (values, indices))
+        return Ranked(first, places)
+
+    def _rank_of(self, k: int, axis: int, least: int) -> int:
+        """`k` as a count of elements along `axis`."""
+        count = integer(k, "k", least)
+        size = self.dims[axis] if self.dims else 1
+        if isinstance(size, int) and count > size:
+            raise ShapeError(f"k: expected at most the {size} elements of axis {axis}, not {count}")
+        return count
+
+    def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
+        """The `k`-th least element along `dim`, counted from 1, and where it is."""
+        axis = axis_of(dim, self.ndim)
+        count = self._rank_of(k, axis, least=1)
+        return self._ranked(axis, build.full(count - 1, dt.int64, self._one_along(axis)), keepdim)
+
+    def _one_along(self, axis: int) -> build.Shape:
+        return build.keep_axes(self.dims, (axis,) if self.dims else ())
+
+    def _ranked(self, axis: int, rank: UOp, keepdim: bool) -> Ranked[Self]:
+        """The elements that have `rank` (one along `axis`) in the order along `axis`."""
+        node = self.uop
+        places = picked(sorted_places(node, axis), rank, axis)
+        value = picked(node, places, axis)
+        if not keepdim and node.shape:
+            shape = tuple(d for a, d in enumerate(node.shape) if a != axis)
+            value, places = build.reshape(value, shape), build.reshape(places, shape)
+        return Ranked(self._of(value), self._of(places))
+
+    def _nans(self, axis: int) -> UOp:
+        """How many elements along `axis` are NaN, in int64; the axis has size 1."""
+        node = detach(self.uop)
+        nan = node.ne(node) if node.dtype.is_float else build.full(False, dt.bool_, node.shape)
+        if not node.shape:
+            return nan.cast(dt.int64)
+        return build.reshape(
+            build.reduce(nan.cast(dt.int64), Op.ADD, (axis,)), self._one_along(axis)
+        )
+
+    def _middle(self, axis: int, keepdim: bool, name: str, *, ignore: bool) -> Ranked[Self]:
+        """The lower median along `axis`; a NaN is the median, or with `ignore` no element."""
+        self._check_filled(name, axis)
+        nans = self._nans(axis)
+        n = build.full(self.dims[axis] if self.dims else 1, dt.int64, nans.shape)
+        zero, two = build.zeros_like(n), build.full(2, dt.int64, n.shape)
+        numbers = n.alu(Op.SUB, nans)
+        if ignore:
+            last = numbers.alu(Op.SUB, build.full(1, dt.int64, n.shape)).alu(Op.MAX, zero)
+            return self._ranked(axis, last.alu(Op.IDIV, two), keepdim)
+        half = build.sub(n, 1).alu(Op.IDIV, two)
+        return self._ranked(axis, build.where(nans.ne(zero), numbers, half), keepdim)
+
+    def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
+        """The lower of the middle elements: of all, or (values, indices) along `dim`.
+
+        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally
+        among elements that equal the median.
+        """
+        return self._median(dim, keepdim, "median", ignore=False)
+
+    def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
+        """As :meth:`median`, without the elements that are NaN."""
+        return self._median(dim, keepdim, "nanmedian", ignore=True)
+
+    def _median(
+        self, dim: int | None, keepdim: bool, name: str, *, ignore: bool
+    ) -> Self | Ranked[Self]:
+        if self.dtype.is_bool:
+            raise DTypeError(f"{name}: bools have no median; cast them, as in x.int()")
+        if dim is not None:
+            return self._middle(axis_of(dim, self.ndim), keepdim, name, ignore=ignore)
+        node = self.uop
+        if build.has_zero(node.shape) and node.dtype.is_float:
+            return self._of(settled(build.full(math.nan, node.dtype, ()), node))
+        flat = self._of(detach(node)).reshape(-1)
+        value = flat._middle(0, False, name, ignore=ignore).values.uop
+        if not node.dtype.is_float:
+            return self._of(value)
+        return self._of(custom(value, _shared_rule, node))
+
+    def quantile(
+        self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
+        interpolation: str = "linear",
+    ) -> Self:  # fmt: skip
+        """The elements below which lies the share `q` of all along `dim`, interpolated.
+
+        Parameters
+        ----------
+        q : float, sequence of float, or Tensor of one axis at most
+            From 0 to 1. Several give a first axis of the result.
+        dim : int, optional
+            The axis; all elements in one unless given.
+        keepdim : bool
+            Whether the axis stays, with size 1.
+        interpolation : str
+            Between the two nearest elements: "linear", "lower", "higher", "nearest" or "midpoint".
+
+        Raises
+        ------
+        DTypeError
+            The elements are not float32 or float64.
+        ShapeError
+            `q` lies outside of 0 to 1, or there are no elements.
+        DomainError
+            At run time, where `q` is a tensor and lies outside of 0 to 1, or is NaN.
+        """
+        return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
+
+    def nanquantile(
+        self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
+        interpolation: str = "linear",
+    ) -> Self:  # fmt: skip
+        """As :meth:`quantile`, without the elements that are NaN."""
+        return self._quantile(q, dim, keepdim, interpolation, "nanquantile", ignore=True)
+
+    def _quantile(
+        self, q: Shares, dim: int | None, keepdim: bool, interpolation: str, name: str,
+        *, ignore: bool,
+    ) -> Self:  # fmt: skip
+        if self.dtype not in (dt.float32, dt.float64):
+            raise DTypeError(
+                f"{name}: expected float32 or float64, not {self.dtype.name}; cast the tensor"
+            )
+        shares = self._shares(q)
+        source = self.reshape(-1) if dim is None or self.ndim == 0 else self
+        axis = 0 if dim is None else axis_of(dim, self.ndim)
+        self._check_filled(name, dim)
+        # The quantiles in the place of the axis, which then goes to the front.
+        values = source._at_shares(shares.reshape(-1).uop, axis, interpolation, ignore=ignore)
+        out = values.movedim(axis, 0)
+        if keepdim:
+            kept = (1,) * self.ndim if dim is None else self._one_along(axis)
+            out = out.reshape(shares.numel(), *kept)
+        return out if shares.ndim else out.squeeze(0)
+
+    def _shares(self, q: Shares) -> Self:
+        """`q` as a tensor of this tensor's type, checked where it is not data."""
+        if isinstance(q, ArrayHandle | np.ndarray):
+            shares = self._lift(q, "q")
+            if shares.ndim > 1 or not shares.dtype.is_float:
+                raise ShapeError(
+                    f"q: expected floats along one axis at most, not {shares.dtype.name} of shape "
+                    f"{format_shape(shares.dims)}"
+                )
+
+            return data_checks.if_each(shares, shares, 0, 1, "q").cast(self.dtype)
+        numbers = [real(n, "q") for n in (q if isinstance(q, list | tuple) else (q,))]
+        if not all(0 <= number <= 1 for number in numbers):
+            raise ShapeError(f"q: expected numbers from 0 to 1, not {q!r}")
+        several = isinstance(q, list | tuple)
+        return self._literal(np.array(numbers if several else numbers[0])).cast(self.dtype)
+
+    def _at_shares(self, shares: UOp, axis: int, interpolation: str, *, ignore: bool) -> Self:
+        x = self.uop
+        count = shares.shape[0]
+        shape = tuple(count if a == axis else d for a, d in enumerate(x.shape))
+        line = tuple(count if a == axis else 1 for a in range(len(x.shape)))
+        share = build.expand(build.reshape(shares, line), shape)
+        nans = build.expand(self._nans(axis), shape)
+        n = build.full(x.shape[axis], dt.int64, shape)
+        if ignore:
+            n = n.alu(Op.SUB, nans).alu(Op.MAX, build.full(1, dt.int64, shape))
+        last = build.sub(n, 1).cast(x.dtype)
+        rank = share.alu(Op.MUL, last)
+        low, part = _between(rank, interpolation)
+        zero = build.zeros_like(rank)
+        low = low.alu(Op.MAX, zero).alu(Op.MIN, last)
+        high = build.add(low, 1).alu(Op.MIN, last)
+        order = sorted_places(x, axis)
+        ends = [
+            picked(x, picked(order, end.cast(dt.int64), axis), axis) for end in (low, high)
+        ]
+        found = ends[0]
+        if part is not None:
+            first, second = (self._of(end) for end in ends)
+            # Where nothing is taken of it, an infinite neighbour does not count.
+            found = build.where(part.eq(zero), found, first.lerp(second, self._of(part)).uop)
+        if not ignore:
+            found = build.where(nans.ne(build.zeros_like(nans)), math.nan, found)
+        return self._of(found)
+
+    def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
+        """The most frequent element along `dim`, the least of several, and where it is last."""
+        axis = axis_of(dim, self.ndim)
+        self._check_filled("mode", axis)
+        if self.ndim == 0:
+            return Ranked(self, self._of(build.full(0, dt.int64, ())))
+        x = self.uop
+        order = sorted_places(x, axis)
+        there = self._of(picked(detach(x), order, axis))
+        place = self._of(build.iota_along(x.shape, axis))
+        fresh = (there != there.roll(1, axis)) | place.eq(0)
+        runs = fresh.long().cumsum(axis) - 1
+        zeros = self._of(build.full(0, dt.int64, x.shape))
+        lengths = zeros.scatter_add(axis, runs, zeros + 1)
+        best = lengths.argmax(axis, keepdim=True)
+        last = (runs <= best).sum(axis, keepdim=True) - 1
+        return self._ranked(axis, last.uop, keepdim)
+
+
+def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of one element among all: shared by those that equal it."""
+    (x,) = node.arg.inputs
+    value = build.broadcast_to(node, x.shape)
+    hit = x.eq(value).alu(Op.OR, x.ne(x).alu(Op.AND, value.ne(value)))
+    axes = range(len(x.shape))
+    count = build.broadcast_to(build.reduce(hit.cast(x.dtype), Op.ADD, axes), x.shape)
+    return build.where(hit, build.div(build.broadcast_to(g, x.shape), count), 0)
+
+
+def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
+    """The element below a rank, and how much is taken of the way to the next one."""
+    low = rank.alu(Op.FLOOR)
+    if interpolation == "linear":
+        return low, rank.alu(Op.SUB, low)
+    if interpolation == "lower":
+        return low, None
+    if interpolation == "higher":
+        return rank.alu(Op.CEIL), None
+    if interpolation == "nearest":
+        return rank.alu(Op.ROUND), None
+    if interpolation == "midpoint":
+        whole = low.eq(rank)
+        return low, build.where(whole, 0, build.full(0.5, rank.dtype, rank.shape))
+    raise ShapeError(
+        "interpolation: expected 'linear', 'lower', 'higher', 'nearest' or 'midpoint', not "
+        f"{interpolation!r}"
+    )

@@ -1,0 +1,250 @@
+"""Statistics, distances and norms of what lies along axes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, NamedTuple, Self, TypeVar, cast
+
+from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.ir import Op
+from kernelrt.ir.shape import broadcast, format_shape, same
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import axis_of, real, tensor_of
+from kernelrt.tensor.nodes.composite_ops import at_least
+from kernelrt.tensor.operation import operations
+
+if TYPE_CHECKING:
+    from kernelrt.tensor.base import TensorBase
+    from kernelrt.tensor.methods.einsum import EinsumMethods as _Below
+    from kernelrt.tensor.methods.reduction import Dims
+    from kernelrt.tensor.tensor import Tensor
+else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+    _Below = object
+
+__all__ = ["Extrema", "StatisticsMethods", "distances", "std_mean", "var_mean"]
+
+_T = TypeVar("_T")
+
+
+class Extrema(NamedTuple, Generic[_T]):
+    """What ``x.aminmax()`` gives."""
+
+    min: _T
+    max: _T
+
+
+@operations()
+class StatisticsMethods(_Below):
+    """Statistics and distances that are made of sums."""
+
+    __slots__ = ()
+
+    def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Extrema[Self]:
+        """Least and greatest element of all, or along `dim`; see amin."""
+        return Extrema(self.amin(dim, keepdim), self.amax(dim, keepdim))
+
+    def nansum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Sum of the elements that are not NaN over `dim`, or over all axes."""
+        return self._numbers().sum(dim, keepdim, dtype=dtype)
+
+    def nanmean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
+        """Mean of the elements that are not NaN over `dim`, or over all axes."""
+        self._floats("nanmean")
+        x = self if dtype is None else self.cast(dtype)
+        count = (~x.isnan()).sum(dim, keepdim)
+        wide = x.cast(x.dtype.accumulator)
+        return (wide.nansum(dim, keepdim) / count).cast(x.dtype)
+
+    def _numbers(self) -> Self:
+        """Zeros in the place of NaN."""
+        x = self.uop
+        return self._of(build.where(x.ne(x), 0, x)) if x.dtype.is_float else self
+
+    # ---- of observations
+
+    def cov(
+        self, *, correction: int = 1, fweights: TensorBase | None = None,
+        aweights: TensorBase | None = None,
+    ) -> Self:  # fmt: skip
+        """The covariances of variables, the rows, over observations, the columns.
+
+        Parameters
+        ----------
+        correction : int
+            What is taken from the count of observations.
+        fweights : Tensor, optional
+            Integers of shape (observations,): how often each counts.
+        aweights : Tensor, optional
+            Floats of that shape: how much.
+
+        Returns
+        -------
+        Tensor
+            Of shape (variables, variables), or () for one variable.
+
+        Raises
+        ------
+        ShapeError
+            More than two axes, or weights of another shape.
+        """
+        if self.ndim > 2:
+            raise ShapeError(f"cov: expected at most 2 axes, not {self.ndim}")
+        if self.dtype.is_bool:
+            raise DTypeError("cov: bools have no deviations; cast them, as in x.float()")
+        rows = self if self.ndim == 2 else self.reshape(1, -1)
+        x = rows._of(rows._as_float())
+        narrow = x.dtype
+        x = x.cast(narrow.accumulator)
+        weights = x._weights(fweights, aweights)
+        count = x._of(build.scalar(x.dims[1], x.dtype)) if weights is None else weights.sum()
+        mean = (x if weights is None else x * weights).sum(1, True) / count
+        deviation = x - mean
+        other = deviation if weights is None else deviation * weights
+        rest = count - correction
+        if weights is not None and aweights is not None:
+            share = (weights * x._lift(aweights, "aweights")).sum() / count
+            rest = count - share * correction
+        out = deviation.matmul(other.t()) / rest.maximum(0)
+        return out.squeeze().cast(narrow)
+
+    def _weights(self, fweights: TensorBase | None, aweights: TensorBase | None) -> Self | None:
+        """How much each observation counts in all."""
+        weights: Self | None = None
+        for name, value, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
+            if value is None:
+                continue
+            given = self._lift(value, name)
+            if given.ndim != 1 or not same(given.dims[0], self.dims[1]):
+                raise ShapeError(
+                    f"{name}: expected one number an observation, of shape "
+                    f"{format_shape((self.dims[1],))}, not {format_shape(given.dims)}"
+                )
+            if given.dtype.is_float is not floats:
+                wanted = "floats" if floats else "integers"
+                raise DTypeError(f"{name}: expected {wanted}, not {given.dtype.name}")
+            given = given.cast(self.dtype)
+            weights = given if weights is None else weights * given
+        return weights
+
+    def corrcoef(self) -> Self:
+        """The correlations of variables, the rows, over observations, the columns; see cov."""
+        c = self.cov()
+        if c.ndim == 0:
+            return c / c
+        spread = c.diagonal().sqrt()
+        return (c / spread.unsqueeze(1) / spread.unsqueeze(0)).clamp(-1, 1)
+
+    # ---- distances
+
+    def dist(self, other: TensorBase, p: float = 2) -> Self:
+        """The `p`-norm of all differences."""
+        return (self - self._lift(other, "other")).norm(real(p, "p"))
+
+    def cdist(
+        self, x2: TensorBase, p: float = 2.0,
+        compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
+    ) -> Self:  # fmt: skip
+        """The distance of each row of this tensor from each row of `x2`, by their `p`-norm.
+
+        Parameters
+        ----------
+        x2 : Tensor
+            Of shape (..., R, M), beside (..., P, M); leading axes broadcast.
+        p : float
+            At least 0.
+        compute_mode : str
+            For PyTorch's sake: distances are always computed of differences, which keeps their
+            digits where points lie close.
+
+        Returns
+        -------
+        Tensor
+            Of shape (..., P, R).
+        """
+        modes = ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
+        if compute_mode not in (f"{modes[0]}_if_necessary", *modes):
+            raise ShapeError(f"compute_mode: expected one of {modes}, not {compute_mode!r}")
+        other = self._lift(x2, "x2")
+        self._floats("cdist")
+        other._floats("cdist")
+        if self.ndim < 2 or other.ndim < 2 or not same(self.dims[-1], other.dims[-1]):
+            raise ShapeError(
+                f"cdist: expected rows of one length, not shapes {format_shape(self.dims)} and "
+                f"{format_shape(other.dims)}"
+            )
+        if not real(p, "p") >= 0:
+            raise ShapeError(f"p: expected a number of at least 0, not {p}")
+        gaps = self.unsqueeze(-2) - other.unsqueeze(-3)
+        if build.has_zero(gaps.dims[-1:]):
+            return gaps.sum(-1)
+        return cast("Self", distances(cast("Tensor", gaps), p))
+
+    def pairwise_distance(
+        self, x2: TensorBase, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+    ) -> Self:
+        """The `p`-norm along the last axis of the differences, to each of which `eps` is added."""
+        gap = self - self._lift(x2, "x2") + real(eps, "eps")
+        return gap.norm(real(p, "p"), -1, keepdim)
+
+    def cosine_similarity(self, x2: TensorBase, dim: int = 1, eps: float = 1e-8) -> Self:
+        """The cosine of the angle between vectors along `dim`.
+
+        Norms count as at least `eps`. The two shapes broadcast.
+        """
+        other = self._lift(x2, "x2")
+        a, b = (self._of(u) for u in self._unify(("x2", other)))
+        narrow = a.dtype
+        if not narrow.is_float:
+            raise DTypeError(f"cosine_similarity: expected a floating type, not {narrow.name}")
+        axis = axis_of(dim, len(broadcast(self.dims, other.dims)))
+        a, b = (u.cast(narrow.accumulator) for u in (a, b))
+        least = real(eps, "eps")
+        parts = [u / u._of(at_least(u.norm(2, axis, True).uop, least)) for u in (a, b)]
+        return (parts[0] * parts[1]).sum(axis).cast(narrow)
+
+    def normalize(self, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Self:
+        """This tensor over its `p`-norm along `dim`, which counts as at least `eps`."""
+        size = self.norm(real(p, "p"), dim, True)
+        return self / size.clamp(min=real(eps, "eps"))
+
+    def _renormed(self, p: float, dim: int, maxnorm: float) -> Self:
+        """What :meth:`renorm` gives, of checked arguments."""
+        if self.ndim < 2:
+            raise ShapeError(f"renorm: expected at least 2 axes, not {self.ndim}")
+        axis = axis_of(dim, self.ndim)
+        x = self._of(self._wide("renorm"))
+        size = x.norm(p, tuple(a for a in range(self.ndim) if a != axis), True)
+        most = build.full(maxnorm, size.dtype, size.dims)
+        node = size.uop
+        factor = build.where(
+            most.alu(Op.LT, node), most.alu(Op.DIV, build.add(node, 1e-7)),
+            build.full(1, size.dtype, size.dims),
+        )  # fmt: skip
+        return (x * self._of(factor)).cast(self.dtype)
+
+
+def distances(gaps: Tensor, p: float) -> Tensor:
+    """The `p`-norm along the last axis; 0 passes no gradient on, not even an infinite one."""
+    found = gaps.norm(p, -1)
+    return found.where(found.ne(0), 0.0) if p == 2 else found
+
+
+def std_mean(
+    input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
+    keepdim: bool = False, *, correction: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Standard deviation and mean over `dim`; see ``Tensor.std``."""
+    tensor_of(input, "std_mean: input")
+    axes = None if isinstance(dim, bool) else dim
+    spread = input.std(dim, unbiased, keepdim, correction=correction)
+    return spread, input.mean(axes, keepdim)
+
+
+def var_mean(
+    input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
+    keepdim: bool = False, *, correction: float | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Variance and mean over `dim`; see ``Tensor.var``."""
+    tensor_of(input, "var_mean: input")
+    axes = None if isinstance(dim, bool) else dim
+    spread = input.var(dim, unbiased, keepdim, correction=correction)
+    return spread, input.mean(axes, keepdim)

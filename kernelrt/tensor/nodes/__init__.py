@@ -1,0 +1,3 @@
+"""Functions over graph nodes, without tensors."""
+
+__all__: list[str] = []

@@ -1,0 +1,276 @@
+"""Arguments that say numbers, axes and shapes, checked."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._handle import ArrayHandle
+from kernelrt._late import Module
+from kernelrt._lazy import LazyHandle
+from kernelrt._modes import placed, several_of
+from kernelrt.device.dlpack import kind_name, nothing
+from kernelrt.device.registry import check_device, is_device
+from kernelrt.errors import AxisError, DTypeError, ShapeError
+from kernelrt.ir import Dim, UOp
+from kernelrt.ir.shape import difference, dim_span, format_size
+from kernelrt.ir.size import plain
+from kernelrt.tensor import state
+from kernelrt.tensor.nodes.promotion import element, expression, number_node
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor import tensor as tensor_module
+    from kernelrt.tensor.methods import masked
+else:
+    masked = Module("kernelrt.tensor.methods.masked")
+    tensor_module = Module("kernelrt.tensor.tensor")
+
+__all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "check_sizes", "flag",
+           "index_of", "integer", "lacking", "own_axis", "per_axis", "python_number", "real",
+           "shape_of", "size_of", "sized", "sized_after", "take_by_value", "tensor_of",
+           "type_of_to", "whole"]  # fmt: skip
+
+_INTEGERS = (int, np.integer)
+_F = TypeVar("_F", bound=Callable[..., Any])
+#: A number for every axis, or one each.
+PerAxis: TypeAlias = int | Sequence[int]
+
+
+def whole(value: object) -> int | None:
+    """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
+    if type(value) is int:
+        return value
+    if isinstance(value, bool) or not isinstance(value, _INTEGERS):
+        return None
+    return int(value)
+
+
+def index_of(value: object) -> object:
+    """The int that an integer tensor without axes stands for; anything else as it is.
+
+    As for ``range()``, it has to be known: a traced function computes none (JitError).
+    """
+    if isinstance(value, LazyHandle):
+        tensor: Any = value
+        if tensor.dtype.is_int and tensor.ndim == 0:
+            return operator.index(tensor)
+    return value
+
+
+def integer(value: object, name: str, least: int | None = None) -> int:
+    """A checked int, of at least `least`."""
+    number = whole(index_of(value))
+    if number is None:
+        raise DTypeError(f"{name}: expected an int, not {type(value).__name__} ({value!r})")
+    if least is not None and number < least:
+        raise ShapeError(f"{name}: expected at least {least}, not {number}")
+    return number
+
+
+def flag(value: object, name: str) -> bool:
+    """A checked bool, Python's or NumPy's, as Python's."""
+    if value is True or value is False:
+        return value
+    if not isinstance(value, np.bool_):
+        raise DTypeError(f"{name}: expected a bool, not {type(value).__name__} ({value!r})")
+    return bool(value)
+
+
+def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_module.Tensor:
+    """A checked tensor, of a floating type where that is wanted."""
+    if not isinstance(value, tensor_module.Tensor):
+        masked.refuse_part(value)
+        raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
+    if floats:
+        check_floats(value.dtype, name)
+    return value
+
+
+def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
+    """The type that arguments of ``to`` ask for, or None; a device that they name is checked.
+
+    By place stand a type, a device or a tensor that has the type, and flags behind it.
+    """
+    for arg in args:
+        if is_device(arg):
+            device = arg
+        elif isinstance(arg, tensor_module.Tensor):
+            dtype = arg.dtype
+        elif arg is not None and not isinstance(arg, bool):
+            dtype = arg
+    check_device(device)
+    return dtype
+
+
+def check_bools(dtype: DType, name: str) -> None:
+    """Raise DTypeError where what says yes or no is not of bools."""
+    if not dtype.is_bool:
+        raise DTypeError(f"{name}: expected bools, not {dtype.name}; compare, as in x != 0")
+
+
+def check_floats(dtype: DType, name: str) -> None:
+    """Raise DTypeError where a tensor is of no floating type."""
+    if not dtype.is_float:
+        raise DTypeError(
+            f"{name}: expected a floating type, not {dtype.name}; cast the tensor first, as in "
+            "x.float()"
+        )
+
+
+def take_by_value(value: Any) -> Any:
+    """Return the number that a float argument of a jitted function stands for; else `value`.
+
+    In a trace such a number has no value: the function is traced anew, with the number as a part of
+    its program.
+    """
+    if not isinstance(value, ArrayHandle):
+        return value
+    if state.local.trace is not None:
+        state.local.trace.take_by_value([value])
+        return value
+    return python_number(value)
+
+
+def python_number(value: Any) -> Any:
+    """Return the number that a float argument stands for step by step; else `value`."""
+    if not state.local.stepwise or number_node(value) is None:
+        return value
+    return value.item()
+
+
+def real(value: Any, name: str) -> float:
+    """A checked number of Python or NumPy, as Python's."""
+    value = take_by_value(value)
+    if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
+        raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
+    number = value.item() if isinstance(value, np.generic) else value
+    element(number, dt.float64, name)
+    return number
+
+
+def size_of(value: object, name: str) -> Dim:
+    """A checked size or count: an int of at least 0, or an expression over Variables."""
+    (size,) = shape_of(((value,),), name)
+    check_sizes((size,), name)
+    return size
+
+
+def check_sizes(sizes: Iterable[Dim], name: str) -> None:
+    """Raise ShapeError where a size or count is negative, or may be."""
+    for size in sizes:
+        if isinstance(size, int) and size >= 0:
+            continue
+        if (end := lacking(size, 0)) is not None:
+            raise ShapeError(f"{name}: expected at least 0, not {format_size(size)}{end}")
+
+
+def lacking(have: Dim, need: Dim) -> str | None:
+    """How a message ends that one size is less than another; None where it never is."""
+    low, high = dim_span(difference(have, need))
+    if low >= 0:
+        return None
+    if high < 0:
+        return ""
+    return (
+        f", unless {format_size(have)} is at least {format_size(need)}, which is known only at run "
+        "time; raise the lower bound of its Variable"
+    )
+
+
+def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
+    """A checked axis, counted from the front."""
+    dim = index_of(dim)
+    if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
+        raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
+    limit = max(ndim, 1)
+    if not -limit <= dim < limit:
+        raise AxisError(
+            f"{name}: axis {dim} of a tensor with {ndim} axes; expected {-limit} to {limit - 1}"
+        )
+    return int(dim) % limit
+
+
+def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
+    """A checked axis, of which a scalar, unlike in :func:`axis_of`, has none."""
+    axis = axis_of(dim, ndim, name)
+    if ndim == 0:
+        raise AxisError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
+    return axis
+
+
+def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
+    """Checked axes: all of them for None."""
+    if dim is None:
+        return tuple(range(ndim))
+    dims = dim if isinstance(dim, tuple | list) else (dim,)
+    axes = tuple(axis_of(d, ndim, name) for d in dims)
+    if len(set(axes)) < len(axes):
+        raise ShapeError(f"{name}: {dim} names an axis twice")
+    return () if ndim == 0 else axes
+
+
+def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
+    """A shape given as one sequence or as several numbers."""
+    if len(args) == 1 and isinstance(args[0], tuple | list):
+        args = args[0]
+    out: list[Dim] = []
+    for d in map(plain, args):
+        if isinstance(d, UOp):
+            out.append(expression(d, name))
+        elif isinstance(d, int | np.integer) and not isinstance(d, bool):
+            out.append(int(d))
+        elif (number := whole(index_of(d))) is not None:
+            out.append(number)
+        else:
+            raise DTypeError(
+                f"{name}: expected integers or Variables, not {type(d).__name__} ({d!r})"
+            )
+    return tuple(out)
+
+
+def sized(function: _F) -> _F:
+    """Let what ``*size`` takes come by name, too, as in ``zeros(size=(2, 3))``."""
+    return sized_after(0)(function)
+
+
+def sized_after(more: int) -> Callable[[_F], _F]:
+    """As :func:`sized`, where up to `more` of what the star takes are no size and come first."""
+
+    def decorate(function: _F) -> _F:
+        several = several_of(function)
+        assert several is not None
+        before = function.__code__.co_argcount + more
+
+        @functools.wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            if not options.keys().isdisjoint(several):
+                args = placed(function.__name__, several, before, args, options)
+            return function(*args, **options)
+
+        return cast("_F", call)
+
+    return decorate
+
+
+def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:
+    """`value`, a number for all of `n` axes or one each, as a tuple."""
+    given = tuple(value) if isinstance(value, tuple | list) else (value,) * n
+    if len(given) == 1:
+        given *= n
+    values: tuple[int, ...] = ()
+    for v in given:
+        number = whole(index_of(v))
+        if number is None:
+            raise DTypeError(f"{name}: expected integers, not {type(v).__name__}")
+        values += (number,)
+    if len(values) != n or min(values) < least:
+        raise ShapeError(f"{name}: expected {n} numbers of at least {least}, not {value!r}")
+    return values

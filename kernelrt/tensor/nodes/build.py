@@ -1,0 +1,426 @@
+"""Tensor-stage nodes, built in their smallest form.
+
+The functions leave out what changes nothing: a reshape to the same shape, a product with one,
+a sum over an axis that was only expanded. Gradients are made of them, so that the scheduler sees
+no more than what has to be computed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt._modes import local
+from kernelrt._node import expanded, reduced, reshaped
+from kernelrt._origin import here, now
+from kernelrt.ir import Dim, Op, UOp, const
+from kernelrt.ir.constants import SAME_VALUES, uniform
+from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.shape import (
+    as_dim,
+    as_uop,
+    broadcast,
+    difference,
+    dim_span,
+    infer,
+    prod,
+    same,
+    total,
+)  # fmt: skip
+from kernelrt.ir.symbolic import in_range
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from kernelrt.device.buffer import Buffer
+    from kernelrt.dtype import DType
+    from kernelrt.ir.ffi import ForeignFunction
+    from kernelrt.ir.routine import Routine
+
+__all__ = [
+    "Shape",
+    "add",
+    "align",
+    "alu",
+    "beside",
+    "bound",
+    "broadcast_to",
+    "call",
+    "cat",
+    "const_value",
+    "difference",
+    "div",
+    "expand",
+    "flip",
+    "foreign",
+    "full",
+    "has_zero",
+    "iota",
+    "iota_along",
+    "keep_axes",
+    "memory",
+    "mul",
+    "multiply_add",
+    "neg",
+    "pad",
+    "permute",
+    "quotient",
+    "reduce",
+    "reshape",
+    "same_shape",
+    "scalar",
+    "scatter",
+    "scatter_add",
+    "shrink",
+    "sub",
+    "sum_to",
+    "total",
+    "volume",
+    "where",
+    "write",
+    "zeros_like",
+]
+
+Shape = tuple[Dim, ...]
+Number = bool | int | float
+
+
+def memory(buffer: Buffer) -> UOp:
+    """The node that stands for the storage of `buffer`."""
+    return UOp(Op.BUFFER, buffer.dtype, (), buffer)
+
+
+def write(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
+    """The storage of `buffer`, and `value` as it is written there: a commit of a schedule."""
+    return memory(buffer), reshape(value, (buffer.size,))
+
+#: A DETACH may be the mark of a leaf, to which gradients flow.
+_SAME_HISTORY = SAME_VALUES - {Op.DETACH}
+
+
+def same_shape(a: Shape, b: Shape) -> bool:
+    """Whether two shapes are provably equal."""
+    return a == b or (len(a) == len(b) and all(map(same, a, b)))
+
+
+def has_zero(shape: Iterable[Dim]) -> bool:
+    """Whether a tensor of this shape certainly has no elements."""
+    return any(isinstance(d, int) and d == 0 for d in shape)
+
+
+def const_value(u: UOp) -> Number | None:
+    """The number that every element of `u` is, where that is plain to see."""
+    found = uniform(u, _SAME_HISTORY)
+    if found is None:
+        return None
+    value: Number = found.arg
+    return value
+
+
+# ---- movement
+
+
+def _shaped(op: Op, dtype: DType, src: tuple[UOp, ...], arg: object = None) -> UOp:
+    """A node with a shape of its own, which is looked at here: who asks for it hears of faults."""
+    node = UOp(op, dtype, src, arg)
+    if node.cached_shape is None:
+        for operand in src:
+            operand.shape  # noqa: B018 - what `infer` builds on
+        node.cached_shape = infer(node)
+    return node
+
+
+def reshape(x: UOp, shape: Shape) -> UOp:
+    """`x` in another shape of as many elements."""
+    if type(shape) is tuple and (found := reshaped(x, shape)) is not None:
+        return found
+    if same_shape(x.shape, shape):
+        return x
+    if x.op is Op.RESHAPE:
+        return reshape(x.src[0], shape)
+    return _shaped(Op.RESHAPE, x.dtype, (x,), shape)
+
+
+def expand(x: UOp, shape: Shape) -> UOp:
+    """`x` with axes of size 1 repeated to `shape`, which has the same rank."""
+    if type(shape) is tuple and (found := expanded(x, shape)) is not None:
+        return found
+    if same_shape(x.shape, shape):
+        return x
+    if x.op is Op.EXPAND:
+        x = x.src[0]
+    return _shaped(Op.EXPAND, x.dtype, (x,), shape)
+
+
+def broadcast_to(x: UOp, shape: Shape) -> UOp:
+    """`x` repeated to `shape` as NumPy broadcasts."""
+    missing = len(shape) - len(x.shape)
+    return expand(reshape(x, (1,) * missing + x.shape) if missing else x, shape)
+
+
+def align(*nodes: UOp) -> list[UOp]:
+    """`nodes` broadcast to their common shape."""
+    shape = broadcast(*(n.shape for n in nodes))
+    return [broadcast_to(n, shape) for n in nodes]
+
+
+def permute(x: UOp, axes: Sequence[int]) -> UOp:
+    """`x` with its axes in the order `axes`."""
+    axes = tuple(axes)
+    if axes == tuple(range(len(axes))):
+        return x
+    if x.op is Op.PERMUTE:
+        return permute(x.src[0], [x.arg[a] for a in axes])
+    return UOp(Op.PERMUTE, x.dtype, (x,), axes)
+
+
+def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
+    """The part of `x` between `bounds`, half-open, of each axis.
+
+    With `alike` there is a node also for the whole, so that graphs of other sizes are alike.
+    """
+    pairs = zip(bounds, x.shape, strict=True)
+    if not alike and all(same(lo, 0) and same(hi, d) for (lo, hi), d in pairs):
+        return x
+    return _shaped(Op.SHRINK, x.dtype, (x,), tuple(bounds))
+
+
+def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
+    """`x` with zeros before and behind each axis; `alike` is that of :func:`shrink`."""
+    if not alike and all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
+        return x
+    return _shaped(Op.PAD, x.dtype, (x,), tuple(widths))
+
+
+def flip(x: UOp, axes: Sequence[int]) -> UOp:
+    """`x` with the order of `axes` reversed."""
+    axes = tuple(sorted(a for a in axes if not (isinstance(x.shape[a], int) and x.shape[a] == 1)))
+    return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
+
+
+def cat(parts: Sequence[UOp], axis: int) -> UOp:
+    """`parts` one behind the other along `axis`; they agree in dtype and the other axes."""
+    return parts[0] if len(parts) == 1 else _shaped(Op.CAT, parts[0].dtype, tuple(parts), axis)
+
+
+# ---- leaves
+
+
+def scalar(value: Dim | Number, dtype: DType) -> UOp:
+    """A number, or an integer expression over Variables, as a node of shape ()."""
+    return value.cast(dtype) if isinstance(value, UOp) else const(value, dtype)
+
+
+def full(value: Dim | Number, dtype: DType, shape: Shape) -> UOp:
+    """`value` repeated to `shape`."""
+    return broadcast_to(scalar(value, dtype), shape)
+
+
+def zeros_like(x: UOp) -> UOp:
+    """Zeros of the shape and type of `x`."""
+    return full(0, x.dtype, x.shape)
+
+
+def iota(n: Dim) -> UOp:
+    """The integers 0 to n - 1."""
+    return _shaped(Op.IOTA, dt.int64, (as_uop(n),))
+
+
+def iota_along(shape: Shape, axis: int) -> UOp:
+    """Each element's position along `axis`."""
+    line = reshape(iota(shape[axis]), tuple(d if a == axis else 1 for a, d in enumerate(shape)))
+    return expand(line, shape)
+
+
+def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
+    """`index`, checked when it runs to lie in [0, size).
+
+    `from_end` says that `size` was added to numbers below 0, for whoever reads the error.
+    """
+    end = as_uop(size)
+    return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
+
+
+def beside(base: UOp, nothing: UOp) -> UOp:
+    """`base`, of which `nothing`, without elements, is a part: its gradient is zero, not none."""
+    part = reshape(nothing, (0,))
+    flat = reshape(base, (prod(base.shape),))
+    return reshape(cat([flat, part], 0), base.shape)
+
+
+def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` with `values` added at `places`; each sum is rounded once, as other sums are."""
+    return scatter(Op.ADD, base, values, *places)
+
+
+def put(base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` with `values` at `places`, of which no two are equal."""
+    return UOp(Op.SCATTER, base.dtype, (base, values, *places))
+
+
+def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
+    """`base` updated by `reducer` with `values` at `places`, in row-major order of these."""
+    inexact = reducer in (Op.ADD, Op.MUL)
+    wide = base.dtype.accumulator if inexact else base.dtype
+    operands = (base.cast(wide), values.cast(wide), *places)
+    return UOp(Op.SCATTER, wide, operands, reducer).cast(base.dtype)
+
+
+# ---- elementwise
+
+
+def call(routine: Routine, *operands: UOp) -> UOp:
+    """What a routine makes of `operands`, which it reads in row-major order.
+
+    It has no derivative; :func:`~kernelrt.tensor.autograd.tags.custom` gives it one. Its errors
+    name the line that it is called from.
+    """
+    node = _shaped(Op.CALL, routine.signature.gives, operands, routine)
+    if node.origin is None or node.origin[5] != now():
+        node.origin = here(local.scope)
+    return node
+
+
+def foreign(callee: ForeignFunction, index: int, *operands: UOp) -> UOp:
+    """A result of a function of the user's; those of the same operands are of one call.
+
+    It has no derivative; :func:`~kernelrt.tensor.autograd.tags.custom` gives it one.
+    """
+    which = Foreign(callee, index)
+    return _shaped(Op.CALL, which.dtype, operands, which)
+
+
+def alu(op: Op, *operands: UOp) -> UOp:
+    """`op` over operands of one shape."""
+    return operands[0].alu(op, *operands[1:])
+
+
+def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
+    """`yes` where `condition` holds, else `no`; one of the two is a node."""
+    if isinstance(yes, UOp):
+        other = no if isinstance(no, UOp) else full(no, yes.dtype, yes.shape)
+        return condition.where(yes, other)
+    assert isinstance(no, UOp)
+    return condition.where(full(yes, no.dtype, no.shape), no)
+
+
+def neg(x: UOp) -> UOp:
+    """Minus `x`."""
+    value = const_value(x)
+    if value is not None:
+        return full(-value, x.dtype, x.shape)
+    return x.src[0] if x.op is Op.NEG else x.alu(Op.NEG)
+
+
+def add(a: UOp, b: UOp | Number) -> UOp:
+    """The sum; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x + y, a.dtype, a.shape)
+    if x == 0:
+        return b
+    return a if y == 0 else a.alu(Op.ADD, b)
+
+
+def sub(a: UOp, b: UOp | Number) -> UOp:
+    """The difference; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x - y, a.dtype, a.shape)
+    if x == 0:
+        return neg(b)
+    return a if y == 0 else a.alu(Op.SUB, b)
+
+
+def mul(a: UOp, b: UOp | Number) -> UOp:
+    """The product; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None:
+        return full(x * y, a.dtype, a.shape)
+    for value, other in ((x, b), (y, a)):
+        if value == 1:
+            return other
+        if value == -1:
+            return neg(other)
+    return a.alu(Op.MUL, b)
+
+
+def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
+    """``a * b + c``; floats are rounded once."""
+    if a.dtype.is_float:
+        return a.alu(Op.FMA, b, c)
+    return a.alu(Op.MUL, b).alu(Op.ADD, c)
+
+
+def div(a: UOp, b: UOp | Number) -> UOp:
+    """The quotient of floats; numbers take the type and shape of `a`."""
+    b = _like(b, a)
+    x, y = const_value(a), const_value(b)
+    if x is not None and y is not None and y != 0:
+        return full(x / y, a.dtype, a.shape)
+    return a if y == 1 else a.alu(Op.DIV, b)
+
+
+def _like(value: UOp | Number, x: UOp) -> UOp:
+    return value if isinstance(value, UOp) else full(value, x.dtype, x.shape)
+
+
+# ---- reductions
+
+
+def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
+    """`shape` with the reduced `axes` as axes of size 1."""
+    gone = set(axes)
+    return tuple(1 if a in gone else d for a, d in enumerate(shape))
+
+
+def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
+    """`x` reduced over `axes`, which are dropped."""
+    gone = {a % len(x.shape) for a in axes}
+    if not gone:
+        return x
+    if (found := reduced(x, op, gone)) is not None:
+        return found
+    shape = tuple(d for a, d in enumerate(x.shape) if a not in gone)
+    real = {a for a in gone if not same(x.shape[a], 1)}
+    x, real, count = _unexpand(x, op, real)
+    node = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (op, tuple(sorted(real)))) if real else x
+    node = reshape(node, shape)
+    if same(count, 1):
+        return node
+    wide = node.dtype.accumulator  # a narrow type does not hold every count
+    return mul(node.cast(wide), full(count, wide, node.shape)).cast(node.dtype)
+
+
+def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:
+    """Reduce no axis along which `x` only repeats: a sum of n equal terms is n times the term."""
+    if x.op is not Op.EXPAND or op is Op.MUL:
+        return x, axes, 1
+    source = x.src[0]
+    # Of nothing there is no term.
+    repeated = {a for a in axes if same(source.shape[a], 1) and dim_span(x.shape[a])[0] > 0}
+    if not repeated:
+        return x, axes, 1
+    count = prod(x.shape[a] for a in repeated) if op is Op.ADD else 1
+    return expand(source, keep_axes(x.shape, repeated)), axes - repeated, count
+
+
+def sum_to(x: UOp, shape: Shape) -> UOp:
+    """`x` summed over the axes along which `shape` broadcasts to it."""
+    missing = len(x.shape) - len(shape)
+    axes = [a for a, d in enumerate(x.shape)
+            if a < missing or (same(shape[a - missing], 1) and not same(d, 1))]  # fmt: skip
+    return reshape(reduce(x, Op.ADD, axes), shape)
+
+
+def volume(shape: Shape, axes: Iterable[int] | None = None) -> Dim:
+    """How many elements `shape` has along `axes`, or at all."""
+    return prod(shape if axes is None else (shape[a] for a in axes))
+
+
+def quotient(a: Dim, b: int) -> Dim:
+    """``a // b`` of a dimension."""
+    return a // b if isinstance(a, int) else as_dim(a // b)

@@ -1,0 +1,104 @@
+"""Checks of data, which are made when a plan runs."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from kernelrt import dtype as dt
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.domain import CUT, WIDE, Domain
+from kernelrt.ir.shape import as_uop
+from kernelrt.tensor.autograd.tags import custom
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.nodes import build
+
+if TYPE_CHECKING:
+    from kernelrt.ir import Dim
+
+__all__ = ["demanded", "fine_place", "finite", "if_all", "if_each"]
+
+_T = TypeVar("_T", bound=TensorBase)
+
+
+def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> UOp:
+    """`place`, which lies in [0, size); where `fine` is false, the run ends in DomainError.
+
+    Parameters
+    ----------
+    place : UOp
+        Positions, in int64.
+    size : Dim
+        The size of the axis.
+    fine : UOp
+        Bools of the same shape.
+    told : UOp
+        Numbers of the same shape: the error names one for which `fine` is false.
+    domain : Domain
+        What was expected.
+    """
+    if told.dtype.is_float and told.dtype is not dt.float64:
+        first, bits = -1, UOp(Op.BITCAST, dt.uint32, (told.cast(dt.float32),))
+    else:
+        first, bits = -1 - WIDE, UOp(Op.BITCAST, dt.uint64, (told.cast(dt.float64),))
+        bits = bits.alu(Op.SHR, build.full(CUT, dt.uint64, bits.shape))
+    number = bits.cast(dt.int64)
+    code = build.full(first, dt.int64, number.shape).alu(Op.SUB, number)
+    return UOp(Op.BOUND, dt.int64, (build.where(fine, place, code), as_uop(size)), domain)
+
+
+def demanded(value: _T, fine: Any, told: Any, domain: Domain) -> _T:
+    """`value`; where `fine` is false, the run ends in DomainError.
+
+    Parameters
+    ----------
+    value : Tensor
+        What is made of the data.
+    fine, told : Tensor
+        Bools, and numbers that errors name; of the shape of `value`.
+    domain : Domain
+        What was expected.
+    """
+    node = value.uop
+    none = build.full(0, dt.int64, node.shape)
+    check = fine_place(none, 1, fine.uop, told.detach().uop, domain)
+    # The element of an axis of one that the check is an index to.
+    line = build.reshape(node, (*node.shape, 1))
+    places = [build.iota_along(node.shape, a) for a in range(len(node.shape))]
+    checked = UOp(Op.GATHER, node.dtype, (line, *places, check))
+    return value._of(custom(checked, _passed, node))
+
+
+def _passed(_node: UOp, gradient: UOp, _i: int) -> UOp:
+    return gradient
+
+
+def if_all(value: _T, data: Any, low: float, high: float, name: str) -> _T:
+    """A scalar `value`, demanded that all `data` lie in [low, high]; NaN does not.
+
+    Reductions with a check inside run on one thread; the least and the greatest number of `data`
+    are checked behind theirs.
+    """
+    if build.has_zero(data.dims):
+        return value
+    least, most = data.detach().amin(), data.detach().amax()
+    above = least >= low
+    fine, told = above & (most <= high), most.where(above, least)
+    return demanded(value, fine, told, _interval(low, high, name))
+
+
+def if_each(value: _T, data: Any, low: float, high: float, name: str) -> _T:
+    """`value`, demanded that each element of `data`, of its shape, lies in [low, high]."""
+    fine = (data >= low) & (data <= high)
+    return demanded(value, fine, data, _interval(low, high, name))
+
+
+def finite(data: _T, name: str) -> _T:
+    """`data`, demanded to be neither NaN nor infinite."""
+    return demanded(data, cast("Any", data).abs() < math.inf, data, Domain(name, "finite numbers"))
+
+
+def _interval(low: float, high: float, name: str) -> Domain:
+    if high == math.inf:
+        return Domain(name, f"numbers of at least {low:g}")
+    return Domain(name, f"numbers from {low:g} to {high:g}")

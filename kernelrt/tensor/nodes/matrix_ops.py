@@ -1,0 +1,398 @@
+"""Linear algebra of small matrices: factors and solutions, by routines of csrc/linalg.c.
+
+Functions of nodes are for matrices in the last two axes, of any batch before them. Derivatives are
+made of the same functions, so that they have derivatives themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Op, UOp
+from kernelrt.ir.routine import Routine
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.tensor.autograd.tags import custom
+from kernelrt.tensor.methods.matrix_products import matrix_product
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.composite_ops import settled, sign
+
+if TYPE_CHECKING:
+    from kernelrt.dtype import DType
+
+__all__ = [
+    "called", "cholesky", "columns_times", "determinant", "diagonal_of", "exchanged",
+    "eye_like", "in_diagonal", "log_determinant", "lower", "lu", "matrices", "nothing", "part",
+    "permutation", "product", "qr", "solve", "transposed", "triangular", "upper",
+]  # fmt: skip
+
+
+# ---- Matrices as nodes
+
+
+def matrices(x: UOp, name: str, *, square: bool = False) -> tuple[int, int]:
+    """Rows and columns of matrices of a type that routines have, of known sizes.
+
+    Raises
+    ------
+    DTypeError
+        Not float32 or float64.
+    ShapeError
+        There are not two axes, or not as many rows as columns where `square`.
+    """
+    if x.dtype not in (dt.float32, dt.float64):
+        raise DTypeError(
+            f"{name}: expected float32 or float64, not {x.dtype.name}; cast the tensor, as in "
+            "x.float()"
+        )
+    if len(x.shape) < 2 or not is_static(x.shape[-2:]):
+        raise ShapeError(
+            f"{name}: expected matrices of known sizes in the last two axes, not the shape "
+            f"{format_shape(x.shape)}"
+        )
+    rows, columns = (int(d) for d in x.shape[-2:] if isinstance(d, int))
+    if square and rows != columns:
+        raise ShapeError(f"{name}: expected as many rows as columns, not {format_shape(x.shape)}")
+    return rows, columns
+
+
+def transposed(x: UOp) -> UOp:
+    """Rows and columns exchanged."""
+    n = len(x.shape)
+    return build.permute(x, [*range(n - 2), n - 1, n - 2])
+
+
+def product(*factors: UOp) -> UOp:
+    """The matrix product, from the left to the right."""
+    out = factors[0]
+    for factor in factors[1:]:
+        out = matrix_product(out, factor)
+    return out
+
+
+def _band(x: UOp, offset: int, *, below: bool) -> UOp:
+    n = len(x.shape)
+    row, column = (build.iota_along(x.shape, n - 2 + k) for k in (0, 1))
+    edge = build.add(row, offset)
+    keep = column.alu(Op.LE, edge) if below else edge.alu(Op.LE, column)
+    return build.where(keep, x, 0)
+
+
+def lower(x: UOp, offset: int = 0) -> UOp:
+    """The lower triangle, up to the diagonal `offset`."""
+    return _band(x, offset, below=True)
+
+
+def upper(x: UOp, offset: int = 0) -> UOp:
+    """The upper triangle, from the diagonal `offset` on."""
+    return _band(x, offset, below=False)
+
+
+def eye_like(x: UOp, columns: int | None = None) -> UOp:
+    """Ones on the diagonal: a matrix for each of `x`, with as many rows."""
+    rows = x.shape[-2]
+    shape = (*x.shape[:-2], rows, x.shape[-1] if columns is None else columns)
+    n = len(shape)
+    same = build.iota_along(shape, n - 2).eq(build.iota_along(shape, n - 1))
+    return same.cast(x.dtype)
+
+
+def diagonal_of(x: UOp) -> UOp:
+    """The diagonals, of matrices with as many rows as columns."""
+    n = len(x.shape)
+    on = build.iota_along(x.shape, n - 2).eq(build.iota_along(x.shape, n - 1))
+    return build.reduce(build.where(on, x, 0), Op.ADD, (n - 1,))
+
+
+def columns_times(x: UOp, factors: UOp) -> UOp:
+    """Each column times a factor of its own."""
+    wide = build.reshape(factors, (*factors.shape[:-1], 1, factors.shape[-1]))
+    return x.alu(Op.MUL, build.expand(wide, x.shape))
+
+
+def in_diagonal(x: UOp) -> UOp:
+    """Vectors as diagonals of matrices of zeros."""
+    shape = (*x.shape, x.shape[-1])
+    n = len(shape)
+    on = build.iota_along(shape, n - 2).eq(build.iota_along(shape, n - 1))
+    wide = build.expand(build.reshape(x, (*x.shape, 1)), shape)
+    return build.where(on, wide, 0)
+
+
+# ---- Calls
+
+
+def called(kind: str, numbers: tuple[int, ...], *operands: UOp) -> UOp:
+    """The rows of numbers that a routine gives, one for each matrix of the batch."""
+    first = operands[0]
+    batch = first.shape[:-2]
+    rows = build.volume(batch)
+    routine = Routine(f"{kind}_f{first.dtype.bits}", rows, numbers)
+    flat = [build.reshape(x, (rows, *x.shape[-2:])) for x in operands]
+    return build.reshape(build.call(routine, *flat), (*batch, routine.shape[1]))
+
+
+def part(packed: UOp, start: int, *shape: int) -> UOp:
+    """A part of each row of numbers, as a matrix or vector."""
+    size = 1
+    for d in shape:
+        size *= d
+    *batch, _ = packed.shape
+    bounds = [*((0, d) for d in batch), (start, start + size)]
+    return build.reshape(build.shrink(packed, bounds), (*batch, *shape))
+
+
+def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
+    """What is made of matrices without elements: one number, or none, for each of the batch."""
+    return settled(build.full(value, a.dtype, (*a.shape[:-2], *shape)), a)
+
+
+# ---- Cholesky
+
+
+def cholesky(a: UOp, *, checked: bool = True) -> UOp:
+    """L of ``A = L @ L.T``, of the lower triangle of A; NaN where it fails unless `checked`."""
+    n, _ = matrices(a, "cholesky", square=True)
+    if build.has_zero(a.shape):
+        return a
+    packed = called("cholesky", (n, int(checked)), a)
+    return custom(part(packed, 0, n, n), _cholesky_rule, a)
+
+
+def _cholesky_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    # Murray, arXiv:1602.07527, equation 9.
+    inner = lower(product(transposed(node), lower(g)))
+    half = build.mul(eye_like(inner), 0.5)
+    inner = inner.alu(Op.SUB, inner.alu(Op.MUL, half))
+    up = transposed(node)
+    left = triangular(up, inner, is_upper=True)
+    whole = transposed(triangular(up, transposed(left), is_upper=True))
+    return build.mul(whole.alu(Op.ADD, transposed(whole)), 0.5)
+
+
+# ---- Solutions
+
+
+def solve(a: UOp, b: UOp, *, checked: bool = True) -> UOp:
+    """X of ``A @ X = B`` for one batch."""
+    n, _ = matrices(a, "solve", square=True)
+    _, m = matrices(b, "solve")
+    if build.has_zero(b.shape):
+        return settled(b, a, b)
+    packed = called("solve", (n, m, int(checked)), a, b)
+    return custom(part(packed, 0, n, m), _solve_rule, a, b, arg=checked)
+
+
+def _solve_rule(node: UOp, g: UOp, i: int) -> UOp:
+    a, _ = node.arg.inputs
+    of_b = solve(transposed(a), g, checked=node.arg.arg)
+    return of_b if i else build.neg(product(of_b, transposed(node)))
+
+
+def triangular(a: UOp, b: UOp, *, is_upper: bool, unit: bool = False) -> UOp:
+    """X of ``A @ X = B`` for a triangle of A; with `unit` its diagonal counts as ones."""
+    n, _ = matrices(a, "solve_triangular", square=True)
+    _, m = matrices(b, "solve_triangular")
+    if build.has_zero(b.shape):
+        return settled(b, a, b)
+    packed = called("triangular", (n, m, int(is_upper), int(unit)), a, b)
+    return custom(part(packed, 0, n, m), _triangular_rule, a, b, arg=(is_upper, unit))
+
+
+def _triangular_rule(node: UOp, g: UOp, i: int) -> UOp:
+    (a, _), (is_upper, unit) = node.arg.inputs, node.arg.arg
+    of_b = triangular(transposed(a), g, is_upper=not is_upper, unit=unit)
+    if i:
+        return of_b
+    whole = build.neg(product(of_b, transposed(node)))
+    return upper(whole, int(unit)) if is_upper else lower(whole, -int(unit))
+
+
+# ---- LU and determinants
+
+
+def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
+    """L below the diagonal and U from it on, in one; the order of the rows; and what made it.
+
+    The last is the row, counted from 1, that each step exchanged its own with.
+    """
+    m, n = matrices(a, "lu")
+    batch = a.shape[:-2]
+    steps = min(m, n)
+    if build.has_zero(a.shape):
+        line = build.reshape(build.iota(m), (*(1,) * len(batch), m))
+        return a, build.expand(line, (*batch, m)), build.full(0, dt.int64, (*batch, steps))
+    packed = called("lu", (m, n), a)
+    order = part(packed, m * n, m).cast(dt.int64)
+    taken = part(packed, m * n + m, steps).cast(dt.int64)
+    return custom(part(packed, 0, m, n), _lu_rule, a, parts=(order,)), order, taken
+
+
+def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
+    """The rows of `b` after the exchanges that :func:`lu` gives, or before them."""
+    n, m = matrices(b, "lu_solve")
+    if build.has_zero(b.shape) or build.has_zero(taken.shape):
+        return b
+    steps = taken.shape[-1]
+    assert isinstance(steps, int)
+    line = build.reshape(taken.cast(b.dtype), (*taken.shape, 1))
+    packed = called("exchange", (n, m, steps, int(back)), line, b)
+    return custom(part(packed, 0, n, m), _exchanged_rule, b, parts=(taken,), arg=back)
+
+
+def _exchanged_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (taken,) = node.arg.parts
+    return exchanged(taken, g, back=not node.arg.arg)
+
+
+def _lu_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    # With the rows' order fixed: L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T.
+    (order,) = node.arg.parts
+    m, n = (int(d) for d in node.shape[-2:] if isinstance(d, int))
+    if m != n:
+        raise GradientError(
+            f"lu: the gradient is there for as many rows as columns, not {m} and {n}"
+        )
+    left = lower(node, -1).alu(Op.ADD, eye_like(node))
+    right = upper(node)
+    inner = lower(product(transposed(left), lower(g, -1)), -1)
+    inner = inner.alu(Op.ADD, upper(product(upper(g), transposed(right))))
+    inner = triangular(transposed(left), inner, is_upper=True, unit=True)
+    rows = transposed(triangular(right, transposed(inner), is_upper=True))
+    return product(transposed(permutation(order, node.dtype)), rows)
+
+
+def permutation(order: UOp, dtype: DType) -> UOp:
+    """The matrix that puts rows into an order."""
+    n = order.shape[-1]
+    shape = (*order.shape, n)
+    wide = build.expand(build.reshape(order, (*order.shape, 1)), shape)
+    return wide.eq(build.iota_along(shape, len(shape) - 1)).cast(dtype)
+
+
+def _parity(order: UOp, dtype: DType) -> UOp:
+    """1 or -1: whether an even number of exchanges makes the order."""
+    n = order.shape[-1]
+    shape = (*order.shape, n)
+    axis = len(shape) - 2
+    one = build.expand(build.reshape(order, (*order.shape, 1)), shape)
+    other = build.expand(build.reshape(order, (*order.shape[:-1], 1, n)), shape)
+    before = build.iota_along(shape, axis).alu(Op.LT, build.iota_along(shape, axis + 1))
+    wrong = before.alu(Op.AND, other.alu(Op.LT, one)).cast(dt.int64)
+    odd = build.reduce(wrong, Op.ADD, (axis, axis + 1)).alu(
+        Op.AND, build.full(1, dt.int64, order.shape[:-1])
+    )
+    return build.sub(build.full(1, dt.int64, odd.shape), build.mul(odd, 2)).cast(dtype)
+
+
+def determinant(a: UOp) -> UOp:
+    """The determinants; up to 3 x 3 as polynomials, which have a derivative everywhere."""
+    n, _ = matrices(a, "det", square=True)
+    batch = a.shape[:-2]
+    if build.has_zero(a.shape):
+        return nothing(a, value=1)
+    if n <= 3:
+        return _expanded(a, tuple(range(n)), 0)
+    factors, order, _ = lu(a)
+    diagonal = diagonal_of(factors)
+    value = build.reduce(diagonal, Op.MUL, (len(batch),)).alu(Op.MUL, _parity(order, a.dtype))
+    return custom(value, _determinant_rule, a)
+
+
+def _expanded(a: UOp, columns: tuple[int, ...], row: int) -> UOp:
+    """Laplace's expansion along the rows from `row` on, of some columns."""
+    *batch, _, _ = a.shape
+
+    def element(j: int) -> UOp:
+        bounds = [*((0, d) for d in batch), (row, row + 1), (j, j + 1)]
+        return build.reshape(build.shrink(a, bounds), tuple(batch))
+
+    if len(columns) == 1:
+        return element(columns[0])
+    total: UOp | None = None
+    for k, j in enumerate(columns):
+        rest = (*columns[:k], *columns[k + 1 :])
+        term = element(j).alu(Op.MUL, _expanded(a, rest, row + 1))
+        term = build.neg(term) if k % 2 else term
+        total = term if total is None else total.alu(Op.ADD, term)
+    assert total is not None
+    return total
+
+
+def _scaled(x: UOp, factor: UOp) -> UOp:
+    """Each matrix times a number."""
+    wide = build.reshape(factor, (*factor.shape, 1, 1))
+    return x.alu(Op.MUL, build.expand(wide, x.shape))
+
+
+def _determinant_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (a,) = node.arg.inputs
+    inverse = solve(a, eye_like(a), checked=False)
+    return _scaled(transposed(inverse), g.alu(Op.MUL, node))
+
+
+def log_determinant(a: UOp) -> tuple[UOp, UOp]:
+    """The sign of each determinant, 0 where it is NaN, and the logarithm of its magnitude."""
+    matrices(a, "slogdet", square=True)
+    batch = a.shape[:-2]
+    if build.has_zero(a.shape):
+        return nothing(a, value=1), nothing(a)
+    factors, order, _ = lu(a)
+    diagonal = diagonal_of(factors)
+    axis = (len(batch),)
+    signs = build.reduce(sign(diagonal), Op.MUL, axis).alu(Op.MUL, _parity(order, a.dtype))
+    sizes = build.reduce(diagonal.alu(Op.ABS).alu(Op.LOG), Op.ADD, axis)
+    return custom(signs, _no_rule, a), custom(sizes, _log_rule, a)
+
+
+def _no_rule(node: UOp, _g: UOp, i: int) -> UOp:
+    return build.zeros_like(node.arg.inputs[i])
+
+
+def _log_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (a,) = node.arg.inputs
+    return _scaled(transposed(solve(a, eye_like(a), checked=False)), g)
+
+
+# ---- QR
+
+
+def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
+    """Q with orthonormal columns and R, an upper triangle: ``A = Q @ R``."""
+    m, n = matrices(a, "qr")
+    steps = min(m, n)
+    k = m if complete else steps
+    batch = a.shape[:-2]
+    if build.has_zero(batch) or steps == 0:
+        return settled(eye_like(a, k), a), nothing(a, k, n)
+    packed = called("qr", (m, n, k), a)
+    packed = custom(packed, _qr_rule, a, arg=(m, n, k))
+    return part(packed, 0, m, k), part(packed, m * k, k, n)
+
+
+def _qr_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (a,), (m, n, k) = node.arg.inputs, node.arg.arg
+    if k > min(m, n):
+        raise GradientError("qr: mode 'complete' has no gradient where there are more rows")
+    q, r = part(node, 0, m, k), part(node, m * k, k, n)
+    gq, gr = part(g, 0, m, k), part(g, m * k, k, n)
+    if m >= n:
+        return _qr_square(q, r, gq, gr)
+    # Roberts and Roberts, arXiv:2009.10071: the columns beyond the rows follow the others.
+    ahead = [(0, d) for d in a.shape[:-1]]
+    head, tail = (build.shrink(x, [*ahead, (0, m)]) for x in (r, gr))
+    rest = build.shrink(a, [*ahead, (m, n)])
+    of_rest = build.shrink(gr, [*ahead, (m, n)])
+    of_q = gq.alu(Op.ADD, product(rest, transposed(of_rest)))
+    parts = [_qr_square(q, head, of_q, tail), product(q, of_rest)]
+    return build.cat(parts, len(a.shape) - 1)
+
+
+def _qr_square(q: UOp, r: UOp, gq: UOp, gr: UOp) -> UOp:
+    # Walter and Lehmann, arXiv:1001.1654: (gQ + Q sym(M)) R^-T with M = R gR^T - gQ^T Q.
+    inner = product(r, transposed(upper(gr))).alu(Op.SUB, product(transposed(gq), q))
+    below = lower(inner, -1)
+    both = lower(inner).alu(Op.ADD, transposed(below))
+    whole = gq.alu(Op.ADD, product(q, both))
+    return transposed(triangular(r, transposed(whole), is_upper=True))

@@ -1,0 +1,154 @@
+"""Reductions of nodes that are made of several ops, with their gradients in closed form."""
+
+from __future__ import annotations
+
+import math
+
+from kernelrt.ir import Op, UOp
+from kernelrt.tensor.autograd.tags import custom, detach
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.composite_ops import sign
+
+__all__ = [
+    "float_count",
+    "guarded_root_rule",
+    "kept",
+    "log_softmax_rule",
+    "log_total",
+    "mean_of",
+    "norm",
+    "norm_rule",
+    "normalize",
+    "softmax_rule",
+    "var_rule",
+]
+
+
+def kept(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
+    """`x` reduced over `axes`, which stay with size 1."""
+    return build.reshape(build.reduce(x, op, axes), build.keep_axes(x.shape, axes))
+
+
+def float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
+    """How many elements of `x` one reduction over `axes` takes, less `less`, and at least 0."""
+    count = build.sub(build.scalar(build.volume(x.shape, axes), x.dtype), less)
+    value = build.const_value(count)
+    if value is None:
+        return count.alu(Op.MAX, build.zeros_like(count)) if less > 0 else count
+    return count if value >= 0 else build.zeros_like(count)
+
+
+def mean_of(x: UOp, axes: tuple[int, ...]) -> UOp:
+    """The mean of `x` over `axes`, which keep size 1."""
+    total = kept(x, Op.ADD, axes)
+    count = build.broadcast_to(float_count(x, axes), total.shape)
+    return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
+
+
+def norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
+    """The `p`-norm of `x` over `axes`, which keep size 1; `p` is finite."""
+    size = x.alu(Op.ABS)
+    if p == 0:
+        return kept(x.ne(build.zeros_like(x)).cast(x.dtype), Op.ADD, axes)
+    if p == 1:
+        return kept(size, Op.ADD, axes)
+    if p == 2:
+        return kept(x.alu(Op.MUL, x), Op.ADD, axes).alu(Op.SQRT)
+    total = kept(size.alu(Op.POW, build.full(p, x.dtype, x.shape)), Op.ADD, axes)
+    return total.alu(Op.POW, build.full(1 / p, x.dtype, total.shape))
+
+
+def norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of :func:`norm`."""
+    (x,), (p, alone) = node.arg.inputs, node.arg.arg
+    g, norm = (build.expand(u, x.shape) for u in (g, node))
+    if p == 0:
+        return build.zeros_like(x)
+    if p == 1:
+        return build.mul(g, sign(x))
+    if alone:
+        return build.mul(g, build.where(x.ne(x), x, sign(x)))
+    if p == 2:
+        slope = build.mul(x, g.alu(Op.DIV, norm))
+        # Not 0 where g is infinite, as behind a root of the norm.
+        return build.where(norm.eq(build.zeros_like(norm)), build.mul(g, 0), slope)
+    # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.
+    share = x.alu(Op.ABS).alu(Op.DIV, norm).alu(Op.POW, build.full(p - 1, x.dtype, x.shape))
+    slope = build.mul(g, build.mul(sign(x), share))
+    return _unless_zero(norm, _unless_zero(x, slope) if p < 1 else slope)
+
+
+def _unless_zero(x: UOp, value: UOp) -> UOp:
+    return build.where(x.eq(build.zeros_like(x)), 0, value)
+
+
+def guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of a root, 0 where that is 0."""
+    # A root of 0 is not divided by: the derivative of what is not chosen would be no number.
+    root = build.where(node.eq(build.zeros_like(node)), 1, node)
+    return _unless_zero(node, build.div(build.mul(g, 0.5), root))
+
+
+def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
+    """The greatest element over `axes`, and ``log(sum(exp(x - greatest)))``; axes keep size 1.
+
+    The two are kept apart, as their sum would lose the digits of the second where the first is
+    large. `guard` makes infinities right: the greatest then counts as 0.
+    """
+    top = kept(detach(x), Op.MAX, axes)
+    if guard:
+        infinite = top.alu(Op.ABS).eq(build.full(math.inf, x.dtype, top.shape))
+        top = build.where(infinite, 0, top)
+    powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
+    total = kept(powers, Op.ADD, axes).alu(Op.LOG)
+    return top, custom(total, _log_total_rule, x, parts=(top,))
+
+
+def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (x,), (top,) = node.arg.inputs, node.arg.parts
+    below = x.alu(Op.SUB, build.expand(top, x.shape))
+    share = below.alu(Op.SUB, build.expand(node, x.shape)).alu(Op.EXP)
+    return build.mul(build.expand(g, x.shape), share)
+
+
+def softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of a softmax over the axes that are the mark's argument."""
+    inner = build.expand(kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
+    return build.mul(node, build.sub(g, inner))
+
+
+def log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of its logarithm."""
+    total = build.expand(kept(g, Op.ADD, node.arg.arg), node.shape)
+    return build.sub(g, build.mul(node.alu(Op.EXP), total))
+
+
+def var_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    """The gradient of a variance; its parts are mean, shift and count."""
+    (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
+    share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
+    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+    deviation = deviation.alu(Op.SUB, build.expand(shift, x.shape))
+    return build.mul(build.expand(share, x.shape), deviation)
+
+
+def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
+    """`x` less its mean over `axes`, over its standard deviation; also mean and variance.
+
+    The variance divides by the count. Mean and variance keep the axes with size 1.
+    """
+    mean = mean_of(x, axes)
+    deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
+    variance = mean_of(deviation.alu(Op.MUL, deviation), axes)
+    root = build.add(variance, eps).alu(Op.SQRT)
+    scale = build.full(1, x.dtype, root.shape).alu(Op.DIV, root)
+    out = deviation.alu(Op.MUL, build.expand(scale, x.shape))
+    return custom(out, _normalize_rule, x, parts=(scale,), arg=axes), mean, variance
+
+
+def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
+    (scale,), axes = node.arg.parts, node.arg.arg
+    mean = build.expand(mean_of(g, axes), node.shape)
+    slope = build.expand(mean_of(build.mul(g, node), axes), node.shape)
+    inner = build.sub(build.sub(g, mean), build.mul(node, slope))
+    return build.mul(build.expand(scale, node.shape), inner)

@@ -1,0 +1,104 @@
+"""Norms of vectors and matrices, as functions over tensors."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from kernelrt.errors import ShapeError
+from kernelrt.tensor.nodes import eigenvalues
+from kernelrt.tensor.nodes.arguments import axes_of, real, take_by_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.tensor.methods.reduction import Dims, ReductionMethods
+
+    _T = TypeVar("_T", bound=ReductionMethods)
+
+__all__ = ["any_norm", "matrix_norm", "singular_values", "vector_norm"]
+
+
+def vector_norm(
+    x: _T, ord: float = 2, dim: Dims = None, keepdim: bool = False, *,  # noqa: A002
+    dtype: object = None,
+) -> _T:  # fmt: skip
+    """The norm of order `ord` over `dim`, or of all elements; see ``Tensor.norm``."""
+    return x.norm(real(ord, "ord"), dim, keepdim, dtype=dtype)
+
+
+def matrix_norm(
+    A: _T, ord: float | str = "fro", dim: Sequence[int] = (-2, -1),  # noqa: A002, N803 - torch's
+    keepdim: bool = False, *, dtype: object = None,
+) -> _T:  # fmt: skip
+    """The norm of the matrices that two axes hold.
+
+    Parameters
+    ----------
+    A : Tensor
+        Floats, of at least two axes.
+    ord : "fro", "nuc", inf, -inf, 1, -1, 2 or -2
+        The root of the sum of squares; the sum of singular values; the greatest or least sum of
+        magnitudes of a row, or of a column; the greatest or least singular value.
+    dim : sequence of two int
+        Rows and columns.
+    keepdim : bool
+        Whether the axes stay, with size 1.
+    dtype : DType, optional
+        Type to convert to before.
+    """
+    x = A if dtype is None else A.cast(dtype)
+    if not isinstance(dim, tuple | list) or len(dim) != 2 or x.ndim < 2:
+        raise ShapeError(f"dim: expected two axes of a tensor that has them, not {dim!r}")
+    rows, columns = (axes_of(d, x.ndim)[0] for d in dim)
+    if rows == columns:
+        raise ShapeError(f"dim: {dim!r} names an axis twice")
+    ord = take_by_value(ord)  # noqa: A001 - torch's name
+    if ord in ("fro", "nuc"):
+        return x.norm(ord, (rows, columns), keepdim)
+    order = real(ord, "ord")
+    if order in (2, -2):
+        values = singular_values(x, (rows, columns))
+        out = _greatest(values, -1) if order > 0 else values.amin(-1)
+        kept = tuple(1 if a in (rows, columns) else d for a, d in enumerate(x.dims))
+        return out.reshape(kept) if keepdim else out
+    if order not in (1, -1, math.inf, -math.inf):
+        raise ShapeError(f"ord: expected 'fro', 'nuc', inf, 1, 2, or minus one of these, not {ord}")
+    along, across = (columns, rows) if abs(order) == math.inf else (rows, columns)
+    sums = x.norm(1, along, True)
+    out = _greatest(sums, across, True) if order > 0 else sums.amin(across, True)
+    return out if keepdim else out.squeeze((rows, columns))
+
+
+def _greatest(x: _T, dim: int, keepdim: bool = False) -> _T:
+    """The greatest of norms; 0 of none, as none is below."""
+    return x.sum(dim, keepdim) if x.dims[dim] == 0 else x.amax(dim, keepdim)
+
+
+def any_norm(
+    A: _T, ord: float | str | None = None, dim: Dims = None,  # noqa: A002, N803 - torch's
+    keepdim: bool = False, *, dtype: object = None,
+) -> _T:  # fmt: skip
+    """The norm of a vector over one axis, of matrices over two; 2 or "fro" unless said.
+
+    Without `ord` of all elements, whatever the axes; without `dim` of a tensor of one or two.
+    """
+    if ord is None:
+        return A.norm(2, dim, keepdim, dtype=dtype)
+    axes = axes_of(dim, A.ndim)
+    if dim is None and A.ndim > 2:
+        raise ShapeError(f"ord: a tensor of {A.ndim} axes has no norm of order {ord}; name dim")
+    if len(axes) == 2:
+        pair = (0, 1) if dim is None else dim
+        assert not isinstance(pair, int)
+        return matrix_norm(A, ord, pair, keepdim, dtype=dtype)
+    if isinstance(ord, str):
+        raise ShapeError(f"ord: {ord!r} is a norm of two axes, not of {len(axes)}")
+    return vector_norm(A, ord, dim, keepdim, dtype=dtype)
+
+
+def singular_values(x: _T, axes: Sequence[int]) -> _T:
+    """The singular values of the matrices that two axes hold, along a new last axis."""
+    rest = [a for a in range(x.ndim) if a not in axes]
+    moved = x.permute(*rest, *axes)
+    return moved._of(eigenvalues.svd(moved.uop)[1])

@@ -1,0 +1,3 @@
+"""Random numbers: the stream of words, and draws from distributions."""
+
+__all__: list[str] = []

@@ -1,0 +1,171 @@
+"""Draws of counts, by a fixed number of rounds of rejection.
+
+Shapes are static and nothing waits on values, so a draw is part of a plan like any operation. All
+candidates of an element are drawn at once, and the first that is accepted is taken.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.errors import DTypeError
+from kernelrt.ir.shape import broadcast
+from kernelrt.tensor.methods.comparison import where
+from kernelrt.tensor.methods.random_draws_in_place import exponentials, positive_rand
+from kernelrt.tensor.nodes.arguments import tensor_of
+from kernelrt.tensor.rng import random
+
+if TYPE_CHECKING:
+    from kernelrt.ir import Dim
+    from kernelrt.tensor.nodes import data_checks
+    from kernelrt.tensor.rng.stream import Generator
+    from kernelrt.tensor.tensor import Tensor
+
+    Shape = tuple[Dim, ...]
+else:
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+
+__all__ = ["binomial", "draw_binomial", "draw_poisson", "first", "poisson"]
+
+#: A candidate is refused with a chance of less than 0.3, so that one of 2e8 draws is the fallback.
+_COUNT_ROUNDS: Final = 16
+#: Below this mean counts are made by adding gaps; more than 64 have a chance below 1e-30.
+_FEW: Final = 10.0
+_GAPS: Final = 64
+
+
+def first(accepted: Tensor, candidates: Tensor, fallback: Tensor) -> Tensor:
+    """Along the last axis the first candidate that is accepted, if one is."""
+    place = accepted.cast(dt.int8).argmax(-1, keepdim=True)
+    found = candidates.gather(-1, place).squeeze(-1)
+    return found.where(accepted.any(-1), fallback)
+
+
+def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None) -> Tensor:
+    """Poisson variates in float64: by gaps below a mean of 10, else by transformed rejection.
+
+    The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
+    """
+    mean = rate.detach().double().expand(shape)
+    gaps = exponentials((*shape, _GAPS), dt.float64, generator).cumsum(-1)
+    few = (gaps < mean.unsqueeze(-1)).sum(-1).double()
+    mu = mean.clamp(min=_FEW).unsqueeze(-1)
+    b = 0.931 + 2.53 * mu.sqrt()
+    a = -0.059 + 0.02483 * b
+    inverse = 1.1239 + 1.1328 / (b - 3.4)
+    k, us, v = _hats(shape, a, b, mu + 0.43, generator)
+    least = -mu + k * mu.log() - (k + 1).clamp(min=1).lgamma()
+    exact = v.log() + inverse.log() - (a / (us * us) + b).log() <= least
+    sure = (us >= 0.07) & (v <= 0.9277 - 3.6224 / (b - 2))
+    accepted = (k >= 0) & (sure | (((us >= 0.013) | (v <= us)) & exact))
+    many = first(accepted, k, mu.squeeze(-1).floor())
+    return data_checks.if_each(where(mean < _FEW, few, many), mean, 0, math.inf, "rate")
+
+
+def _hats(
+    shape: Shape, a: Tensor, b: Tensor, center: Tensor, generator: Generator | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Candidates of transformed rejection, how near an end they are, and what they are tried by."""
+    rounds = (*shape, _COUNT_ROUNDS)
+    u = random.rand(rounds, dtype=dt.float64, generator=generator) - 0.5
+    v = positive_rand(rounds, dt.float64, generator)
+    us = (0.5 - u.abs()).clamp(min=1e-300)
+    return ((2 * a / us + b) * u + center).floor(), us, v
+
+
+def draw_binomial(
+    count: Tensor, probability: Tensor, shape: Shape, generator: Generator | None = None
+) -> Tensor:
+    """Binomial variates in float64: by gaps below a mean of 10, else by transformed rejection.
+
+    The latter is BTRS (Hoermann, J. Statist. Comput. Simul. 46, 1993), with exact logarithms of
+    factorials.
+    """
+    n = count.detach().double().expand(shape)
+    chance = probability.detach().double().expand(shape)
+    flipped = chance > 0.5
+    p = where(flipped, 1 - chance, chance)
+    # Trials up to each next success are geometric.
+    rarely = (-p).log1p().clamp(max=-1e-300).unsqueeze(-1)
+    drawn = -exponentials((*shape, _GAPS), dt.float64, generator) / rarely
+    gaps = drawn.ceil().clamp(min=1, max=1e15)
+    few = (gaps.cumsum(-1) <= n.unsqueeze(-1)).sum(-1).double()
+    many = _binomial_many(n, p, shape, generator)
+    found = where(n * p < _FEW, few, many)
+    return where(flipped, n - found, found)
+
+
+def _binomial_many(
+    n: Tensor, p: Tensor, shape: Shape, generator: Generator | None
+) -> Tensor:
+    # Where the mean is small these numbers are not looked at; they only have to be numbers.
+    n = where(n * p < _FEW, 40.0, n).unsqueeze(-1)
+    p = where(n.squeeze(-1) * p < _FEW, 0.5, p).unsqueeze(-1)
+    spread = (n * p * (1 - p)).sqrt()
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    alpha = (2.83 + 5.1 / b) * spread
+    k, us, v = _hats(shape, a, b, n * p + 0.5, generator)
+    inside = (k >= 0) & (k <= n)
+    safe = k.clamp(min=0).minimum(n)
+    m = ((n + 1) * p).floor()
+    height = (m + 1).lgamma() + (n - m + 1).lgamma()
+    height = height - (safe + 1).lgamma() - (n - safe + 1).lgamma()
+    height = height + (safe - m) * (p / (1 - p)).log()
+    exact = (v * alpha / (a / (us * us) + b)).log() <= height
+    sure = (us >= 0.07) & (v <= 0.92 - 4.2 / b)
+    return first(inside & (sure | exact), k, m.squeeze(-1))
+
+
+def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: A002 - torch's name
+    """Counts drawn from Poisson distributions with these means, in the shape and type of `input`.
+
+    Parameters
+    ----------
+    input : Tensor
+        Means, at least 0.
+    generator : Generator, optional
+        What to draw from.
+
+    Raises
+    ------
+    DTypeError
+        `input` holds no floats.
+    DomainError
+        At run time, where a mean is below 0 or NaN.
+    """
+    rate = tensor_of(input, "input", floats=True).detach()
+    return draw_poisson(rate, rate.dims, generator).cast(rate.dtype)
+
+
+def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
+    """How many of `count` trials succeed, each with the chance `prob`.
+
+    Parameters
+    ----------
+    count : Tensor
+        How many trials there are, as floats; of numbers below 0 and of NaN comes NaN.
+    prob : Tensor
+        Their chances, of the same type and broadcast with `count`; of those outside of [0, 1]
+        comes NaN.
+    generator : Generator, optional
+        What to draw from.
+
+    Raises
+    ------
+    DTypeError
+        One of both holds no floats, or they are of two types.
+    """
+    trials = tensor_of(count, "count", floats=True).detach()
+    chance = tensor_of(prob, "prob", floats=True).detach()
+    if trials.dtype is not chance.dtype:
+        raise DTypeError(
+            f"prob: expected {trials.dtype.name} as count is, not {chance.dtype.name}; cast one"
+        )
+    shape = broadcast(trials.dims, chance.dims)
+    drawn = draw_binomial(trials, chance, shape, generator)
+    fine = (trials >= 0) & (chance >= 0) & (chance <= 1)
+    return where(fine, drawn, math.nan).cast(trials.dtype)

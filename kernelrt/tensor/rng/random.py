@@ -1,0 +1,477 @@
+"""Random numbers: counter-based, so that a seed reproduces a run and each replay draws afresh."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt.device.registry import check_device
+from kernelrt.errors import DTypeError, GradientError, ShapeError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.shape import broadcast, broadcasts_to, dim_max, format_shape, prod
+from kernelrt.tensor import state
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.free_functions.creation import check_shape
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import (
+    check_floats,
+    index_of,
+    real,
+    sized,
+    sized_after,
+    take_by_value,
+    whole,
+)
+from kernelrt.tensor.rng.stream import default_generator, source_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.tensor import tensor as tensor_module
+    from kernelrt.tensor.nodes import data_checks
+    from kernelrt.tensor.rng.stream import Generator, Share, Transform
+    from kernelrt.tensor.tensor import Tensor
+else:
+    data_checks = Module("kernelrt.tensor.nodes.data_checks")
+    tensor_module = Module("kernelrt.tensor.tensor")
+
+__all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initial_seed",
+           "kaiming_normal", "kaiming_uniform", "manual_seed", "normal", "rand", "rand_like",
+           "randint", "randint_like", "randn", "randn_like", "seed", "set_rng_state", "uniform",
+           "xavier_normal", "xavier_uniform"]  # fmt: skip
+
+
+def manual_seed(seed: int) -> Generator:
+    """Start the process's stream anew; as :meth:`Generator.manual_seed`, of that one."""
+    return default_generator.manual_seed(seed)
+
+
+def seed() -> int:
+    """Start the process's stream anew from a number that nobody knows before, and give that."""
+    return default_generator.seed()
+
+
+def initial_seed() -> int:
+    """The number that the process's stream was started from; one below 0 plus 2**64."""
+    return default_generator.initial_seed()
+
+
+def get_rng_state() -> Tensor:
+    """What tells where the process's stream is, as bytes."""
+    return default_generator.get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Let the process's stream go on from where :func:`get_rng_state` was called."""
+    default_generator.set_state(new_state)
+
+
+def _draw(
+    size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1,
+    shift: float = 0, generator: Generator | None = None, share: Share | None = None,
+) -> tensor_module.Tensor:  # fmt: skip
+    """As many numbers as `size` has elements; outside a trace they are computed at once."""
+    source = source_of(generator)
+    if build.has_zero(size):
+        return tensor_module.Tensor._of(build.full(0, dtype, size))
+    n = prod(size)
+    trace = state.local.trace
+    if share is not None:
+        line = source.node(n, transform, dtype, scale, shift, share)
+        return tensor_module.Tensor._of(build.reshape(line, size))
+    if trace is not None:
+        again = partial(_draw, transform=transform, dtype=dtype, scale=scale, shift=shift,
+                        generator=generator)  # fmt: skip
+        if (found := trace.drawn(size, again)) is not None:
+            return cast("Tensor", found)
+        drawn = source.node(n, transform, dtype, scale, shift)
+        return tensor_module.Tensor._of(build.reshape(drawn, size))
+    if not isinstance(n, int):
+        raise ShapeError(
+            "size: random tensors with Variables in their shape are drawn inside a jitted "
+            "function only"
+        )
+    buffer = source.fill(n, transform, dtype, scale, shift)
+    return tensor_module.Tensor._over(buffer, tuple(map(dim_max, size)))
+
+
+def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
+    """The upper `bits` of a word as a number in [0, 1)."""
+    top = word.alu(Op.SHR, build.full(32 - bits, dt.uint32, word.shape))
+    # Signed conversion is one instruction everywhere; the value fits for bits < 32.
+    number = (top.cast(dt.int32) if bits < 32 else top.cast(dt.int64)).cast(dtype)
+    return number.alu(Op.MUL, build.full(2.0**-bits, dtype, word.shape))
+
+
+# Kinds of numbers, as transforms of two words; see stream.Transform.
+
+
+def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Evenly in [0, 1) with as many bits as the type resolves, then scaled and shifted."""
+    if dtype is dt.float64:
+        low = build.mul(_fraction(y, 26, dtype), 2.0**-27)
+        unit = _fraction(x, 27, dtype).alu(Op.ADD, low)
+    else:
+        unit = _fraction(x, dtype.digits, dt.float32)
+    return build.add(build.mul(unit, scale), shift).cast(dtype)
+
+
+def _normal(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Standard normal by Box and Muller, then scaled and shifted."""
+    wide = scale.dtype
+    bits = 32 if wide is dt.float64 else 24
+    radius = build.add(_fraction(x, bits, wide), 2.0**-bits).alu(Op.LOG)
+    radius = build.mul(radius, -2).alu(Op.SQRT)
+    angle = build.mul(_fraction(y, bits, wide), 2 * math.pi)
+    gauss = radius.alu(Op.MUL, angle.alu(Op.COS))
+    return build.add(build.mul(gauss, scale), shift).cast(dtype)
+
+
+def _integer(x: UOp, _y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
+    """Evenly in [shift, shift + scale)."""
+    product = x.cast(dt.uint64).alu(Op.MUL, scale.cast(dt.uint64))
+    top = product.alu(Op.SHR, build.full(32, dt.uint64, x.shape)).cast(dt.int64)
+    return build.add(top, shift).cast(dtype)
+
+
+def _coin(x: UOp, _y: UOp, scale: UOp, _shift: UOp, _dtype: DType) -> UOp:
+    """True with probability scale / 2**24."""
+    top = x.alu(Op.SHR, build.full(8, dt.uint32, x.shape)).cast(dt.int32)
+    return top.alu(Op.LT, scale.cast(dt.int32))
+
+
+def _float_type(dtype: object) -> DType:
+    wanted = dt.float32 if dtype is None else dt.parse(dtype)
+    if not wanted.is_float:
+        raise DTypeError(f"dtype: expected a floating type, not {wanted.name}; see randint")
+    return wanted
+
+
+@sized
+def uniform(
+    *size: Any, low: float = 0.0, high: float = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Numbers drawn evenly from [`low`, `high`), as far as these can be told apart.
+
+    ``low + (high - low) * u`` with u in [0, 1) may round to `high`, as in NumPy.
+    """
+    check_device(device)
+    out = _draw(check_shape(size), _uniform, _float_type(dtype), high - low, low, generator)
+    return out.requires_grad_() if requires_grad else out
+
+
+@sized_after(2)
+def normal(
+    *size: Any, mean: Any = 0.0, std: Any = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Numbers drawn from the normal distribution.
+
+    As in PyTorch, a mean and a deviation can come first, one of them or both a tensor:
+    ``normal(mean, std)``, and with two numbers ``normal(0.0, 1.0, (2, 3))``. Numbers alone are a
+    size: ``normal(2, 3, mean=0.0)``. Without a size, tensors have the one that they broadcast to.
+
+    Raises
+    ------
+    ShapeError
+        Tensors do not broadcast to the size, or a deviation is below 0.
+    DomainError
+        At run time: a tensor of deviations has one below 0.
+    DTypeError
+        A tensor of means or deviations is not of a floating type.
+    """
+    check_device(device)
+    place = None
+    if len(size) > 1 and isinstance(size[-1], tuple | list):
+        *first, place = size
+        size = tuple(first)
+    tensors = any(isinstance(v, TensorBase) for v in size)
+    # As in normal(3, std=deviations): PyTorch has the mean first.
+    alone = len(size) == 1 and not isinstance(size[0], tuple | list)
+    if size and (place is not None or tensors or (alone and isinstance(std, TensorBase))):
+        if len(size) > 2:
+            raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
+        mean, *rest = size
+        std, size = rest[0] if rest else std, ()
+    if size or place is not None:
+        mean, std = take_by_value(mean), take_by_value(std)
+    if not isinstance(std, TensorBase):
+        std = at_least_zero(std, "std")
+    taken = check_shape(size if place is None else (place,)) if size or place is not None else None
+    if isinstance(mean, TensorBase) or isinstance(std, TensorBase):
+        return _normal_around(mean, std, taken, dtype, generator, requires_grad=requires_grad)
+    out = _draw(taken or (), _normal, _float_type(dtype), std, mean, generator)
+    return out.requires_grad_() if requires_grad else out
+
+
+def at_least_zero(value: Any, name: str) -> float:
+    """A checked number that is not below 0, nor NaN."""
+    number = real(value, name)
+    if not number >= 0:
+        raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
+    return number
+
+
+def _normal_around(
+    mean: Any, std: Any, wanted: tuple[Dim, ...] | None, dtype: object,
+    generator: Generator | None, *, requires_grad: bool,
+) -> Tensor:  # fmt: skip
+    """Numbers around tensors, in the shape that is wanted, or to which these broadcast."""
+    given = [v for v in (mean, std) if isinstance(v, TensorBase)]
+    for name, value in (("mean", mean), ("std", std)):
+        if isinstance(value, TensorBase):
+            check_floats(value.dtype, name)
+    kind = dt.promote(*(v.dtype for v in given)) if dtype is None else _float_type(dtype)
+    size = broadcast(*(v.dims for v in given))
+    if wanted is not None:
+        if not broadcasts_to(size, wanted):
+            raise ShapeError(
+                f"size: means and deviations of shape {format_shape(size)} do not broadcast to "
+                f"{format_shape(wanted)}; leave the size out to have theirs"
+            )
+        size = wanted
+    noise = _draw(size, _normal, kind.accumulator, generator=generator)
+    with state.no_grad():
+        out: Tensor = (noise * std + mean).cast(kind)
+        if isinstance(std, TensorBase):
+            out = data_checks.if_each(out, cast("Any", std).expand(size), 0, math.inf, "std")
+    return out.requires_grad_() if requires_grad else out
+
+
+@sized
+def rand(
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Numbers drawn evenly from [0, 1)."""
+    return uniform(
+        *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
+    )
+
+
+@sized
+def randn(
+    *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Numbers drawn from the standard normal distribution."""
+    return normal(
+        *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
+    )
+
+
+def rand_like(
+    input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
+    *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """:func:`rand` in the shape and type of `input`."""
+    return uniform(
+        input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
+
+
+def randn_like(
+    input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
+    *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """:func:`randn` in the shape and type of `input`."""
+    return normal(
+        input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
+
+
+def randint_like(
+    input: Any, low: Any = 0, high: Any = None, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
+    requires_grad: bool = False, *, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """:func:`randint` in the shape and type of `input`."""
+    if high is None:
+        low, high = 0, low
+    return randint(
+        low, high, input.shape, dtype or input.dtype, generator, device=device,
+        requires_grad=requires_grad,
+    )  # fmt: skip
+
+
+def randint(
+    low: Any = 0, high: Any = None, size: Sequence[Dim] | None = None, dtype: object = None,
+    generator: Generator | None = None, *, device: object = None, requires_grad: bool = False,
+) -> Tensor:  # fmt: skip
+    """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
+
+    Without `high`, or with a size in its place, `low` is that and the interval begins at 0, as in
+    ``randint(10, (3,))``.
+
+    Raises
+    ------
+    ShapeError
+        The interval is empty.
+    DTypeError
+        `dtype` does not have all of its numbers.
+
+    Notes
+    -----
+    Of an interval of n numbers each has the probability 1 / n up to a relative n / 2**32, and of
+    wider ones up to 2**-32.
+    """
+    check_device(device)
+    if size is None and isinstance(high, tuple | list):
+        high, size = None, high
+    if high is None:
+        low, high = 0, low
+    if size is None:
+        raise DTypeError("size: expected that of the result, as in randint(10, (3,)), not None")
+    first, limit = whole(index_of(low)), whole(index_of(high))
+    if first is None or limit is None:
+        raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
+    low, high, width = first, limit, limit - first
+    if width <= 0:
+        raise ShapeError(f"low, high: expected low < high, not {low} and {high}")
+    wanted = dt.int64 if dtype is None else dt.parse(dtype)
+    least, most = wanted.min, wanted.max
+    if wanted.is_float:  # up to here it has every integer
+        most = 1 << wanted.digits
+        least = -most
+    if not least <= low < high <= most + 1:
+        raise DTypeError(
+            f"dtype: {wanted.name} does not have all integers from {low} to {high - 1}; choose a "
+            "wider type"
+        )
+    check_asked(wanted, requires_grad=requires_grad)
+    shape = check_shape((size,))
+    if wanted.is_float:
+        out = randint(low, high, shape, generator=generator).cast(wanted)
+        return out.requires_grad_() if requires_grad else out
+    start = low if low < 1 << 63 else low - (1 << 64)  # sums wrap
+    if width > 1 << 32:
+        drawn = _wide_integer(shape, width, generator) + low % (1 << 64)
+        return cast("Tensor", drawn.cast(wanted))
+    return _draw(shape, _integer, wanted, width, start, generator)
+
+
+def _wide_integer(size: tuple[Dim, ...], width: int, generator: Generator | None) -> Tensor:
+    """Evenly in [0, width), of up to 2**64, in uint64: `width` times a fraction of 96 bits."""
+
+    def word() -> Tensor:
+        return _draw(size, _integer, dt.uint64, 1 << 32, 0, generator)
+
+    if width == 1 << 64:
+        return word() * (1 << 32) + word()
+    high, low = divmod(width, 1 << 32)
+    found: Any = 0
+    for _ in range(3):
+        digit = word()
+        # (width * digit + found) / 2**32, whose parts fit into 64 bits.
+        rest = (digit * low + (found & 0xFFFFFFFF)) >> 32
+        found = digit * high + (found >> 32) + rest
+    return cast("Tensor", found)
+
+
+def check_asked(dtype: DType, *, requires_grad: bool) -> None:
+    """Refuse before anything is drawn what no gradient can be asked of."""
+    if requires_grad and not dtype.is_float:
+        raise GradientError(
+            f"requires_grad: gradients exist for floating types only, not {dtype.name}"
+        )
+
+
+def bernoulli(size: Sequence[Dim], p: float) -> Tensor:
+    """Bools that are true with probability `p`."""
+    return _draw(tuple(size), _coin, dt.bool_, round(p * (1 << 24)))
+
+
+# ---- initialization
+
+_GAINS = {"linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2), "selu": 0.75}
+
+
+def _gain(nonlinearity: str, a: float) -> float:
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2 / (1 + a * a))
+    if nonlinearity not in _GAINS:
+        names = ", ".join(["leaky_relu", *_GAINS])
+        raise ShapeError(f"nonlinearity: {nonlinearity!r} is unknown; expected one of {names}")
+    return _GAINS[nonlinearity]
+
+
+def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
+    """How many inputs and outputs one weight of this shape (out, in, ...) connects."""
+    known = [d for d in size if isinstance(d, int) and d > 0]
+    if len(size) < 2 or len(known) < len(size):
+        raise ShapeError(
+            f"size: expected at least 2 axes, none empty and none of a size that is known only at "
+            f"run time, not {format_shape(size)}"
+        )
+    taps = math.prod(known[2:])
+    return known[1] * taps, known[0] * taps
+
+
+def _fan(size: tuple[Dim, ...], mode: str) -> int:
+    if mode not in ("fan_in", "fan_out"):
+        raise ShapeError(f"mode: expected 'fan_in' or 'fan_out', not {mode!r}")
+    return _fans(size)[mode == "fan_out"]
+
+
+@sized
+def kaiming_uniform(
+    *size: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Weights of shape (out, in, ...) that keep the variance of activations (He et al. 2015)."""
+    shape = check_shape(size)
+    limit = _gain(nonlinearity, a) * math.sqrt(3 / _fan(shape, mode))
+    return uniform(
+        shape, low=-limit, high=limit, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
+
+
+@sized
+def kaiming_normal(
+    *size: Any, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu",
+    dtype: object = None, device: object = None, requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """As :func:`kaiming_uniform`, from the normal distribution."""
+    shape = check_shape(size)
+    std = _gain(nonlinearity, a) / math.sqrt(_fan(shape, mode))
+    return normal(
+        shape, std=std, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
+
+
+@sized
+def xavier_uniform(
+    *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """Weights that keep the variance forwards and backwards (Glorot and Bengio 2010)."""
+    shape = check_shape(size)
+    limit = gain * math.sqrt(6 / sum(_fans(shape)))
+    return uniform(
+        shape, low=-limit, high=limit, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip
+
+
+@sized
+def xavier_normal(
+    *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
+    requires_grad: bool = False, generator: Generator | None = None,
+) -> Tensor:  # fmt: skip
+    """As :func:`xavier_uniform`, from the normal distribution."""
+    shape = check_shape(size)
+    std = gain * math.sqrt(2 / sum(_fans(shape)))
+    return normal(
+        shape, std=std, dtype=dtype, device=device, requires_grad=requires_grad,
+        generator=generator,
+    )  # fmt: skip

@@ -1,0 +1,3 @@
+"""Tracing, vmap, loop bodies and calls of user functions."""
+
+__all__: list[str] = []

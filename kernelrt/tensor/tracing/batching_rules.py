@@ -1,0 +1,261 @@
+"""Graphs computed for many values of some of their nodes at once.
+
+Each of these nodes gets a new first axis, and so does all that is made of them. A value with a
+derivative of its own keeps it: the rule makes the graph of one, which then is batched, too.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from kernelrt import dtype as dt
+from kernelrt.errors import VariableError
+from kernelrt.ir import Dim, Op, UOp
+from kernelrt.ir.ffi import Foreign
+from kernelrt.ir.ops import ALU
+from kernelrt.ir.origin import inherit
+from kernelrt.ir.shape import dim_max, is_static, prod
+from kernelrt.tensor.autograd.tags import Custom, Kept, below, mark, reads_of, renewed
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.tracing.batched_regions import Along, batched_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Along", "along", "batched"]
+
+
+def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
+    """`roots` for each of `count` values of some nodes.
+
+    Parameters
+    ----------
+    roots : sequence of UOp
+        What is computed.
+    given : mapping of UOp to UOp
+        Nodes, and their values along a new first axis.
+    count : Dim
+        The size of that axis.
+
+    Returns
+    -------
+    list of UOp
+        The values of `roots` along a new first axis.
+
+    Raises
+    ------
+    VariableError
+        A routine of C stands between, and `count` is not fixed.
+    """
+    return [found.lifted(count) for found in along(roots, given, count)]
+
+
+def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Along]:
+    """As :func:`batched`, without the axis where it does not depend on the nodes that are `given`.
+
+    What a loop carries may not depend on them while something else that it carries does.
+    """
+    done = {node: Along(value, True) for node, value in given.items()}
+    order = list(below(roots, given.__contains__))
+    runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
+    for node in order:
+        if node.op is Op.REGION:
+            runs.setdefault((node.arg.program, node.src), []).append(node)
+    for node in order:
+        if node in done:
+            continue
+        reads = reads_of(node)
+        if not any(done[s].apart for s in reads):
+            done[node] = Along(renewed(node, {s: done[s].value for s in reads}), False)
+        elif node.op is Op.REGION:
+            operands = [done[s] for s in node.src]
+            done.update(batched_run(runs[node.arg.program, node.src], operands, count))
+        else:
+            done[node] = Along(_along(node, done, count), True)
+        if done[node].value is not node:
+            inherit(done[node].value, node)
+    return [done[root] for root in roots]
+
+
+def _along(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
+    """A node along the new axis, on which it depends."""
+    if node.op is Op.DETACH:
+        return _marked(node, done, count)
+    src = tuple(done[s].lifted(count) for s in node.src)
+    return node.replace(src=src) if node.op in _LIFTED else _RULES[node.op](node, src, count)
+
+
+def _marked(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
+    known = node.arg
+    value, *rest = (done[s].lifted(count) for s in reads_of(node))
+    if isinstance(known, Kept):
+        return value
+    if not isinstance(known, Custom):
+        return mark(value, known)
+    n = len(known.inputs)
+    rule = _Batched(_apart(node), count)
+    return mark(value, Custom(rule, tuple(rest[:n]), tuple(rest[n:]), known.arg))
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """The `arg` of a BUFFER, and of its mark, that stands for what a rule is told of.
+
+    Attributes
+    ----------
+    number : int
+        Which it is.
+    size : int
+        Elements.
+    """
+
+    number: int
+    size: int
+
+
+def _stand_in(node: UOp, number: int) -> UOp:
+    """A node that nothing is known of but its shape and type.
+
+    Under its mark no other node is it, and none is made of what is below: of a transpose that is
+    transposed again nothing would be left to be given a value.
+    """
+    place = _Place(number, math.prod(map(dim_max, node.shape)))
+    memory = UOp(Op.BUFFER, node.dtype, (), place)
+    if not is_static(node.shape):
+        memory = build.shrink(memory, [(0, prod(node.shape))])
+    return mark(build.reshape(memory, node.shape), place)
+
+
+def _apart(one: UOp) -> UOp:
+    """A value with a rule of its own, of stand-ins: it reads nothing of the graph that it is of.
+
+    Numbers stay what they are: rules may look at them.
+    """
+    known: Custom = one.arg
+    value, *reads = (
+        node if build.const_value(node) is not None else _stand_in(node, k)
+        for k, node in enumerate((*one.src, *known.inputs, *known.parts))
+    )
+    n = len(known.inputs)
+    return mark(value, replace(known, inputs=tuple(reads[:n]), parts=tuple(reads[n:])))
+
+
+@dataclass(frozen=True, slots=True)
+class _Batched:
+    """The rule of a value with a derivative of its own, for many at once.
+
+    Attributes
+    ----------
+    one : UOp
+        The value for one, of stand-ins.
+    count : Dim
+        How many there are.
+    """
+
+    one: UOp
+    count: Dim
+
+    def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
+        one = self.one
+        before: Custom = one.arg
+        now: Custom = node.arg
+        seed = _stand_in(one, -1)
+        share = before.rule(one, seed, i)
+        if share is None:
+            return None
+        old = (*one.src, *before.inputs, *before.parts)
+        new = (*node.src, *now.inputs, *now.parts)
+        known = {o: n for o, n in zip(old, new, strict=True) if build.const_value(o) is None}
+        return batched([share], {**known, one: node, seed: g}, self.count)[0]
+
+
+# ---- operations with axes of their own
+
+
+def _reshape(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    return build.reshape(src[0], (count, *u.arg))
+
+
+def _expand(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    return build.expand(src[0], (count, *u.arg))
+
+
+def _permute(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return build.permute(src[0], (0, *(a + 1 for a in u.arg)))
+
+
+def _shrink(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    return build.shrink(src[0], ((0, count), *u.arg))
+
+
+def _pad(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return build.pad(src[0], ((0, 0), *u.arg))
+
+
+def _flip(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return build.flip(src[0], [a + 1 for a in u.arg])
+
+
+def _moved(windows: tuple[tuple[int, int, int, int], ...]) -> tuple[tuple[int, ...], ...]:
+    return tuple((axis + 1, *rest) for axis, *rest in windows)
+
+
+def _window(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return UOp(Op.WINDOW, u.dtype, src, _moved(u.arg))
+
+
+def _unwindow(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    shape, windows = u.arg
+    return UOp(Op.UNWINDOW, u.dtype, src, ((count, *shape), _moved(windows)))
+
+
+def _reduce(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    op, axes = u.arg
+    return build.reduce(src[0], op, [a + 1 for a in axes])
+
+
+def _own(shape: build.Shape) -> UOp:
+    """For each element its place along the first axis."""
+    return build.iota_along(shape, 0).cast(dt.int64)
+
+
+def _gather(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    x, *places = src
+    return UOp(Op.GATHER, u.dtype, (x, _own(places[0].shape), *places))
+
+
+def _scatter(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    base, values, *places = src
+    return u.replace(src=(base, values, _own(values.shape), *places))
+
+
+def _bound(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return u.replace(src=(src[0], u.src[1]))
+
+
+def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
+    return build.cat(src, u.arg + 1)
+
+
+def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
+    if isinstance(u.arg, Foreign):
+        if not isinstance(count, int):
+            raise VariableError(f"{u.arg.name}: the number of calls must be fixed, not {count}")
+        return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
+    if count == 0:  # a routine has problems to solve
+        return build.full(0, u.dtype, (0, *u.shape))
+    # The problems of one value follow each other, as those of a batch do.
+    found = build.call(replace(u.arg, rows=prod((count, u.arg.rows))), *src)
+    return build.reshape(found, (count, *u.shape))
+
+
+#: What is computed of elements of its operands alone, so that these only have to be there.
+_LIFTED = ALU | {Op.CONTIGUOUS}
+_RULES: dict[Op, Callable[[UOp, tuple[UOp, ...], Dim], UOp]] = {
+    Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.SHRINK: _shrink,
+    Op.PAD: _pad, Op.FLIP: _flip, Op.WINDOW: _window, Op.UNWINDOW: _unwindow,
+    Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.SCATTER: _scatter, Op.CAT: _cat,
+    Op.BOUND: _bound, Op.CALL: _call,
+}  # fmt: skip

@@ -1,0 +1,441 @@
+"""Functions of the user's own, C's or Python's, among tensors."""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from types import MethodType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kernelrt import dtype as dt
+from kernelrt._late import Module
+from kernelrt._modes import NONFINITE, Mode
+from kernelrt.device.buffer import Buffer
+from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
+from kernelrt.ir import UOp
+from kernelrt.ir.ffi import ForeignFunction
+from kernelrt.ir.nest import Nest
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.ir.size import plain
+from kernelrt.tensor import state
+from kernelrt.tensor.autograd.tags import RuleOfAll, custom
+from kernelrt.tensor.base import TensorBase
+from kernelrt.tensor.eager.realize import realize
+from kernelrt.tensor.free_functions.creation import from_data
+from kernelrt.tensor.nodes import build
+from kernelrt.tensor.nodes.arguments import flag, whole
+from kernelrt.tensor.operation import operation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from kernelrt.dtype import DType
+    from kernelrt.ir.ffi import Form
+    from kernelrt.runtime import kernel
+    from kernelrt.tensor import tensor as tensor_module
+    from kernelrt.tensor.autograd.tags import CustomRule
+    from kernelrt.tensor.tracing import vmap_trace
+else:
+    kernel = Module("kernelrt.runtime.kernel")
+    vmap_trace = Module("kernelrt.tensor.tracing.vmap_trace")
+    tensor_module = Module("kernelrt.tensor.tensor")
+
+__all__ = ["call", "keeps_order"]
+
+
+def call(
+    fn: Any,
+    *tensors: Any,
+    out: Any,
+    vjp: Callable[..., Any] | None = None,
+    pure: bool = True,
+    fails: bool = False,
+    vectorized: bool = False,
+    name: str | None = None,
+) -> Any:
+    """What a function of one's own makes of tensors, as tensors of a graph.
+
+    The function is called whenever a plan that needs a result runs: in code without jit when a
+    result is computed, in a jitted function in each call. It counts as pure: its results are made
+    of its operands alone. So it is not called where nothing needs a result, and once where a plan
+    needs the same twice; results that are read one by one without jit are computed one by one.
+    What it remembers from call to call belongs into operands and results, or say ``pure=False``.
+
+    Parameters
+    ----------
+    fn : callable, int or object
+        A Python callable, which is called with a NumPy array for each of `tensors`, copies that it
+        may keep and change, and returns arrays, nested as `out`. It runs with the GIL on the
+        thread that runs the plan. Or a C function ``void (void *const *bufs, const int64_t
+        *vals)``, as an address, a ctypes function pointer, a numba cfunc or a capsule: bufs are
+        where the results lie, then the operands, each row-major and none overlapping another;
+        ``vals[i]`` is how many elements ``bufs[i]`` has. It runs without the GIL, perhaps on
+        another thread, and is trusted to have this signature and to stay within its buffers.
+    *tensors : Tensor, array or number
+        The operands, of fixed sizes.
+    out : pair, Tensor or nested dicts, lists and tuples of such
+        What the function gives: for each result a pair of its shape and type, as in
+        ``((3, 2), krt.float32)``, or anything with a ``shape`` and a ``dtype``. With
+        ``pure=False`` also None, for a Python function that is called for what else it does.
+    vjp : callable, optional
+        ``vjp(inputs, results, cotangents)`` gives the gradients of the inputs, one tensor, or None,
+        for each, by operations on tensors or other calls. Inputs are a tuple; results and
+        cotangents are nested as `out`. The cotangent of a result that has no floats is None.
+        Without it results have no gradient.
+    pure : bool
+        With False it is called exactly once: without jit here, at once; in each call of a jitted
+        function, in the order of all such calls in it, whether its results are used or not. What it
+        has done by then stays done where the run fails later.
+    fails : bool
+        Of a C function: whether it gets, behind the operands, the address of an int64 that is 0.
+        Where it stores another number, the run ends in an error that tells it.
+    vectorized : bool
+        Whether ``func.vmap`` may call the function once, with operands that have one more axis
+        before the others, and expect results that have it, too. Else it is called for each place
+        along that axis.
+    name : str, optional
+        What errors and profiles call it; the function's own name if not given.
+
+    Returns
+    -------
+    Tensor, or nested dicts, lists and tuples of Tensor
+        As `out`.
+
+    Raises
+    ------
+    DTypeError
+        `fn` is neither; `out` names no type; an operand is no tensor.
+    ShapeError
+        `out` names no shape, or no result; an operand or result has no elements.
+    VariableError
+        A size is known only at run time.
+    JitError
+        With ``pure=False`` in a function that ``func.vmap`` calls.
+    PlanBuildError
+        `fn` has no address.
+    CustomFunctionError
+        When it is computed: a Python function raised, or returned something else than `out` says,
+        or a C function said that it failed. All state is as before.
+
+    Examples
+    --------
+    >>> import numpy as np, kernelrt as krt
+    >>> def bins(x):
+    ...     return np.histogram(x, 4, (0, 1))[0]
+    >>> x = krt.tensor([0.1, 0.2, 0.6, 0.9])
+    >>> krt.call(bins, x, out=((4,), krt.int64)).tolist()
+    [2, 0, 1, 1]
+    """
+    pure = flag(pure, "pure")
+    forms = () if out is None else out
+    nest = Nest.of(forms, _is_form)
+    results = tuple(_form(leaf, path) for path, leaf in nest.leaves(forms, "out"))
+    if not results and (pure or out is not None or _address(fn)):
+        raise ShapeError(
+            "out: expected at least one result; only a call of a Python function with pure=False "
+            "has none, which out=None says"
+        )
+    if name is not None and not isinstance(name, str):
+        raise DTypeError(f"name: expected a str, not {type(name).__name__}")
+    if vjp is not None and not callable(vjp):
+        raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
+    made = _Made(fn, nest, results or (_DUMMY,), vjp, name)
+    made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
+    if made.fails and not made.address:
+        raise DTypeError("fails: it is for C functions; a Python function raises where it fails")
+
+    kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), tensor_module.Tensor)
+    given = [
+        t if isinstance(t, TensorBase) else from_data(kind, t, f"tensors[{i}]")
+        for i, t in enumerate(tensors)
+    ]
+    found = _results(made, kind, *given) if pure else _in_turn(made, kind, given)
+    return None if out is None else nest.filled(iter(found))
+
+
+def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[Any]:
+    """The results of a call that is made exactly once, behind those before it."""
+    if state.local.trace is None:
+        realize(*given)  # apart, so that nothing fails where the function was called
+        found = _results(made, kind, *given)
+        with Mode(NONFINITE, False):  # which would make the call once more
+            realize(*found)
+        return found
+
+    if isinstance(state.local.trace, vmap_trace.MemberTrace):
+        raise JitError(
+            f"{made.name}: the calls for the members of vmap have no order, which pure=False asks "
+            "for; say pure=True, or make the call outside of vmap"
+        )
+    made.ordered = True
+    turn = _turn(kind)
+    found = _results(made, kind, *given, turn)
+    with state.no_grad():
+        first = build.reshape(found[0].uop, (build.volume(found[0].dims),))
+        turn.assign(kind._of(build.shrink(first, [(0, 1)]).cast(dt.uint8)))
+    return found
+
+
+def _turn(kind: type[Any]) -> Any:
+    """State that each call which is not pure reads, and then changes, in jitted functions.
+
+    So they are kept, and in order, as all that is done to state is. What it holds says nothing.
+    """
+    if not _turns:
+        with state.lock:
+            if not _turns:
+                _turns.append(kind._over(Buffer(1, dt.uint8), (1,)))
+    return _turns[0]
+
+
+def keeps_order(tensors: Iterable[TensorBase]) -> bool:
+    """Whether among `tensors`, which a graph assigns to, is what calls made once assign to."""
+    return any(t is turn for t in tensors for turn in _turns)
+
+
+_turns: list[Any] = []
+#: What stands for the result of a function that has none.
+_DUMMY: Form = ((), dt.uint8)
+
+
+@operation
+def _results(made: _Made, kind: type[Any], *tensors: TensorBase) -> list[Any]:
+    return [kind._of(node) for node in made.nodes(*(t.uop for t in tensors))]
+
+
+class _Made:
+    """A call that was checked, apart from its operands."""
+
+    def __init__(
+        self, fn: Any, nest: Nest, results: tuple[Form, ...], vjp: Callable[..., Any] | None,
+        name: str | None,
+    ) -> None:  # fmt: skip
+        self._fn = fn
+        self.address = _address(fn)
+        self._nest = None if self.address else nest
+        self._results = results
+        self._rule = None if vjp is None else _Vjp(vjp, nest, results)
+        self.vectorized = self.fails = False
+        self.name = _name(fn) if name is None else name
+        #: Whether the last operand is what comes before.
+        self.ordered = False
+
+    def nodes(self, *operands: UOp) -> list[UOp]:
+        """The results for some operands."""
+        callee = ForeignFunction(
+            self.name, self._fn, self.address,
+            tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
+            self._results, self._nest, (), self.vectorized, self.fails, self.ordered,
+        )  # fmt: skip
+        nodes = [build.foreign(callee, k, *operands) for k in range(len(self._results))]
+        inputs = operands[:-1] if self.ordered else operands
+        return nodes if self._rule is None else self._rule.marked(nodes, inputs)
+
+
+# ---- what is called
+
+
+def _address(fn: Any) -> int:
+    """Where a C function is; 0 for Python's."""
+    has_address = type(getattr(fn, "address", None)) is int
+    if isinstance(fn, (int, _POINTER)) or has_address or type(fn).__name__ == "PyCapsule":
+        return kernel.address_of(fn, "fn")
+    if not callable(fn):
+        raise DTypeError(
+            f"fn: expected a Python callable, or a C function as an address, a ctypes pointer, a "
+            f"numba cfunc or a capsule, not {type(fn).__name__}"
+        )
+    return 0
+
+
+def _name(fn: Any) -> str:
+    found = getattr(fn, "__qualname__", None) or getattr(fn, "__name__", None)
+    return str(found or ("c_function" if isinstance(fn, int) else type(fn).__name__))
+
+
+# ctypes has no public name for the base class of function pointers.
+_POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
+
+
+# ---- what goes in and comes out
+
+
+def _is_template(value: object) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type)
+
+
+def _is_form(value: object) -> bool:
+    """Whether `value` is a leaf of `out`, rather than nested leaves."""
+    if _is_template(value):
+        return True
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        return False
+    shape, dtype = value
+    sizes = shape if isinstance(shape, list | tuple) else (shape,)
+    nested = (dtype, *sizes)
+    return not any(_is_template(v) or isinstance(v, list | tuple | dict) for v in nested)
+
+
+def _form(leaf: Any, name: str) -> Form:
+    """The shape and type that a leaf of `out` says."""
+    if _is_template(leaf):
+        shape, dtype = leaf.shape, leaf.dtype
+    elif _is_form(leaf):
+        shape, dtype = leaf
+    else:
+        raise DTypeError(
+            f"{name}: expected a pair of a shape and a type, as in ((3, 2), krt.float32), or "
+            f"something that has both, not {leaf!r}"
+        )
+    sizes = []
+    for d in map(plain, shape if isinstance(shape, list | tuple) else (shape,)):
+        if isinstance(d, UOp):
+            raise _unknown(name, leaf.shape)
+        size = whole(d)
+        if size is None:
+            raise DTypeError(f"{name}: expected a shape of ints, not {shape!r}")
+        if size < 1:
+            raise ShapeError(f"{name}: expected sizes of at least 1, not {shape!r}")
+        sizes.append(size)
+    return tuple(sizes), dt.parse(dtype, name)
+
+
+def _form_of(x: UOp, name: str) -> Form:
+    if not is_static(x.shape):
+        raise _unknown(name, x.shape)
+    if build.has_zero(x.shape):
+        raise ShapeError(
+            f"{name}: a tensor of shape {format_shape(x.shape)} has no elements; functions are "
+            "called with memory that has some"
+        )
+    return tuple(int(d) for d in x.shape if isinstance(d, int)), x.dtype
+
+
+def _unknown(name: str, shape: Sequence[Any]) -> VariableError:
+    return VariableError(
+        f"{name}: the shape {format_shape(tuple(map(plain, shape)))} is known only at run time; a "
+        "function takes fixed sizes, so call it outside of the function that has Variables, or pad "
+        "to a fixed size"
+    )
+
+
+# ---- derivatives
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Vjp(RuleOfAll):
+    """The rule of a call's results.
+
+    Where several results are floats they are side by side in one node that has the rule, so that
+    the user's function is asked once for the gradients of all of them.
+
+    Attributes
+    ----------
+    function : callable
+        The user's.
+    nest : Nest
+        Of the results.
+    forms : tuple of (shape, DType)
+        Theirs.
+    """
+
+    function: Callable[..., Any]
+    nest: Nest
+    forms: tuple[Form, ...]
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        f = self.function
+        same = (id(f.__self__), id(f.__func__)) if isinstance(f, MethodType) else (id(f),)
+        return same, self.nest, self.forms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Vjp) and self._key == other._key
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    @property
+    def _floats(self) -> list[int]:
+        return [k for k, (_, dtype) in enumerate(self.forms) if dtype.is_float]
+
+    @property
+    def _wide(self) -> DType:
+        return dt.promote(*(self.forms[k][1] for k in self._floats))
+
+    def marked(self, nodes: list[UOp], operands: tuple[UOp, ...]) -> list[UOp]:
+        """Results with the rule."""
+        floats = self._floats
+        others = tuple(n for k, n in enumerate(nodes) if k not in floats)
+        if len(floats) > 1:
+            flat = [build.reshape(nodes[k], (build.volume(nodes[k].shape),)) for k in floats]
+            packed = build.cat([x.cast(self._wide) for x in flat], 0)
+        elif floats:
+            packed = nodes[floats[0]]
+        else:
+            return nodes
+        packed = custom(packed, self, *operands, parts=others)
+        found = iter(self._cut(packed))
+        return [next(found) if k in floats else n for k, n in enumerate(nodes)]
+
+    def _cut(self, packed: UOp) -> Iterator[UOp]:
+        """The floats among the results, of what holds all of them."""
+        floats = self._floats
+        start = 0
+        for k in floats:
+            shape, dtype = self.forms[k]
+            size = int(np.prod(shape, dtype=np.int64))
+            if len(floats) == 1:
+                yield packed
+            else:
+                part = build.shrink(packed, [(start, start + size)])
+                yield build.reshape(part, shape).cast(dtype)
+            start += size
+
+    def at(self, node: UOp, gradient: UOp) -> CustomRule:
+        """The rule for one gradient, which asks the user's function once."""
+        found = self._asked(node, gradient)
+        return lambda _node, _gradient, i: found[i]
+
+    def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
+        """The gradient of one input."""
+        return self._asked(node, g)[i]
+
+    def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:
+        floats, others = self._cut(node), iter(node.arg.parts)
+        results = [next(floats) if dtype.is_float else next(others) for _, dtype in self.forms]
+        slopes = self._cut(g)
+        cotangents = [
+            tensor_module.Tensor._of(next(slopes)) if dtype.is_float else None
+            for _, dtype in self.forms
+        ]
+        inputs = tuple(tensor_module.Tensor._of(x) for x in node.arg.inputs)
+        found = self.function(
+            inputs,
+            self.nest.filled(iter([tensor_module.Tensor._of(x) for x in results])),
+            self.nest.filled(iter(cotangents)),
+        )
+        return self._checked(found, inputs)
+
+    def _checked(self, found: Any, inputs: tuple[TensorBase, ...]) -> list[UOp | None]:
+        who = f"vjp {_name(self.function)!r}"
+        listed = found if isinstance(found, list | tuple) else (found,)
+        if len(listed) != len(inputs):
+            raise GradientError(
+                f"{who}: expected a gradient, or None, for each of {len(inputs)} inputs, not "
+                f"{len(listed)}"
+            )
+        nodes: list[UOp | None] = []
+        for i, (gradient, like) in enumerate(zip(listed, inputs, strict=True)):
+            is_tensor = isinstance(gradient, TensorBase)
+            if gradient is not None and not (is_tensor and gradient.dims == like.dims):
+                said = f"shape {format_shape(gradient.dims)}" if is_tensor else gradient
+                raise GradientError(
+                    f"{who}: the gradient of input {i} must be None or a Tensor of shape "
+                    f"{format_shape(like.dims)}, not {said}"
+                )
+            floats = gradient is not None and like.dtype.is_float
+            nodes.append(gradient.uop.cast(like.dtype) if floats else None)
+        return nodes
