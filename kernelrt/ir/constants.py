@@ -1,4 +1,4 @@
-"""Numbers in graphs: what is one number throughout, which zero it is, and how it is spread."""
+"""Constants in graphs: tensors of one number, signed zeros, and powers with constant exponents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 
     from kernelrt.ir.uop import Dim
 
-__all__ = ["SAME_VALUES", "full", "is_minus_zero", "is_plus_zero", "is_zeros", "uniform"]
+__all__ = [
+    "SAME_VALUES", "full", "is_minus_zero", "is_plus_zero", "is_zeros", "short_power", "uniform",
+]  # fmt: skip
 
 #: Ops whose result has no values but those of their operand.
 SAME_VALUES: Final = frozenset(
@@ -60,3 +62,28 @@ def is_zeros(node: UOp) -> bool:
     """Whether every element of `node` is plainly 0 or 0.0."""
     value = uniform(node)
     return value is not None and is_plus_zero(value)
+
+
+def short_power(x: UOp, exponent: float, one: UOp) -> UOp | None:
+    """``x ** exponent`` as products or a quotient; None where it takes more.
+
+    Special cases come out as those of C's pow: 1 for NaN to the power 0, too.
+
+    Parameters
+    ----------
+    x : UOp
+        Floats, of any stage.
+    exponent : float
+        A number.
+    one : UOp
+        1 in the type and shape of `x`.
+    """
+    if exponent == 0:
+        return one
+    if exponent == 1:
+        return x
+    if exponent == 2:
+        return x.alu(Op.MUL, x)
+    if exponent == 3:
+        return x.alu(Op.MUL, x).alu(Op.MUL, x)
+    return one.alu(Op.DIV, x) if exponent == -1 else None

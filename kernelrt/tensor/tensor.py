@@ -46,7 +46,6 @@ from kernelrt.tensor.methods.random_draws_in_place import DrawingMethods
 from kernelrt.tensor.methods.reduction import ReductionMethods
 from kernelrt.tensor.methods.resampling import ResamplingMethods
 from kernelrt.tensor.methods.scattering import ScatteringMethods
-from kernelrt.tensor.methods.searching import SearchingMethods
 from kernelrt.tensor.methods.selection import SelectionMethods
 from kernelrt.tensor.methods.setitem import PartMethods
 from kernelrt.tensor.methods.sorting import OrderingMethods
@@ -75,7 +74,6 @@ __all__ = ["Tensor"]
 class Tensor(
     DerivedMethods,
     ImageMethods,
-    SearchingMethods,
     OrderingMethods,
     ScatteringMethods,
     SelectionMethods,

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
+from kernelrt.ir.constants import short_power
 from kernelrt.ir.ops import Op
-from kernelrt.ir.small_powers import short_power
 from kernelrt.ir.uop import const
 from kernelrt.loops.math.exp import exp_of_sum
 from kernelrt.loops.math.log import split

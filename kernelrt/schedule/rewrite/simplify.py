@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.ir import Dim, Op, UOp, const, toposort
-from kernelrt.ir.constants import full, is_zeros, uniform
+from kernelrt.ir.constants import full, is_zeros, short_power, uniform
 from kernelrt.ir.ops import ALU, COMMUTATIVE, COMPARE
 from kernelrt.ir.reducers import is_identity, of_nothing
 from kernelrt.ir.rewrite import Rule, Table, rewrite
 from kernelrt.ir.shape import total
-from kernelrt.ir.small_powers import short_power
 from kernelrt.schedule.fuse.index_maps import groups_of_axes
 from kernelrt.schedule.rewrite.constant_folding import fold
 from kernelrt.schedule.rewrite.window_adjoint import window_of_padded

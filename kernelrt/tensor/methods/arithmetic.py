@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeVar
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
-from kernelrt.tensor.nodes import bessel, build, composite_ops, float_parts, special
+from kernelrt.tensor.nodes import build, composite_ops, float_parts, special
 from kernelrt.tensor.nodes.arguments import integer, real
 from kernelrt.tensor.operation import operations
 
@@ -292,19 +292,19 @@ class ArithmeticMethods(_Below):
 
     def i0(self) -> Self:
         """The modified Bessel function of the first kind of order 0."""
-        return self._widely(lambda x: bessel.bessel_i(x, 0, scaled=False))
+        return self._widely(lambda x: special.bessel_i(x, 0, scaled=False))
 
     def i0e(self) -> Self:
         """:meth:`i0` times ``exp(-|self|)``, which never overflows."""
-        return self._widely(lambda x: bessel.bessel_i(x, 0, scaled=True))
+        return self._widely(lambda x: special.bessel_i(x, 0, scaled=True))
 
     def i1(self) -> Self:
         """The modified Bessel function of the first kind of order 1."""
-        return self._widely(lambda x: bessel.bessel_i(x, 1, scaled=False))
+        return self._widely(lambda x: special.bessel_i(x, 1, scaled=False))
 
     def i1e(self) -> Self:
         """:meth:`i1` times ``exp(-|self|)``, which never overflows."""
-        return self._widely(lambda x: bessel.bessel_i(x, 1, scaled=True))
+        return self._widely(lambda x: special.bessel_i(x, 1, scaled=True))
 
     def mvlgamma(self, p: int) -> Self:
         """The logarithm of the multivariate gamma function of dimension `p`, at least 1.

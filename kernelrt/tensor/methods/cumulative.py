@@ -15,7 +15,7 @@ from kernelrt.tensor.methods.reduction import Extremum
 from kernelrt.tensor.methods.sorting import picked
 from kernelrt.tensor.nodes import build, composite_ops
 from kernelrt.tensor.nodes.arguments import axis_of, integer, real, tensor_of
-from kernelrt.tensor.nodes.prefix_scans import fold, log_sum, records
+from kernelrt.tensor.nodes.reductions import fold, log_sum, records
 from kernelrt.tensor.operation import operations
 
 if TYPE_CHECKING:

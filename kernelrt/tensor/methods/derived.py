@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kernelrt.ir import Dim
-    from kernelrt.tensor.methods.searching import SearchingMethods as _Below
+    from kernelrt.tensor.methods.sorting import OrderingMethods as _Below
     from kernelrt.tensor.nodes import data_checks
     from kernelrt.tensor.tensor import Tensor
 else:  # a mixin: freeing a tensor goes through each class of the line below Tensor

@@ -10,9 +10,9 @@ from kernelrt import dtype as dt
 from kernelrt._lazy import _name_types, quicken
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.ir.constants import short_power
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
-from kernelrt.ir.small_powers import short_power
 from kernelrt.tensor.nodes import build, composite_ops
 from kernelrt.tensor.nodes.promotion import as_scalar
 from kernelrt.tensor.operation import operations

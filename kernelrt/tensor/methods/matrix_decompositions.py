@@ -12,7 +12,7 @@ from kernelrt.ir.origin import spread
 from kernelrt.ir.shape import broadcast, format_shape
 from kernelrt.tensor import views
 from kernelrt.tensor.free_functions import joining
-from kernelrt.tensor.nodes import build, composite_ops, eigenvalues, matrix_ops
+from kernelrt.tensor.nodes import build, composite_ops, matrix_ops
 from kernelrt.tensor.nodes.arguments import flag, integer
 from kernelrt.tensor.operation import operation, operations
 
@@ -138,10 +138,10 @@ class LinalgMethods(_Below):
         matrix_ops.matrices(self.uop, "pinv")
         if build.has_zero(self.dims):
             return self._of(matrix_ops.transposed(self.uop))
-        limit = self._rank_limit(eigenvalues.svd(self.detach().uop)[1], atol, rtol)
+        limit = self._rank_limit(matrix_ops.svd(self.detach().uop)[1], atol, rtol)
         shape = broadcast(limit.dims, self.dims[:-2])
         node = build.broadcast_to(self.uop, (*shape, *self.dims[-2:]))
-        return self._of(eigenvalues.pseudo_inverse(node, build.broadcast_to(limit.uop, shape)))
+        return self._of(matrix_ops.pseudo_inverse(node, build.broadcast_to(limit.uop, shape)))
 
     def _rank_limit(
         self, values: UOp, atol: float | TensorBase | None, rtol: float | TensorBase | None
@@ -152,7 +152,7 @@ class LinalgMethods(_Below):
         """
         top = self._of(build.reduce(values, Op.MAX, (len(values.shape) - 1,)))
         least, share = self._tolerance(atol, "atol"), self._tolerance(rtol, "rtol")
-        usual = eigenvalues.usual_tolerance(self.uop)
+        usual = matrix_ops.usual_tolerance(self.uop)
         if share is not None:
             limit = top * share
         else:
@@ -269,7 +269,7 @@ class LinalgMethods(_Below):
     def _singular(self, *, full: bool) -> tuple[Self, Self, Self]:
         node = self.uop
         m, n = matrix_ops.matrices(node, "svd")
-        u, s, vt = self._parts_of_routine(*eigenvalues.svd(node))
+        u, s, vt = self._parts_of_routine(*matrix_ops.svd(node))
         if full and m > n:
             u = u._completed()
         elif full and n > m:
@@ -285,7 +285,7 @@ class LinalgMethods(_Below):
     def _eigen(self, *, upper: bool) -> Eigen[Self]:
         node = self.uop
         matrix_ops.matrices(node, "eigh", square=True)
-        values, vectors = eigenvalues.eigh(matrix_ops.transposed(node) if upper else node)
+        values, vectors = matrix_ops.eigh(matrix_ops.transposed(node) if upper else node)
         return Eigen(*self._parts_of_routine(values, vectors))
 
     def _parts_of_routine(self, *parts: UOp) -> tuple[Self, ...]:

@@ -15,10 +15,10 @@ from kernelrt.tensor.autograd.tags import custom, detach
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axes_of, axis_of, flag, real, whole
-from kernelrt.tensor.nodes.prefix_scans import in_rows
 from kernelrt.tensor.nodes.reductions import (
     float_count,
     guarded_root_rule,
+    in_rows,
     kept,
     log_softmax_rule,
     log_total,

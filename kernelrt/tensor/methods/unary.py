@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Self
 from kernelrt import dtype as dt
 from kernelrt.errors import DTypeError
 from kernelrt.ir import Op, UOp
-from kernelrt.tensor.nodes import build, composite_ops, gamma
+from kernelrt.tensor.nodes import build, composite_ops, special
 from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.operation import operations
 
@@ -179,7 +179,7 @@ class FunctionMethods(_Below):
 
     def digamma(self) -> Self:
         """Logarithmic derivative of the gamma function."""
-        return self._widely(gamma.digamma)
+        return self._widely(special.digamma)
 
     def polygamma(self, n: int) -> Self:
         """Derivative of order `n` of :meth:`digamma`.
@@ -192,7 +192,7 @@ class FunctionMethods(_Below):
         order = integer(n, "n", least=0)
         if order == 0:
             return self.digamma()
-        return self._widely(lambda x: gamma.polygamma(order, x))
+        return self._widely(lambda x: special.polygamma(order, x))
 
     def floor(self) -> Self:
         """The next whole number below or equal."""

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, TypeVar
 
 from kernelrt.errors import ShapeError
-from kernelrt.tensor.nodes import eigenvalues
+from kernelrt.tensor.nodes import matrix_ops
 from kernelrt.tensor.nodes.arguments import axes_of, real, take_by_value
 
 if TYPE_CHECKING:
@@ -101,4 +101,4 @@ def singular_values(x: _T, axes: Sequence[int]) -> _T:
     """The singular values of the matrices that two axes hold, along a new last axis."""
     rest = [a for a in range(x.ndim) if a not in axes]
     moved = x.permute(*rest, *axes)
-    return moved._of(eigenvalues.svd(moved.uop)[1])
+    return moved._of(matrix_ops.svd(moved.uop)[1])
