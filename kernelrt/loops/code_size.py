@@ -350,7 +350,7 @@ def _of_block(r: UOp, tile: Tile, height: int) -> int:
 
 
 def _transposed(height: int, width: int) -> int:
-    """Bytes of a block of so many rows, loaded and transposed (transposed.py)."""
+    """Bytes of a block of so many rows, loaded and transposed (vector_shuffles.py)."""
     full = 1 << (height - 1).bit_length()
     rounds = min(full, width).bit_length() - 1
     total = height * _ROW + rounds * full * _mixing(width)

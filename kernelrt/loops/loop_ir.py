@@ -1,8 +1,8 @@
 """The loop nest of a kernel as plain data: what runs under which loops, in which order.
 
 The nest follows from a kernel AST and its tiles, and everything about loops is decided here: the
-emitter (emitter.py) walks it and writes. `loops_spec.py` says what a legal nest is, `loops_text.py`
-prints one as a person would write the kernel.
+emitter (emitter.py) walks it and writes. `verify_loops.py` says what a legal nest is;
+`print_loops.py` prints one as a person would write the kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other tilings of a kernel than what choosing.py chooses: checked, listed, in plain data."""
+"""Other tilings of a kernel than what tile_heuristic.py chooses: checked, listed, in plain data."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ by_name = {"ids": lambda v: v.name}
 #: Functions that take long here, and by what to divide the samples.
 COARSER = {Op.LGAMMA: 16}
 
-#: Greatest errors in ULP, somewhat above what sweeps over all float32 numbers found (see math.py).
+#: Greatest errors in ULP, somewhat above what sweeps over all float32 numbers found (see
+#: decompositions.py).
 LIMIT = {
     (Op.EXP, dt.float32): 1.65, (Op.LOG, dt.float32): 0.95, (Op.SIN, dt.float32): 1.65,
     (Op.COS, dt.float32): 1.65, (Op.TANH, dt.float32): 2.0, (Op.ERF, dt.float32): 1.55,

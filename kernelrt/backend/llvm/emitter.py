@@ -2,9 +2,9 @@
 
 Every value is emitted for a place: for each range it varies with, an offset into the current
 tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,
-the choice of places (see choosing.py), and what is shared between places is shared because the
-value does not vary with the range in question. Which loops there are, and what runs in them, is
-the nest's to say (loops.py).
+the choice of places (see tile_heuristic.py), and what is shared between places is shared because
+the value does not vary with the range in question. Which loops there are, and what runs in them, is
+the nest's to say (loop_ir.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 x = n pi/2 + r with abs(r) about pi/4 at most; n chooses between two polynomials in r and the sign.
 Angles of a size that programs have are reduced by subtracting n times the parts of pi/2; only
-vectors that hold a greater one take the long way of math_angle.py. Everything is computed once
+vectors that hold a greater one take the long way of angle_reduction.py. Everything is computed once
 for all functions of one x.
 """
 

@@ -3,7 +3,7 @@
 Values made of constants, and of memory that a program reads and never writes, can be had from
 buffers that are filled before the first run, and again when that memory was changed. Which of
 them: those that take longer to compute than to load, counted as every other decision is; and, where
-the user says that they stay the same for long, matrices laid out for their products (`panels.py`).
+the user says that they stay the same for long, matrices laid out for their products (`prepack.py`).
 """
 
 from __future__ import annotations

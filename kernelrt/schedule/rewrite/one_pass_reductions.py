@@ -3,7 +3,7 @@
 The sum of ``exp(u - c)``, where `c` is the greatest `u`, needs `c` before it begins; so do the
 deviations from a mean, and their squares. A row that is longer than a cache would come from memory
 for each. Here it is cut into blocks, each of which is walked twice while it is in the caches of a
-core; `pieces.py` has what is stored of a block, and what the row makes of that.
+core; `blocked_statistics.py` has what is stored of a block, and what the row makes of that.
 
 What a graph means says where this may be done, not which method made it; what is counted from
 shapes and the target says where it gains.
@@ -113,8 +113,8 @@ def _leave_rows(
 ) -> None:
     """Take out of `found` what a kernel has row by row, which then goes along the row again.
 
-    Of few rows no kernel does: reductions to few elements are kernels of their own (`split.py`).
-    Many it does take one by one, so that the last cache still holds a row when its elements are
+    Of few rows no kernel does: reductions to few elements are kernels of their own
+    (`split_reductions.py`). Many it does take one by one, so that the last cache still holds a row when its elements are
     divided by their sum. Had all statistics been computed before, they would come from memory.
     """
     spread = {s for node in nodes if node.op is Op.EXPAND for s in _sums_below(node, found)}
