@@ -1,10 +1,10 @@
 """Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
 
 The choice is made by counting cycles (cost_model.py) and bytes of text (code_size.py). All
-reductions that run over the same ranges are one nest, and a nest's ranges have one tile each: every candidate is
-charged for what it does to all nests that it concerns, and the cheapest that fits the register
-file and keeps the kernel's text short wins. Everything else takes vectors along the unit stride
-of what it stores.
+reductions that run over the same ranges are one nest, and a nest's ranges have one tile each: every
+candidate is charged for what it does to all nests that it concerns, and the cheapest that fits the
+register file and keeps the kernel's text short wins. Everything else takes vectors along the unit
+stride of what it stores.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """From what a group's record says to STOREs over RANGEs.
 
 The record (:mod:`kernelrt.schedule.fuse.demand`) names each value that is computed, with the
-operands that it needs and where: so no index is pushed here. A stored value becomes a LOAD at its address. What an index that
-is read from data comes to is put in the place of the ELEMENT that stood for it.
+operands that it needs and where: so no index is pushed here. A stored value becomes a LOAD at its
+address. What an index that is read from data comes to is put in the place of the ELEMENT that stood
+for it.
 """
 
 from __future__ import annotations

@@ -114,8 +114,9 @@ def _leave_rows(
     """Take out of `found` what a kernel has row by row, which then goes along the row again.
 
     Of few rows no kernel does: reductions to few elements are kernels of their own
-    (`split_reductions.py`). Many it does take one by one, so that the last cache still holds a row when its elements are
-    divided by their sum. Had all statistics been computed before, they would come from memory.
+    (`split_reductions.py`). Many it does take one by one, so that the last cache still holds a row
+    when its elements are divided by their sum. Had all statistics been computed before, they would
+    come from memory.
     """
     spread = {s for node in nodes if node.op is Op.EXPAND for s in _sums_below(node, found)}
     rows = set()
