@@ -163,3 +163,16 @@ def test_a_failed_save_leaves_the_old_file(tmp_path) -> None:
         nn.save({"a": lazy}, path)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["state.npz"]
+
+
+def test_state_dicts_are_views_that_can_be_changed() -> None:
+    model = nn.Linear(2, 3)
+    state = model.state_dict()
+    for value in state.values():
+        assert not value.requires_grad
+        value.copy_(krt.ones(value.shape))
+    state["bias"][1] = 5
+    assert model.weight.tolist() == [[1, 1]] * 3
+    assert model.bias.tolist() == [1, 5, 1]
+    assert state["weight"].data_ptr() == model.weight.data_ptr()
+    assert all(value.requires_grad for value in model.state_dict(keep_vars=True).values())
