@@ -783,6 +783,25 @@ cdef bint is_filled(Node node) noexcept:
     return PyTuple_GET_SIZE(node.src) == 0 or node.op is EXPAND
 
 
+cdef bint reads_beside(Node node, Exporter part, int *left) except -1:
+    """Return whether a graph reads other bytes of the memory that `part` lies in.
+
+    False where it has more than `left` nodes.
+    """
+    cdef Exporter read
+    if left[0] <= 0:
+        return False
+    left[0] -= 1
+    if node.op is BUFFER and type(node.arg) is Buffer:
+        read = <Exporter> node.arg
+        return read._storage is part._storage and (
+            read.offset != part.offset or read.nbytes != part.nbytes)
+    for source in node.src:
+        if reads_beside(<Node> source, part, left):
+            return True
+    return False
+
+
 cdef bint put_value(
     object kind, Node found, ArrayHandle given, ArrayHandle part=None
 ) except -1:
@@ -791,6 +810,7 @@ cdef bint put_value(
     That part is a tensor of its own unless it is given.
     """
     cdef unsigned long writes
+    cdef int left = 64
     cdef Node node = node_of(given)
     if (node is None or node.dtype is not found.dtype
             or (<Exporter> memory_node(found).arg)._storage.readonly
@@ -798,6 +818,8 @@ cdef bint put_value(
         return False
     if given.data == NULL and is_filled(node):
         return False  # the caller may write one number to all elements
+    if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
+        compute(given)  # a plan for both depends on the distance of what is read and written
     if part is None:
         part = bound(kind, found)
     with lock:

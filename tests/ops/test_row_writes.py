@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
+from kernelrt.tensor.eager.plan_cache import plans
 
 VALUES = np.arange(12.0, dtype=np.float32).reshape(4, 3)
 ROOTS = {
@@ -90,6 +91,21 @@ WHOLE = {
     "a view of it": lambda x: x[:1],
     "another type": lambda x: krt.tensor(VALUES.astype(np.int8)),
 }
+
+
+def test_writes_by_position_share_a_plan_with_what_they_read():
+    table = krt.zeros(16, 8).realize()
+    rows, columns = (krt.tensor(np.arange(n)) for n in (16, 8))
+    want = np.zeros((16, 8), np.float32)
+    before = None
+    for i, j in np.ndindex(16, 8):
+        s, a = rows[int(i)], columns[int(j)]
+        table[s, a] += 0.5 * (1 + table[s].max() - table[s, a])
+        want[i, j] += 0.5 * (1 + want[i].max() - want[i, j])
+        if (i, j) == (0, 7):
+            before = len(plans.entries)
+    np.testing.assert_allclose(table.numpy(), want, rtol=1e-6)
+    assert len(plans.entries) <= before + 2  # not one for each distance of the two
 
 
 @pytest.mark.parametrize("how", ["assign", "copy_"])
