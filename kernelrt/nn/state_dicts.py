@@ -9,7 +9,7 @@ from kernelrt._handle import copy_over
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
 from kernelrt.nn import tree
-from kernelrt.tensor import Tensor, is_tracing
+from kernelrt.tensor import Tensor, is_tracing, views
 from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.eager.realize import before_writes, flush, realize
 from kernelrt.tensor.free_functions.creation import tensor
@@ -167,7 +167,7 @@ def _fitting(name: str, value: object, target: Tensor) -> Tensor:
 def read(name: str, value: object) -> Tensor:
     """Return `value` as a tensor; an error names the entry of the state dict."""
     if isinstance(value, Tensor):
-        return value
+        return views.undetached(value)
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
         value = value.detach()  # a parameter of PyTorch refuses to be read otherwise
     try:

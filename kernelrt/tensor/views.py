@@ -79,6 +79,7 @@ __all__ = [
     "node_of",
     "placed",
     "read",
+    "undetached",
     "unlink",
     "unshared",
     "values_of",
@@ -605,6 +606,13 @@ def is_detached(tensor: TensorBase) -> bool:
     """Return whether a tensor is a view that was detached from the history of its root."""
     link = tensor._link
     return link is not None and any(kind is DETACH for kind, _ in _steps(link.path))
+
+
+def undetached(tensor: _T) -> _T:
+    """The root of a view that shows all of it without its history; else the tensor itself."""
+    link = tensor._link
+    whole = link is not None and all(kind is DETACH for kind, _ in _steps(link.path))
+    return cast("_T", link.root) if link is not None and whole else tensor
 
 
 def check_history(tensor: TensorBase) -> None:
