@@ -74,6 +74,15 @@ COMPILED = {p.name.split(".")[0] for p in PACKAGE.iterdir() if p.name.endswith(C
 ROOMS = {room_of(p) for p in FILES} | COMPILED
 
 
+#: File names that stand in two folders, as users import both modules by that name.
+TWICE = {"linalg.py", "swa_utils.py"}
+
+
+def test_file_names_tell_files_apart():
+    names = [p.name for p in FILES if p.name != "__init__.py"]
+    assert {n for n in names if names.count(n) > 1} == TWICE
+
+
 def test_every_room_has_a_floor():
     """What has none would be imported from anywhere."""
     assert {*ROOMS, "__init__"} == set(FLOORS), "give it one here and in docs/architecture.md"
