@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
-from kernelrt.loops.memory_stalls import FOLLOWED, LATE, reads_of
+from kernelrt.loops.memory_stalls import LATE, TRACKED_STREAMS, reads_of
 from kernelrt.loops.passes.predication import computed, gate_of
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
@@ -32,10 +32,10 @@ __all__ = ["Cycles"]
 _EXPOSED = 1.0
 #: Of the cycles of units that are not the bottleneck, what they cost in slots all the same.
 _BESIDE = 0.1
-#: Cycles from a sum until the next one can have its result.
+#: Latency of an addition, in cycles.
 _LATENCY = 4.0
-#: Sums under way at once that hide all of it: two begin in each cycle.
-_CHAINS = 2 * _LATENCY
+#: Independent sums that hide all of it: two additions start in each cycle.
+_MOST_SUMS = 2 * _LATENCY
 #: Loads that begin in each cycle.
 _PORTS = 2.0
 #: Of what a line of the second cache takes, what is not hidden behind products. Of 0.25, 0.5 and 1
@@ -140,8 +140,8 @@ class Cycles:
         return MachineModel(
             rate=1 / self.costs.plain, exposed=_EXPOSED, spill=_SPILL, round=_ROUND,
             registers=registers, reserved=reserved, lanes=lanes, widest=WIDEST_STEP,
-            late=LATE, followed=FOLLOWED, line=LINE, ways=WAY // LINE, near=near.nbytes,
-            waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_CHAINS,
+            late=LATE, followed=TRACKED_STREAMS, line=LINE, ways=WAY // LINE, near=near.nbytes,
+            waited=LINE * beyond.cycles * _SEEN, enough=_ENOUGH, beside=_BESIDE, chains=_MOST_SUMS,
             latency=_LATENCY, ports=_PORTS, copied=_COPIED, doubled=_DOUBLED,
         )  # fmt: skip
 

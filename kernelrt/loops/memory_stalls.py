@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from kernelrt.loops.access_patterns import Accesses
     from kernelrt.loops.nests import Nest
 
-__all__ = ["FOLLOWED", "LATE", "reads_of"]
+__all__ = ["LATE", "TRACKED_STREAMS", "reads_of"]
 
-#: Runs of lines that a processor fetches ahead side by side, about.
-FOLLOWED = 8
+#: Streams that a hardware prefetcher tracks at once, about.
+TRACKED_STREAMS = 8
 #: Of lines that it does follow, the part that is waited for all the same. Of 0, 0.2, 0.35 and 1 the
 #: best for products and convolutions (`python -m bench.report products models`).
 LATE = 0.2

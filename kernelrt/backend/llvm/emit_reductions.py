@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Accumulators", "Sums"]
 
-#: Additions under way at once that hide the latency of one: two units of four cycles, and what
-#: several vectors side by side add to that.
-_CHAINS = 4
+#: Independent sums of one vector that hide the latency of an addition, beside those of other
+#: vectors of the tile: two units, four cycles.
+_PARALLEL_SUMS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,9 +358,9 @@ class Accumulators:
             alike.setdefault(frozenset(self.emitter.restrict(place, varying).items()), []).append(i)
         for rows in alike.values():
             first = places[rows[0]]
-            chains = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _CHAINS
+            chains = [identity(self.text, u, carried[rows[0] * copies].lanes)] * _PARALLEL_SUMS
             for turn, inner in enumerate(self.emitter.places(each.closed)):
-                at = turn % _CHAINS
+                at = turn % _PARALLEL_SUMS
                 chains[at] = self._combine(u, chains[at], first, inner)
             total = merge(self.text, u, chains)
             for i in rows:

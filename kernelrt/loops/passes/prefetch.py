@@ -16,7 +16,7 @@ from kernelrt.ir.rewrite import substitute
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.uop import const
 from kernelrt.loops.analysis import CLOSING, stride
-from kernelrt.loops.passes.prefetch_streams import FOLLOWED, LINE, is_beyond, is_plain
+from kernelrt.loops.passes.prefetch_streams import LINE, LONGEST_STRIDE, is_beyond, is_plain
 from kernelrt.loops.tiles import ONE, extent
 
 if TYPE_CHECKING:
@@ -357,7 +357,7 @@ def _shares(
     *outer, inner = loops
     of_run, rest = divmod(run, line * inner.trips)
     of_rows, left = divmod(rows, math.prod(loop.trips for loop in outer))
-    if rest or left or apart * x.dtype.itemsize < FOLLOWED:
+    if rest or left or apart * x.dtype.itemsize < LONGEST_STRIDE:
         return []
     begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
     if begins is None or row is None:

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AHEAD",
-    "FOLLOWED",
     "LINE",
+    "LONGEST_STRIDE",
     "PAGE",
     "WAY",
     "Walk",
@@ -53,14 +53,14 @@ __all__ = [
 AHEAD = 8
 #: Bytes of a line of the cache.
 LINE = 64
-#: Bytes that lie side by side in memory, whatever their addresses say.
+#: Bytes of a page: physical memory is contiguous within one.
 PAGE = 4096
-#: Bytes after which addresses take the same place in a first cache: it is looked up while the page
-#: is, so that a way of it is no larger than a page.
+#: Bytes after which addresses map to the same set of the first cache. The cache is indexed while
+#: the address is translated, so a way of it is no larger than a page.
 WAY = 4096
-#: Bytes from row to row up to which processors follow by themselves: half of a page, so that two
-#: rows are met in each.
-FOLLOWED = 2048
+#: The longest stride, in bytes, that hardware prefetchers follow: half of a page, so that a page
+#: holds two rows.
+LONGEST_STRIDE = 2048
 #: Bytes of the numbers that vectors hold at least.
 _WORD = 4
 #: What is not known of an index before its turn, or has effects.
@@ -117,7 +117,7 @@ def _is_row(
         return False
     size = param.dtype.itemsize
     step = stride(x.src[1], r)
-    if step is None or abs(step) * size < FOLLOWED or param.arg[1] * size <= device.l1_bytes:
+    if step is None or abs(step) * size < LONGEST_STRIDE or param.arg[1] * size <= device.l1_bytes:
         return False
     along = (q for q in info.deps[x] if tiles.get(q, ONE).lanes > 1)
     return any(stride(x.src[1], q) == 1 for q in along)
@@ -143,7 +143,7 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
     steps = [stride(x.src[1], r) for r in rows]
     if stride(x.src[1], along) != 1 or not all(steps):
         return False
-    return abs(steps[-1] or 0) * param.dtype.itemsize >= FOLLOWED and is_beyond(x, device)
+    return abs(steps[-1] or 0) * param.dtype.itemsize >= LONGEST_STRIDE and is_beyond(x, device)
 
 
 def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool:
