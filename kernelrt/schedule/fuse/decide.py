@@ -83,11 +83,11 @@ class Verdict:
         The reason; None where there was no question.
     axes : tuple of int
         Those that an array of the kernel is over.
-    apart : mapping of Group to tuple of int
-        Where several kernels compute it, each for itself: the axes of the array of each; none for
-        one that wants each element once.
-    beside : frozenset of (Group, Index)
-        Uses of a copy's source that gain nothing by the copy, and read what it is made of.
+    array_axes : mapping of Group to tuple of int
+        For a value that several kernels compute, the axes of each kernel's local array; empty for
+        a kernel that reads each element once.
+    exempt_uses : frozenset of (Group, Index)
+        Uses of a copied value that gain nothing by the copy and read its source.
     """
 
     choice: Choice
@@ -95,8 +95,8 @@ class Verdict:
     order: Order | None = None
     why: Decision | None = None
     axes: tuple[int, ...] = ()
-    apart: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
-    beside: frozenset[tuple[Group, Index]] = frozenset()
+    array_axes: Mapping[Group, tuple[int, ...]] = field(default_factory=dict)
+    exempt_uses: frozenset[tuple[Group, Index]] = frozenset()
 
 
 _INLINE = Verdict("inline")
@@ -356,7 +356,7 @@ class Decider:
                 return None
             apart[group] = axes
         why = Decision(node, "local", _AGAIN, (nbytes, repeated, traffic))
-        return Verdict("local", why=why, apart=apart)
+        return Verdict("local", why=why, array_axes=apart)
 
     def _may_repeat(self, node: UOp) -> bool:
         """Whether `node` checks nothing, and has the same bits in each kernel that computes it."""
@@ -487,7 +487,7 @@ class Decider:
                 beside = frozenset(
                     key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
                 )
-                return Verdict("global", order=order, why=why, beside=beside)
+                return Verdict("global", order=order, why=why, exempt_uses=beside)
         return None
 
     def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:

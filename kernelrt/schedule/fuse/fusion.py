@@ -201,7 +201,7 @@ class _Walk:
             verdict = self._decider.decide(node, covers)
             if verdict.why is not None:
                 self._decisions.append(verdict.why)
-            for group, index in verdict.beside:
+            for group, index in verdict.exempt_uses:
                 self._descend(node, group, index, covers.pop((group, index)))
             if verdict.choice == "global":
                 self._store(node, covers, verdict)
@@ -332,7 +332,7 @@ class _Walk:
         """Compute `node` once for each kernel that wants it, into an array."""
         for group in dict.fromkeys(group for group, _ in covers):
             own = {index: gate for (g, index), gate in covers.items() if g is group}
-            axes = verdict.apart.get(group, verdict.axes)
+            axes = verdict.array_axes.get(group, verdict.axes)
             if axes:
                 self._descend(node, group, group.hold(node, list(own), axes), None)
             else:
