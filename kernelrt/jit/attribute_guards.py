@@ -1,4 +1,4 @@
-"""Attributes and items of a user's objects that a traced function may read, to be looked at again.
+"""Guards on attributes and items of user objects that a traced function reads.
 
 They are those that code which may run reads by name: attributes of objects and of classes, and
 what is in dicts and lists that are reached by such names.

@@ -1,4 +1,4 @@
-"""The work of `over`: batches of rows, plans for them, and the steps between two callbacks."""
+"""Multi-step runner of `over`: batches of rows, their plans, and steps between callbacks."""
 
 from __future__ import annotations
 

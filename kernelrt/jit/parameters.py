@@ -1,4 +1,4 @@
-"""What the parameters of a jitted function are called, and how calls pass them."""
+"""Parameter names of a jitted function, and how calls bind them."""
 
 from __future__ import annotations
 

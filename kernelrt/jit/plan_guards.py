@@ -1,4 +1,4 @@
-"""What a plan depends on beside its arguments, looked at only when something may have changed."""
+"""Guards of a plan on state beside its arguments, checked after something has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments and results of traced functions as flat lists of leaves, and what a leaf is.
+"""Flattens arguments and results of traced functions to lists of leaves.
 
 A *leaf* is a value that is no list, tuple, dict or dataclass. A *template* is what is left of
 nested containers when the leaves are taken out: it compares and hashes, and fills up again.

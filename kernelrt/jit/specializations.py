@@ -1,4 +1,4 @@
-"""What a jitted function keeps of each trace, and how two traces differ."""
+"""Cached specializations of a jitted function, and the differences between two of them."""
 
 from __future__ import annotations
 

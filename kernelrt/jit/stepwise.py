@@ -1,4 +1,4 @@
-"""Jitted functions without jit: the function itself is called, with values."""
+"""Runs jitted functions step by step with values, without jit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a function and its arguments to graphs: what it computes, and what it does to state."""
+"""Traces a function: the graphs of its results and of its changes to state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How accesses lie under tiles, and the memory of the local arrays around them."""
+"""Strides and vector axes of memory accesses under a tiling, and sizes of local arrays."""
 
 from __future__ import annotations
 

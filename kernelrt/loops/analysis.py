@@ -1,4 +1,4 @@
-"""What a kernel AST does: which ranges a value depends on, how it walks memory, what it costs."""
+"""Analysis of a kernel AST: dependences on ranges, strides of accesses, and cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which part of an argument a chunk of a kernel touches."""
+"""The bytes of an argument that a chunk of a kernel touches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of a kernel's text under tiles: an estimate of what is written, and has to be compiled."""
+"""Code-size model: an estimate of the bytes of IR text that a tiling leads to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cycles that the loops of a nest take under tiles: what of a kernel is counted, and by what."""
+"""Cost model: cycles that a loop nest takes under a tiling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop nest of a kernel as plain data: what runs under which loops, in which order.
+"""The loop IR: the loop nest of a kernel as plain data.
 
 The nest follows from a kernel AST and its tiles, and everything about loops is decided here: the
 emitter (emitter.py) walks it and writes. `verify_loops.py` says what a legal nest is;

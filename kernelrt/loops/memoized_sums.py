@@ -1,4 +1,4 @@
-"""Sums over the parts of a kernel, for one tiling after the other."""
+"""Memoized sums over the parts of a kernel, updated from one tiling to the next."""
 
 from __future__ import annotations
 

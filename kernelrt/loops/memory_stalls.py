@@ -1,4 +1,4 @@
-"""Lines of memory that a tile of sums waits for: what is counted of each LOAD."""
+"""Memory-stall model: cache lines that a tile of sums waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes that a nest of loops has from past the cache."""
+"""Bytes that a loop nest reads from beyond the cache."""
 
 from __future__ import annotations
 

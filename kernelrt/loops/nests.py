@@ -1,4 +1,4 @@
-"""REDUCEs and LOCALs over the same RANGEs, which run in one loop nest and are counted together."""
+"""Groups of REDUCEs and LOCALs that run in one loop nest and are costed together."""
 
 from __future__ import annotations
 

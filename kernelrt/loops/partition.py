@@ -1,4 +1,4 @@
-"""How a kernel is divided into chunks, which may run side by side."""
+"""Work partitioning: how a kernel is divided into chunks that may run in parallel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop nest as a person would write the kernel: its loops, and what is computed in them."""
+"""Prints a loop nest for people."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In which order the rounding reductions of a kernel add up: a function of its loop nest.
+"""Reduction order: a key that two tilings share if their rounding reductions add in the same order.
 
 Two nests of one kernel with equal keys give equal bits. A sum's order is settled by the tiles of
 the RANGEs it closes over and by the number of accumulators that take turns, which depends on how

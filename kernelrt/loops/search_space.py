@@ -1,4 +1,4 @@
-"""Other tilings of a kernel than what tile_heuristic.py chooses: checked, listed, in plain data."""
+"""The schedule search space: enumerates and checks alternative tilings of a kernel."""
 
 from __future__ import annotations
 

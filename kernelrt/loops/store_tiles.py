@@ -1,4 +1,4 @@
-"""Tiles for what is stored: beside the vectors of most elements, across them, and transposed."""
+"""Tiles for stores: along the vector axis, across it, and transposed."""
 
 from __future__ import annotations
 

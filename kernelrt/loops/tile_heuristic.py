@@ -1,4 +1,4 @@
-"""Choice of tiles: how far each range of a kernel is unrolled, and which carries vectors.
+"""Tile-size heuristic: the unroll factor of each range, and which range carries vectors.
 
 The choice is made by counting cycles (cost_model.py) and bytes of text (code_size.py). All
 reductions that run over the same ranges are one nest, and a nest's ranges have one tile each: every

@@ -1,4 +1,4 @@
-"""Tiles: how many elements of a RANGE one iteration covers, in which parts, at which places."""
+"""Tiles: how many elements of a RANGE one iteration covers, in which vectors, at which offsets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the loops of a kernel are written, as plain data: its tiles, their order, its chunks."""
+"""A tiling as plain data: tiles, loop order and chunks of a kernel."""
 
 from __future__ import annotations
 

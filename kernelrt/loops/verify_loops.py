@@ -1,4 +1,4 @@
-"""What a legal loop nest is: checked between building one and writing it."""
+"""Verifier of loop nests, run after a nest is built and before it is printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan is made of, and how to look at it."""
+"""Read-only views of the parts of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffers of a plan while it is built: given ones, its own, ports, and parts of these."""
+"""Buffers of a plan under construction: given, owned, ports, and parts of these."""
 
 from __future__ import annotations
 

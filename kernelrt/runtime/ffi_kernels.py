@@ -1,4 +1,4 @@
-"""Functions of the user's own in the plans of graphs: C functions as kernels, Python's as calls."""
+"""User functions in plans: C functions as kernels, Python functions as calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CachedKernel: compiled code that is ready to be called, and what a plan must know about it."""
+"""CachedKernel: compiled code, and the facts that a plan needs about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernels of this process, by what they compute."""
+"""Cache of the compiled kernels of this process, by their AST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The buffers of a finished plan: taking, holding, exchanging, copying and dropping them."""
+"""Buffers of a finished plan: acquire, exchange, copy and release them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long an op should take: one estimate for the pool, the GIL and the profile."""
+"""Estimated time of an op: one estimate for the thread pool, the GIL and the profile."""
 
 from __future__ import annotations
 

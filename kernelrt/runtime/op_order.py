@@ -1,4 +1,4 @@
-"""The order of a plan's operations, and which of them must wait for which."""
+"""Order of a plan's operations, and their dependencies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a plan is made of: prepared kernels, copies, views and custom functions."""
+"""Operations of a plan: prepared kernels, copies, views and custom functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Views of a plan for people: its memory, its operations, why it is as it is."""
+"""Reports on a plan for people: memory, operations, and reasons of decisions."""
 
 from __future__ import annotations
 

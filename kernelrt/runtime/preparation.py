@@ -1,4 +1,4 @@
-"""What follows for the preparation of a plan when the plan gets other memory."""
+"""Updates the preparation of a plan when the plan gets other memory."""
 
 from __future__ import annotations
 

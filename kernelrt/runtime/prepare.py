@@ -1,4 +1,4 @@
-"""From a schedule to a plan: compile what is missing, take memory, lay out the C table."""
+"""Prepares a plan from a schedule: compiles kernels, allocates memory, fills the C table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profiled run tells, and the table of it that people read."""
+"""Results of a profiled run, and their table."""
 
 from __future__ import annotations
 

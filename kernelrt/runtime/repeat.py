@@ -1,4 +1,4 @@
-"""Repeated profiled runs: what each op usually takes, and a trace to look at."""
+"""Repeated profiled runs: the typical time of each op, and a trace file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are routines: C functions of csrc/, which no code is generated for."""
+"""Routine kernels: C functions of csrc/ instead of generated code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Integer expressions over Variables, worked out for given values."""
+"""Evaluates integer expressions over Variables."""
 
 from __future__ import annotations
 

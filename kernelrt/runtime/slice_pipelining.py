@@ -1,4 +1,4 @@
-"""Which kernels of a plan go slice by slice: one slice of all, then the next.
+"""Slice pipelining: runs producer and consumer kernels slice by slice.
 
 A layer of a large batch, or of many members of a population, writes more than a cache holds, and
 the next one waits for it. Where chunk `c` of a kernel needs of others before it only what their

@@ -1,4 +1,4 @@
-"""The rows of the C table: one tuple for each operation of a plan."""
+"""Rows of the C table: one tuple for each operation of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The variables of a plan: what may be set, and what in the C table follows from it."""
+"""Variables of a plan, and the entries of the C table that depend on them."""
 
 from __future__ import annotations
 

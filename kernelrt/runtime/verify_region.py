@@ -1,4 +1,4 @@
-"""What must hold of a region: of its bodies, their ports and where these lie."""
+"""Verifier of regions: their bodies, ports and memory."""
 
 from __future__ import annotations
 

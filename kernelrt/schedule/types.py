@@ -1,4 +1,4 @@
-"""What scheduling hands on: kernels and copies in execution order, and where values live."""
+"""Types of a schedule: kernels and copies in execution order, and the place of each value."""
 
 from __future__ import annotations
 

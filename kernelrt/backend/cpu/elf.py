@@ -1,4 +1,4 @@
-"""Which functions an object file wants from outside, to name them when linking fails."""
+"""Reads the undefined symbols of an object file, to name them when linking fails."""
 
 from __future__ import annotations
 

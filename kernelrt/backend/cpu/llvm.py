@@ -1,4 +1,4 @@
-"""The few calls of LLVM that the backend makes; the only place where llvmlite is called.
+"""The only module that calls llvmlite.
 
 llvmlite guards every call with one lock, which an interrupt between two steps of Python can lose,
 and its objects must be freed in order. So whatever calls it does so in

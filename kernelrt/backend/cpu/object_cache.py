@@ -1,4 +1,4 @@
-"""Objects and programs on disk, so that the next process need not compile.
+"""Disk cache of objects and programs, so that the next process compiles nothing.
 
 One user alone may write to the folder: code from it runs in this process. A file holds a magic
 number, the SHA-256 of its name and the object, and the object; whatever does not check out, a

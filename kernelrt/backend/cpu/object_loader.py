@@ -1,4 +1,4 @@
-"""LLVMLoader: relocatable objects to code in memory, and out of it again.
+"""LLVMLoader: loads relocatable objects into memory, and unloads them.
 
 A library is the unit of loading: up to `BATCH` objects linked together. Its memory is freed
 once the last of its programs is gone, by the next call of the loader: not by a finalizer, which

@@ -1,4 +1,4 @@
-"""Work on several threads, none of which a signal handler can stop halfway."""
+"""Work on several threads that a signal handler cannot stop halfway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs on disk, so that the next process need not write them from their ASTs again.
+"""Disk cache of rendered programs, so that the next process renders nothing.
 
 A program is a function of its AST, its device, its variant and the code of this package. The names
 of its files hash all of these.

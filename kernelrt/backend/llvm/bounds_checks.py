@@ -1,4 +1,4 @@
-"""Indices that are checked at run time."""
+"""Bounds checks of indices at run time."""
 
 from __future__ import annotations
 

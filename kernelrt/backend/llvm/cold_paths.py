@@ -1,4 +1,4 @@
-"""Values that few elements need, as functions beside the kernel.
+"""Cold paths: rare cases as functions outside of the kernel.
 
 Whole vectors branch: where no lane of several wants the rare value, it is not computed. Lanes that
 do not want it keep the usual one, so that no element depends on its neighbours.

@@ -1,4 +1,4 @@
-"""Dot products of the parts of 32-bit words, as text.
+"""Dot-product instructions over the parts of 32-bit words.
 
 A DOT of 2 multiplies the signed 16-bit halves of two words, one of 4 the bytes of two words, those
 of the first unsigned and those of the second signed; the products are added, all modulo 2**32. A

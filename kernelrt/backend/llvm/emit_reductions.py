@@ -1,4 +1,4 @@
-"""Passes: accumulators of reductions and elements of local arrays, computed in one loop nest."""
+"""Emits reductions: accumulators, and elements of local arrays, of one loop nest."""
 
 from __future__ import annotations
 

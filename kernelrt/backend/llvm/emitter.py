@@ -1,4 +1,4 @@
-"""A loop nest, written out as one LLVM function.
+"""Emits a loop nest as one LLVM function.
 
 Every value is emitted for a place: for each range it varies with, an offset into the current
 tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,

@@ -1,4 +1,4 @@
-"""The exact remainder of a division of floats, as a function beside the kernel.
+"""The exact floating-point remainder, as a function outside of the kernel.
 
 LLVM's frem would be a call of the C library's fmod for each lane. Here it is a division and an
 FMA of whole vectors, with a loop for quotients of more than 52 bits.

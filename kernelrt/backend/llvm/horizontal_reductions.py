@@ -1,4 +1,4 @@
-"""Accumulators of a reduction: where they start, and how they become one number.
+"""Identities of reductions, and horizontal reductions of vector accumulators.
 
 All functions but :func:`any_lane` take the REDUCE node for its reducer and type.
 """

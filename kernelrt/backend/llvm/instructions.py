@@ -1,4 +1,4 @@
-"""One instruction sequence for each elementwise op."""
+"""The instruction sequence of each elementwise op."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LLVM IR spelled out: types, constants, values and how they change shape.
+"""LLVM IR as text: types, constants, values, and conversions between vector shapes.
 
 Values in registers: bool is i1, float16 and bfloat16 are held as float (they are narrow only in
 memory), everything else as itself. In memory bool is a byte, and the narrow floats are integers:

@@ -1,4 +1,4 @@
-"""How a kernel reads: contiguous, spaced, gathered and transposed loads."""
+"""Emits loads: contiguous, strided, gathered and transposed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open loops of a kernel under construction.
+"""Scopes of open loops: insertion points and memoized values.
 
 A frame is one open loop (the outermost is the function's entry). A value is emitted into the
 frame of the innermost loop that it varies with, even while deeper loops are open: their text

@@ -1,4 +1,4 @@
-"""Memory that a kernel asks for before it reads or writes it."""
+"""Emits prefetch instructions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel AST in, LLVM IR out."""
+"""LLVMRenderer: kernel AST in, LLVM IR text out."""
 
 from __future__ import annotations
 

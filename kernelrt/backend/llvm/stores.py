@@ -1,4 +1,4 @@
-"""How a kernel writes: to its results, and to its local arrays."""
+"""Emits stores to results and to local arrays."""
 
 from __future__ import annotations
 

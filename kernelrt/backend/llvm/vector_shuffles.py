@@ -1,4 +1,4 @@
-"""Blocks of memory loaded by rows and had by columns: shuffles of registers."""
+"""Transposes blocks of registers by vector shuffles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Vectors of 64-bit integers that are put together from their 32-bit halves.
+"""Multiplies vectors of 64-bit integers by their 32-bit halves.
 
 What orders elements by two numbers at once, as what stands somewhere beside its position, is a
 number of 64 bits, of which these are the halves. Written as it stands, both are widened, one is

@@ -1,4 +1,4 @@
-"""What the code of a function names: variables, attributes and modules, by its instructions."""
+"""Names in the bytecode of a function: variables, attributes and modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clocks that a traced function reads: each replay would see the time of the trace."""
+"""Detects clocks that a traced function reads: a replay would see the time of the trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is within reach of a function: code that may run, and containers that it may meet."""
+"""Closure walk: the code and containers that a function can reach."""
 
 from __future__ import annotations
 

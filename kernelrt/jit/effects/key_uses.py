@@ -1,4 +1,4 @@
-"""How code uses the lists and dicts that it names: by constant keys, or in other ways.
+"""How code uses lists and dicts: by constant keys, or otherwise.
 
 A list of which only the first item is read may grow without a change of what is read; what runs
 over it, or asks for its length, reads all of it.

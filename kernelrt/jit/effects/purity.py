@@ -1,4 +1,4 @@
-"""Functions that are called once, for all replays, turns or members: what else of Python they do.
+"""Checks functions that run once for all replays, iterations or members for side effects.
 
 What they compute becomes a graph, which runs as often as it has to. Attributes that they set,
 counts that they keep and numbers that they draw elsewhere are of that one call.

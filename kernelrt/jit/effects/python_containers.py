@@ -1,4 +1,4 @@
-"""Objects that hold others, seen alike: lists, dicts, sets, attributes, variables of functions.
+"""Uniform access to Python containers: lists, dicts, sets, attributes and closures.
 
 Looking at an object of a user runs none of its code where that can be helped: attributes are read
 from where Python keeps them, past ``__getattr__`` and properties.

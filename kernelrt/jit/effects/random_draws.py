@@ -1,4 +1,4 @@
-"""Random numbers of Python and NumPy that a function draws while it is traced.
+"""Detects random numbers of Python and NumPy that a function draws while it is traced.
 
 They become part of the program like any other number: replays, and turns of loops, repeat the first
 draw for ever. A generator tells by its state whether it was used.

@@ -1,4 +1,4 @@
-"""What a function reaches beside its arguments, compared before and after it is traced.
+"""Detects side effects: compares the containers of a function before and after its trace.
 
 Replays and turns of loops run no Python: an attribute that the function sets is set once, while it
 is traced, to a tensor without a value or to the number that came first. So a trace that does so

@@ -1,4 +1,4 @@
-"""The remainder of an angle by a quarter of the circle, for angles of any size.
+"""Range reduction of angles of any size: the remainder by a quarter of the circle.
 
 x = n pi/2 + r with abs(r) about pi/4 at most. What is hard is r where x is large or close to a
 multiple of pi/2: the quotient x * 2/pi must be known to many more bits than x has. Only its

@@ -1,4 +1,4 @@
-"""What the approximations in math_*.py are built from: formats, constants and exact steps.
+"""Building blocks of the approximations: formats, constants and exact steps.
 
 All of them are branch-free sequences of the plainest ops, so that LLVM turns each node into one
 vector instruction. Conventions that the sequences rely on:

@@ -1,4 +1,4 @@
-"""Sums in blocks: they wait in an array while what they add up goes by, a part at a time.
+"""Cache blocking: sums stay in a local array while their operands go by in blocks.
 
 A contraction that keeps its sums in registers alone walks its whole depth for each tile. Where that
 has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL

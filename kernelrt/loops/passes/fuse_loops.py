@@ -1,4 +1,4 @@
-"""Which REDUCEs and LOCALs run in one loop nest: those that close over the same RANGEs."""
+"""Loop fusion: REDUCEs and LOCALs over the same RANGEs run in one loop nest."""
 
 from __future__ import annotations
 

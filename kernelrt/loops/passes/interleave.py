@@ -1,4 +1,4 @@
-"""How many places a chain of operations is written out for side by side.
+"""Interleave factor: how many independent chains of operations are emitted side by side.
 
 Operations of a chain wait for each other: exp of a vector is a dozen of them, a few cycles each. A
 processor turns to other vectors meanwhile, as far ahead in the text as it sees: on Zen 5 some seven

@@ -1,4 +1,4 @@
-"""Masks that decide a block of an array: what is left of its elements, and whether that is zero.
+"""Masked-tile skipping: finds blocks of an array that a mask makes zero.
 
 A mask that is made of loops alone, as that of causal attention, leaves whole blocks of an array
 with values that hardly vary: a number, or one for each row. Whether all of these are zero is seen

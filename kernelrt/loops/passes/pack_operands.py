@@ -1,4 +1,4 @@
-"""Operands of contractions packed: copied, a panel at a time, to where they lie as they are read.
+"""Operand packing: copies panels of an operand into the order that a contraction reads.
 
 A contraction walks one operand again for each few rows of the other: some columns of it, row by
 row. Where its rows lie far apart these columns compete for the same places in the cache, and where

@@ -1,4 +1,4 @@
-"""Sums of products of narrow numbers, several to a word.
+"""Packed dot products: sums of products of narrow numbers, several in a 32-bit word.
 
 Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
 in one instruction. Read as words, neighbours along the depth side by side, a sum of such products

@@ -1,4 +1,4 @@
-"""What of a pass may be left out: sums that no one looks at, and products with zero.
+"""Predication: skips sums that nobody reads, and products with zero.
 
 Masks that are made of loops alone leave whole tiles of a result, or of an operand, without meaning.
 Which they are is seen from the mask, or from what was computed; what is skipped would not have

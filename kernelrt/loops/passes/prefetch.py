@@ -1,4 +1,4 @@
-"""What a nest asks memory for before it is needed: by stores, by windows, by tiles that follow.
+"""Software prefetch for stores, windows and following tiles.
 
 What is asked for lies in an argument, at an index of loops that are open where it is asked for.
 Rows that a loop comes to by itself are in `prefetch_streams.py`.

@@ -1,4 +1,4 @@
-"""What a nest asks memory for while it computes: what the next turn of a loop around will read.
+"""Software prefetch of operands that the next iteration of an outer loop reads.
 
 Such as the matrices of the next member of a population, or the rows that data choose from. It goes
 to the second cache, by shares: each turn of the loops within asks for some lines.

@@ -1,4 +1,4 @@
-"""Which rows a loop should ask for before it comes to them.
+"""Software prefetch of rows: finds loops whose strides hardware prefetchers do not follow.
 
 A processor notices by itself that memory is read from one end to the other. It does not notice
 steps from page to page, as down the columns of a wide matrix: there each row would be waited for.

@@ -1,4 +1,4 @@
-"""Arrays that take the place of others: each element is read once more, to compute what follows it.
+"""Local-array sharing: an array takes the memory of one that is read for the last time.
 
 Scores, their exponentials and the weights of a row of attention are three arrays of which one
 exists at a time. The exponentials of a softmax lie where its results are stored.

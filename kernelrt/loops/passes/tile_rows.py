@@ -1,4 +1,4 @@
-"""Rows that a contraction walks, in blocks: computed for many rows of results at once.
+"""Row tiling of fused contractions: computes blocks of rows for many rows of results at once.
 
 A kernel that fills a row of an array for each row of its results, as attention does with its
 weights, walks both operands from end to end for the few rows of a register tile. Here arrays hold a

@@ -1,4 +1,4 @@
-"""Whether a value is computed wherever it is wanted, once for a kernel, or once for all.
+"""Fusion decisions: recompute a value at each use, once a kernel, or once into a buffer.
 
 :meth:`Decider.decide` is the one place that says so, with its reason. What has to be, whatever it
 costs, is in :meth:`Decider._obligation`; everything else is counted work against counted traffic.

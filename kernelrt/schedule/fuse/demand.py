@@ -1,4 +1,4 @@
-"""What a kernel computes and reads, as plain data: each use with its index and its gate.
+"""Uses of values in a kernel, each with its index and predicate, as plain data.
 
 Fusion pushes indices from consumers to producers, once, and writes down what it meets; lowering
 emits what is written. An index that is read from data stands in the record as the ELEMENT of the

@@ -1,4 +1,4 @@
-"""Which values get a buffer and which kernels store them.
+"""Fusion: chooses the values that get a buffer, and the kernels that store them.
 
 The graph is walked once, consumers first. By the time a node is visited it is known in which
 kernels, at which indices and under which conditions its value is wanted: so what becomes of it can

@@ -1,4 +1,4 @@
-"""Counted work of tensor-level nodes: the numbers that fusion decides by, in cycles.
+"""Cost of tensor-level nodes in cycles, as fusion decides by it.
 
 What an op, a byte and a launch cost is said by :mod:`kernelrt.device.costs`; here is what a graph
 makes of it.

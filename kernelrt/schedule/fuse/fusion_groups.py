@@ -1,4 +1,4 @@
-"""A kernel under construction: which values it stores, over which loops, reading what."""
+"""Fusion group: a kernel under construction, with its stores, loops and reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an index into a tensor-level node becomes indices into its operands.
+"""Index maps: turns an index into a tensor-level node into indices into its operands.
 
 This is all that movement ops are: no data moves, the index changes.
 """

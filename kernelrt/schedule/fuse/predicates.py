@@ -1,4 +1,4 @@
-"""Conditions under which an element exists, and what covers several of them.
+"""Predicates under which an element exists, and covers of several of them.
 
 A gate is a conjunction of comparisons, most of which bound one sum of loop indices by a number. So
 it is a box: an interval for each such sum, and the comparisons that are of another kind.

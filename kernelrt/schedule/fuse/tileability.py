@@ -1,4 +1,4 @@
-"""Whether a reduction has its vectors and its tile where it is wanted."""
+"""Tileability analysis: whether a reduction can use vectors and tiles where it is fused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kernel that STOREs over BUFFERs are: canonical loops, numbered slots.
+"""Canonical form of a kernel: canonical loops and numbered buffers.
 
 Kernels that differ in nothing but which memory they touch have one form, found once. So an unrolled
 training loop costs as much thought as one step of it.

@@ -1,4 +1,4 @@
-"""The loops of a kernel in canonical form.
+"""Canonical form of the loops of a kernel.
 
 Reshapes leave divisions and remainders of loop indices behind; splitting a loop where that
 happens removes them. Adjacent loops that every access walks as one become one, so that an

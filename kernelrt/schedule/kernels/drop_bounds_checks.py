@@ -1,4 +1,4 @@
-"""Checks of indices that an earlier kernel has made already.
+"""Bounds-check elimination: drops checks that an earlier kernel has made.
 
 What outlives a run waits for all that may fail. The gradient of a lookup, which adds to the rows
 that were looked up, comes last in a step of training, and checks the same indices again: weights

@@ -1,4 +1,4 @@
-"""From what a group's record says to STOREs over RANGEs.
+"""Lowers the record of a fusion group to STOREs over RANGEs.
 
 The record (:mod:`kernelrt.schedule.fuse.demand`) names each value that is computed, with the
 operands that it needs and where: so no index is pushed here. A stored value becomes a LOAD at its

@@ -1,4 +1,4 @@
-"""Programs of regions: which values of a run are wanted, and the schedules that compute them.
+"""Schedules the bodies of loops and branches, and drops results that nobody reads.
 
 A body is scheduled as a graph that commits to its ports: what it carries from turn to turn takes
 the place of what it was given, in place where that is safe, and what each turn gives goes to a

@@ -1,4 +1,4 @@
-"""Items before their order and their buffers are settled."""
+"""Items of a schedule before their order and buffers are known."""
 
 from __future__ import annotations
 

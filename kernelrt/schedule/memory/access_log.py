@@ -1,4 +1,4 @@
-"""Who wrote and who has read which bytes, and what dependencies put before what."""
+"""Access log: who read and wrote which bytes, and the order that dependencies imply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places for intermediates in one block of memory."""
+"""Arena planner: places intermediates in one block of memory."""
 
 from __future__ import annotations
 

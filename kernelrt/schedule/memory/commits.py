@@ -1,4 +1,4 @@
-"""Writes to state that outlives the plan: in place where that is safe, last where it is not.
+"""Writes to state that outlives the plan: in place where that is safe, else last.
 
 Every commit starts as a copy at the very end, which is always right. It is then taken into the
 kernel that computes the value if that kernel

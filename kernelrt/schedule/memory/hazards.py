@@ -1,4 +1,4 @@
-"""Which accesses conflict: the one source of dependencies.
+"""Hazards: the one source of dependencies between memory accesses.
 
 An access is a region of memory. Two accesses conflict when their regions share bytes and one of
 them writes. Views of a buffer share its storage; every intermediate is a storage of its own.

@@ -1,4 +1,4 @@
-"""Whether a kernel may write where it reads: its elements are computed in no particular order."""
+"""Whether a kernel may write the memory that it reads."""
 
 from __future__ import annotations
 

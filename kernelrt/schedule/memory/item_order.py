@@ -1,4 +1,4 @@
-"""The order in which items run."""
+"""Topological order of the items of a schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that a program changes part by part.
+"""Merges chains of partial writes to a tensor.
 
 In the graph an assignment to a part is a choice for each element of the whole: the part among
 zeros where a mask of the part holds, else what was there before. The gradient of a value of which

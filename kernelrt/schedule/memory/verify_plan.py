@@ -1,4 +1,4 @@
-"""What must hold of the operations of any plan, whoever made it, by what they do to memory."""
+"""Verifier of the operations of any plan, by their memory accesses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a schedule, however it was made.
+"""Verifier of schedules.
 
 The items are gone through once, with a record of who wrote each byte last and who has read it
 since. Intermediates stand where the arena puts them, so that the record is of memory as it will be:

@@ -1,4 +1,4 @@
-"""In which order the axes of a stored value lie in memory.
+"""Layout assignment: the order of axes in which a stored value lies in memory.
 
 What the caller sees is row-major. Values that only kernels see may lie as suits the kernels: the
 product of a contraction over small images is stored with its channels innermost, so that vectors

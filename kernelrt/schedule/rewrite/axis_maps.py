@@ -1,4 +1,4 @@
-"""Where the axes of a value go when it is moved about, and which of them memory lies along.
+"""Maps axes of a value through views, and finds the axis that is contiguous in memory.
 
 What follows a value through movement ops, up or down, asks here. Axes are followed by labels: what
 the caller calls the axis of a matrix or of results, None for an axis that is none of them.

@@ -1,4 +1,4 @@
-"""Sums over rows, made of sums over their blocks.
+"""Blocked statistics: sums over rows from sums over blocks of them.
 
 What a sum over a block is about one shift `m` tells what it is about another, `c`:
 

@@ -1,4 +1,4 @@
-"""Sums of products over equal axes as one product over a longer axis.
+"""Rewrites sums of products over equal axes as one product over a longer axis.
 
 A weight that a program uses again and again, at each step of a sequence, has a gradient that is a
 sum of as many contractions. Over the operands side by side it is one: as long as the steps

@@ -1,4 +1,4 @@
-"""Arithmetic on constants while scheduling, with the results that the kernels would give."""
+"""Constant folding with the results that kernels would give."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays the same from run to run, and is worth computing once.
+"""Invariant hoisting: finds values that are the same in every run of a plan.
 
 Values made of constants, and of memory that a program reads and never writes, can be had from
 buffers that are filled before the first run, and again when that memory was changed. Which of

@@ -1,4 +1,4 @@
-"""What contractions read among zeros is stored so, once.
+"""Materializes padding: stores the padded operand of a contraction once.
 
 A convolution reads its image with a margin of zeros around it, which is a copy. Where what is
 copied is computed elementwise and has other users too, they read it within the margin: one buffer

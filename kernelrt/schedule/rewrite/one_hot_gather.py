@@ -1,4 +1,4 @@
-"""Sums in which one element counts: where a row is long it is looked up, not searched for.
+"""Rewrites sums in which one element counts as gathers, where rows are long.
 
 The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. In a
 walk along scores that have to be read anyway that costs little, and its gradient is no scatter. But

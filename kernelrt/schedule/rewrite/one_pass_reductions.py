@@ -1,4 +1,4 @@
-"""Reductions of a row that depend on another reduction of it, in one walk where it fills no cache.
+"""One-pass reductions: dependent reductions of a row in one pass over it, where it fits a cache.
 
 The sum of ``exp(u - c)``, where `c` is the greatest `u`, needs `c` before it begins; so do the
 deviations from a mean, and their squares. A row that is longer than a cache would come from memory

@@ -1,4 +1,4 @@
-"""Matrices that stay the same, laid out once as their products read them.
+"""Weight prepacking: lays invariant matrices out once in the order that products read.
 
 A product goes through some columns of a matrix at a time, down its whole depth. Stored so, as many
 columns as a vector has lanes side by side, nothing has to be copied, turned or fetched from places

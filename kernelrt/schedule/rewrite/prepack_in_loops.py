@@ -1,4 +1,4 @@
-"""Matrices that a loop multiplies by in every turn, laid out once as its products read them.
+"""Weight prepacking for loops: lays out a matrix that every iteration multiplies by.
 
 A product whose vectors go along the axis that the matrix is not stored along has to turn rows into
 columns, every time: 16 rows by 256 x 64 take 6.2 us that way, and 3.7 where it is stored the other

@@ -1,4 +1,4 @@
-"""Computing only the part of a value that is looked at.
+"""Slice push-down: computes only the part of a value that is read.
 
 A SHRINK is moved towards the leaves through everything that has no other consumer, so that what
 gets a buffer is the part and not the whole: the input gradient of a padded convolution is not

@@ -1,4 +1,4 @@
-"""Clean-up of the tensor graph before scheduling.
+"""Simplifies the tensor graph before scheduling.
 
 Only rewrites whose results are equal bit for bit: NaN, infinities and signed zero are kept, so
 ``x * 0`` and ``x - x`` stay as they are for floats.

@@ -1,4 +1,4 @@
-"""Sums of products to few results, of operands that no cache holds, a block at a time.
+"""Split-K: computes few sums of products of large operands block by block.
 
 A kernel keeps a tile of the results in registers, and walks all that is summed for each of them.
 Where that is a batch of images and the results are the weights of a filter, the images come from

@@ -1,4 +1,4 @@
-"""Long reductions to few elements in two steps, so that several cores can share the first.
+"""Splits long reductions to few elements in two steps, so that cores can share the first.
 
 A kernel is divided along what it stores. A sum of everything stores one number; here it becomes a
 sum of sums. How many there are follows from the shape and the target, never from the cores, so the

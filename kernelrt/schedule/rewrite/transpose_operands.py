@@ -1,4 +1,4 @@
-"""Operands of products whose number of columns is dynamic, copied so that rows go along columns.
+"""Transposes operands of products with a dynamic number of columns.
 
 Vectors of a product go along its columns. Where an operand lies along the depth instead, as the
 keys of attention do, a kernel of fixed size turns panels of it (loops/passes/pack_operands). One

@@ -1,4 +1,4 @@
-"""Gradients of windows, rewritten so that no access needs a condition.
+"""Rewrites gradients of windows so that no access needs a condition.
 
 The adjoint of a window reads each element only where a window covers it. Written out it is full of
 checks in the inner loop.
