@@ -1,4 +1,4 @@
-"""Functions as the bodies of loops and of choices: called once, they become graphs.
+"""Traces functions as bodies of loops and branches.
 
 What a body assigns to, of tensors that were there before, is carried from turn to turn like what
 it is given, and assigned when the last turn is over: so optimizers, running statistics and streams

@@ -1,4 +1,4 @@
-"""One of several functions, chosen when it is computed, as a value of a graph.
+"""cond and switch: choose one of several functions at run time.
 
 The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
 """

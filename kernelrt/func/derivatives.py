@@ -1,4 +1,4 @@
-"""Gradients, and products of Jacobian matrices with vectors from either side."""
+"""Gradients, VJPs and JVPs of functions."""
 
 from __future__ import annotations
 

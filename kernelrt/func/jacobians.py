@@ -1,4 +1,4 @@
-"""Jacobian matrices, by rows and by columns, and matrices of second derivatives."""
+"""Jacobians, by rows and by columns, and Hessians."""
 
 from __future__ import annotations
 

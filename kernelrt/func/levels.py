@@ -1,4 +1,4 @@
-"""One differentiation of one function: the values it is differentiated by, and what flows to them.
+"""One level of differentiation: its inputs, and the gradients that reach them.
 
 A value enters under a mark of its own, which passes its history on: gradients of this
 differentiation end at the mark. When it is done the marks are taken off what it gives, so that an

@@ -1,4 +1,4 @@
-"""Loops as values of a graph: a plan holds them, and Python is not asked again.
+"""scan, fori_loop and while_loop: loops as values of a graph.
 
 The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
 """

@@ -1,4 +1,4 @@
-"""vmap: a function of one member, called for all members of a batch at once."""
+"""vmap: calls a function of one member for all members of a batch at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nested data: dicts, lists, tuples and dataclasses in one another, and what is in them in a row.
+"""Pytrees: flattens nested dicts, lists, tuples and dataclasses.
 
 None is no leaf: it stays where it is. A dict may have its keys in any order where it stands for
 another, and lists and tuples stand for one another.

@@ -1,4 +1,4 @@
-"""The root of Tensor: a graph node, and the data once it has them."""
+"""The base of Tensor: a graph node, and its memory once it is computed."""
 
 from __future__ import annotations
 

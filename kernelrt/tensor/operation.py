@@ -1,4 +1,4 @@
-"""Which functions of tensors are operations: they read nodes of others and make one of them."""
+"""Marks functions of tensors as operations: they read nodes and make one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tensors of this process share: pending assignments, live tensors, modes.
+"""State that all tensors share: pending assignments, live tensors and modes.
 
 The registers hold tensors by identity. They exist so that lazy evaluation is never seen: a
 tensor keeps the value that its expression had when it was written down, whatever is assigned to

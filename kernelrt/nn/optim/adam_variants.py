@@ -1,4 +1,4 @@
-"""Relatives of Adam: Adamax, NAdam, RAdam."""
+"""Variants of Adam: Adamax, NAdam, RAdam."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps outside of jit as plans: made once for each set of gradients, and run from then on."""
+"""Optimizer steps outside of jit, as plans that are made once a set of gradients."""
 
 from __future__ import annotations
 

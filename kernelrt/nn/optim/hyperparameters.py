@@ -1,4 +1,4 @@
-"""Numbers that an optimizer's steps are made with, and what setting them does."""
+"""Hyperparameters of optimizers, and the effect of setting one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hyperparameters of which each member of a population has its own.
+"""Hyperparameters with one value for each member of a population.
 
 They are vectors over the first axis of the parameters. An update with such is computed as that of
 one member, called for all of them at once: so whatever it computes, norms and products of matrices

@@ -1,4 +1,4 @@
-"""What all optimizers share: groups of checked parameters, a live learning rate, state."""
+"""The base of all optimizers: checked parameter groups, a live learning rate, state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of parameters: those that are updated with the same numbers, and their state."""
+"""Parameter groups: parameters with common hyperparameters, and their state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which values of a loop or of a choice depend on which of its operands.
+"""Dependence analysis: which results of a loop or branch depend on which operands.
 
 The graph of a body says which ports it reads; of a loop, what one turn makes of them is followed
 from turn to turn. There are two questions. A value is *made of* an operand if it may have another

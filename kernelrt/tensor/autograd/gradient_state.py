@@ -1,4 +1,4 @@
-"""Gradients as state: where plans keep those that outlive a call.
+"""Gradients as state: the memory of those that outlive a call.
 
 What a jitted function leaves in the ``grad`` of a tensor lies in storage that belongs to that
 tensor, its *home*. Plans read and write the home in place, so it does not matter which function

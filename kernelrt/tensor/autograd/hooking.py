@@ -1,4 +1,4 @@
-"""Hooks on tensors: functions that see a gradient on its way, and may give another one.
+"""Tensor hooks: functions that see, and may replace, a gradient during backward.
 
 A leaf keeps its hooks in its mark. A result gets a mark of its own, under which whatever is made of
 it from then on finds it: graphs hold equal values once, and a hook belongs to one of them.

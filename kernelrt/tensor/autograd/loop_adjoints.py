@@ -1,4 +1,4 @@
-"""Derivatives of runs of programs: loops that go back over the turns.
+"""Adjoints of loops and branches: loops that run backwards over the iterations.
 
 A turn's derivative is the graph that differentiation makes of its graph. What it reads of the turn
 itself is kept by the loop that goes forwards, one row for each turn, unless it is made of what is

@@ -1,4 +1,4 @@
-"""Gradients of tensors that are named, leaving their ``grad`` alone."""
+"""Gradients with respect to given tensors, without touching their ``grad``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The derivatives of products over axes.
+"""VJP rules of products over axes.
 
 The first divides the product of all elements by each. In the second, the quotients' sums would
 lose all digits beside one that is much larger, so products without two elements are multiplied

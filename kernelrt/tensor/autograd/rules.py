@@ -1,4 +1,4 @@
-"""The derivative of each op.
+"""VJP rules: the derivative of each op.
 
 ``RULES[op](node, g, i)`` is the gradient of operand `i` of `node`, given the gradient `g` of the
 node's value; None where there is none. Rules use the node's value, rather than its operands,

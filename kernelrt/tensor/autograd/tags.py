@@ -1,4 +1,4 @@
-"""What the `arg` of a DETACH node may be, and how the marks are taken off again.
+"""Autograd tags: the `arg` of DETACH nodes, and how tags are removed from a graph.
 
 A DETACH passes its value on unchanged; its mark only tells differentiation or realization
 something about it. The scheduler never sees one.

@@ -1,4 +1,4 @@
-"""Assigning to several tensors in one step."""
+"""Assigns to several tensors in one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors that are the ``data`` of another one: what they read, and what is written to them.
+"""Tensors that are the ``data`` of another one: reads and writes go to the owner's memory.
 
 Such a tensor lies over the memory of its owner, so each finds what was written to the other. A
 trace knows state by the tensor it belongs to: there both reads and writes go to the owner.

@@ -1,4 +1,4 @@
-"""Modes for finding mistakes: where numbers cease to be finite, and jitted code step by step."""
+"""Debugging modes: detection of NaN and infinities, and running without jit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Words about code that works but may not be meant, each line of the user's once.
+"""Warnings about code that works but may be a mistake, once for each line.
 
 A loop that computes the same again and again forgets jit; float64 features beside float32 weights
 make everything behind them float64.

@@ -1,4 +1,4 @@
-"""Where graphs become plans and plans run; eager code that repeats itself finds its plan again."""
+"""Makes plans of graphs and runs them."""
 
 from __future__ import annotations
 

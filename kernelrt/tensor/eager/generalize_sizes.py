@@ -1,4 +1,4 @@
-"""Build a graph anew with Variables in the place of sizes.
+"""Rebuilds a graph with Variables in place of sizes.
 
 Sizes that follow from others, as those of windows do, are not among those that a form gives. Where
 such a size has to be equal to another one, the new graph takes it for equal, and says so: its

@@ -1,4 +1,4 @@
-"""Graphs computed operation by operation, while compiling them would take longer.
+"""Interprets graphs operation by operation while compiling them would take longer.
 
 A small graph compiles in tens of milliseconds, and a loop in C that knows its operation and type
 computes one operation in well under a microsecond. So a graph is interpreted until that has cost

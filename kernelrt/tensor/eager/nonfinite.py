@@ -1,4 +1,4 @@
-"""Which operation made the first value of a graph that is no finite number.
+"""Finds the operation that made the first non-finite value of a graph.
 
 What a run would give is computed beforehand, into memory of its own. Where a part of it is not
 finite, so are values that it is made of: the search follows these to one whose operands are finite.

@@ -1,4 +1,4 @@
-"""From lazy tensors to data: what has to be computed together, and what must not be overwritten."""
+"""Computes lazy tensors: collects what is computed together, and orders writes after reads."""
 
 from __future__ import annotations
 

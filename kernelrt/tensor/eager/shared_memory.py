@@ -1,4 +1,4 @@
-"""Memory that is shared with code outside of kernelrt, such as an array of :func:`from_numpy`.
+"""Memory that code outside of kernelrt can write, such as an array of :func:`from_numpy`.
 
 A lazy tensor reads memory when it is computed, later than the line that makes it. kernelrt computes
 readers before it writes memory itself, but does not see writes from outside. So an operation on

@@ -1,4 +1,4 @@
-"""Share one plan among eager graphs that differ only in sizes, by Variables.
+"""Shares one plan among eager graphs that differ only in sizes, by Variables.
 
 A loop over sequences of any length, or over columns, makes graphs that are equal but for some of
 their sizes. The third of them shows which sizes vary, and how they depend on each other.

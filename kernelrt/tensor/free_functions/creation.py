@@ -1,4 +1,4 @@
-"""Making tensors: from data, constants and sequences."""
+"""Creates tensors from data, constants and sequences."""
 
 from __future__ import annotations
 

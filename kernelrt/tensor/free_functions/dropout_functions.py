@@ -1,4 +1,4 @@
-"""Functions that drop elements or channels at random, by PyTorch's names."""
+"""Dropout of elements and channels, by PyTorch's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What PyTorch asks about types and shapes, and constants that it has."""
+"""PyTorch's queries about types and shapes, and its constants."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Max pooling over windows whose places are drawn."""
+"""Fractional max pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values on grids: places that images are sampled at, slopes of values, powers, positions."""
+"""Functions on grids: sampling, finite differences, powers and positions."""
 
 from __future__ import annotations
 

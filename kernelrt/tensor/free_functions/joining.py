@@ -1,4 +1,4 @@
-"""Several tensors made one, or several."""
+"""Joins and splits tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NumPy's functions of tensors: what ``numpy.exp(x)`` and ``numpy.sum(x, axis=0)`` give.
+"""NumPy's functions of tensors, such as ``numpy.exp(x)`` and ``numpy.sum(x, axis=0)``.
 
 They are tensors, computed as PyTorch's operation of that name does: with its types, and lazily.
 Parameters have NumPy's names, order and defaults, so ``numpy.std(x)`` divides by the count. Those

@@ -1,4 +1,4 @@
-"""NumPy's functions of more than a line, as functions of tensors, for ``numpy_calls.py``."""
+"""NumPy's functions of more than a line, as functions of tensors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""More arithmetic on each element."""
+"""Elementwise arithmetic: the named methods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a tensor is, by PyTorch's names, and tensors made after its type."""
+"""PyTorch's attributes of tensors, and tensors made with the type of another one."""
 
 from __future__ import annotations
 

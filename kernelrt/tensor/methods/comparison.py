@@ -1,4 +1,4 @@
-"""Operations on each element: bits, logic, comparison, choice."""
+"""Elementwise bit operations, logic, comparison and selection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From tensors to Python and NumPy, and between types by name."""
+"""Conversion to Python and NumPy, and between types."""
 
 from __future__ import annotations
 

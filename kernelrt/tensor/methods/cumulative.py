@@ -1,4 +1,4 @@
-"""Folds of the elements up to each one along an axis, and differences."""
+"""Cumulative reductions along an axis, and differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of products of several tensors, and what is one of them."""
+"""einsum and the products that are made of it."""
 
 from __future__ import annotations
 

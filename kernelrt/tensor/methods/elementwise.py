@@ -1,4 +1,4 @@
-"""Arithmetic on each element."""
+"""Elementwise arithmetic: the operators."""
 
 from __future__ import annotations
 

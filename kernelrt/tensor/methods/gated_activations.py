@@ -1,4 +1,4 @@
-"""Activation functions that look at axes, at weights or at random numbers."""
+"""Activation functions with an axis, weights or random numbers."""
 
 from __future__ import annotations
 

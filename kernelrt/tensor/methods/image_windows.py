@@ -1,4 +1,4 @@
-"""Images: windows as columns and back, pixels of channels, and the reverse of max pooling."""
+"""Image methods: unfold, fold, pixel shuffles and max unpooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operations that assign their result to the tensor."""
+"""In-place methods and augmented assignment."""
 
 from __future__ import annotations
 

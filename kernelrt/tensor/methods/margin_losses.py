@@ -1,4 +1,4 @@
-"""Losses of margins, ranks and distributions."""
+"""Losses of margins, rankings and distributions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The elements of a tensor under a mask whose values a trace does not know."""
+"""Elements selected by a mask whose values a trace does not know."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor's methods of linear algebra."""
+"""Methods of linear algebra."""
 
 from __future__ import annotations
 

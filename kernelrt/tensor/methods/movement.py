@@ -1,4 +1,4 @@
-"""Operations that move elements and change none: shapes, axes, slices, padding."""
+"""Movement operations: shapes, axes, slices and padding."""
 
 from __future__ import annotations
 

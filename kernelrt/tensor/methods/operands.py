@@ -1,4 +1,4 @@
-"""A tensor and what stands beside it, brought to one type and one shape."""
+"""Brings operands to one type and one shape."""
 
 from __future__ import annotations
 

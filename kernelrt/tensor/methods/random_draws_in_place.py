@@ -1,4 +1,4 @@
-"""Random draws that depend on a tensor."""
+"""Random draws into a tensor, or of its distribution."""
 
 from __future__ import annotations
 

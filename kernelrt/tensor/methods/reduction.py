@@ -1,4 +1,4 @@
-"""Reductions over axes, and what is made of them."""
+"""Reductions over axes."""
 
 from __future__ import annotations
 

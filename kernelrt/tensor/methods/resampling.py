@@ -1,4 +1,4 @@
-"""Images at other sizes: adaptive pooling, interpolation, sampling at given places."""
+"""Resampling of images: adaptive pooling, interpolation and grid sampling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes to places that are data."""
+"""Scatter: writes to positions that are data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What masks and lists of positions select."""
+"""Selection by masks and by lists of positions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Assigning to parts of a tensor."""
+"""Assignment to parts of a tensor: ``x[index] = value``."""
 
 from __future__ import annotations
 

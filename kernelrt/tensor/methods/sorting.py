@@ -1,4 +1,4 @@
-"""Sorting, and what is chosen by order."""
+"""Sorting, selection by order, and search in sorted tensors."""
 
 from __future__ import annotations
 

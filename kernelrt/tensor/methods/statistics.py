@@ -1,4 +1,4 @@
-"""Statistics, distances and norms of what lies along axes."""
+"""Statistics, distances and norms along axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of each element, by name."""
+"""Elementwise functions, by name."""
 
 from __future__ import annotations
 

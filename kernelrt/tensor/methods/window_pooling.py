@@ -1,4 +1,4 @@
-"""Pooling over windows, and its reverse."""
+"""Pooling over windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that say numbers, axes and shapes, checked."""
+"""Checks of arguments: numbers, axes and shapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensor-stage nodes, built in their smallest form.
+"""Builds tensor-stage nodes in their smallest form.
 
 The functions leave out what changes nothing: a reshape to the same shape, a product with one,
 a sum over an axis that was only expanded. Gradients are made of them, so that the scheduler sees

@@ -1,4 +1,4 @@
-"""Elementwise functions of nodes that are made of several ops.
+"""Elementwise functions of nodes that consist of several ops.
 
 Those with a derivative in closed form carry it as a mark, so that gradients do not go through
 their parts.

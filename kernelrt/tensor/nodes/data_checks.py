@@ -1,4 +1,4 @@
-"""Checks of data, which are made when a plan runs."""
+"""Checks of data that run with a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an einsum says: letters of operands and of the result, and in which order to multiply."""
+"""Parses einsum equations, and chooses the order of products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions of what elements are made of: signs, exponents, neighbours, common divisors."""
+"""Functions of the parts of numbers: signs, exponents, neighbours, common divisors."""
 
 from __future__ import annotations
 

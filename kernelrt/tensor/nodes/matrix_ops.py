@@ -1,4 +1,4 @@
-"""Linear algebra of small matrices: factors and solutions, by routines of csrc/linalg.c.
+"""Linear algebra of small matrices, by routines of csrc/linalg.c.
 
 Functions of nodes are for matrices in the last two axes, of any batch before them. Derivatives are
 made of the same functions, so that they have derivatives themselves.

@@ -1,4 +1,4 @@
-"""Padding with elements of the tensor itself, over nodes of the tensor stage."""
+"""Padding with elements of the tensor itself: reflect, replicate, circular."""
 
 from __future__ import annotations
 

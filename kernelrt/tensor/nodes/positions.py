@@ -1,4 +1,4 @@
-"""Check indices against the sizes of axes, and find the memory of slices."""
+"""Checks indices against sizes of axes, and finds the memory of slices."""
 
 from __future__ import annotations
 

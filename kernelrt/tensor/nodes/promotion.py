@@ -1,4 +1,4 @@
-"""What stands beside a tensor in an operation, and the type in which they meet."""
+"""Type promotion of operands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions of nodes that are made of several ops, with their gradients in closed form."""
+"""Reductions of nodes that consist of several ops, with gradients in closed form."""
 
 from __future__ import annotations
 

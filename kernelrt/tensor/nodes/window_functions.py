@@ -1,4 +1,4 @@
-"""Windows for signals: what tapers off at its ends."""
+"""Window functions of signal processing."""
 
 from __future__ import annotations
 

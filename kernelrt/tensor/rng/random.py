@@ -1,4 +1,4 @@
-"""Random numbers: counter-based, so that a seed reproduces a run and each replay draws afresh."""
+"""Counter-based random numbers: a seed reproduces a run, and each replay draws anew."""
 
 from __future__ import annotations
 

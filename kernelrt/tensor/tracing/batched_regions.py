@@ -1,4 +1,4 @@
-"""Runs of programs for many values at once: what :mod:`.batching_rules` makes of REGION nodes.
+"""Batching rules of loops and branches; see :mod:`.batching_rules`.
 
 Of what is given to a run some has the new axis and some has not. What a loop carries has it where
 its first value has, or where a turn gives it one.

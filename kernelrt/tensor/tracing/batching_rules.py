@@ -1,4 +1,4 @@
-"""Graphs computed for many values of some of their nodes at once.
+"""Batching rules: compute a graph for many values of some of its nodes at once.
 
 Each of these nodes gets a new first axis, and so does all that is made of them. A value with a
 derivative of its own keeps it: the rule makes the graph of one, which then is batched, too.

@@ -1,4 +1,4 @@
-"""Functions of the user's own, C's or Python's, among tensors."""
+"""Calls of user functions, in C or Python, as operations on tensors."""
 
 from __future__ import annotations
 

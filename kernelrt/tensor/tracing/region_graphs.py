@@ -1,4 +1,4 @@
-"""Graphs of one turn, or of one branch, as programs: what they read of what is around them.
+"""Bodies of loops and branches as graphs, with the values that they capture.
 
 What a body makes of values that do not change from turn to turn is computed once, before the first
 turn, and given to it; so are the values themselves. What is made of constants alone stays inside.

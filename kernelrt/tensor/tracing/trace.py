@@ -1,4 +1,4 @@
-"""Collecting what a function does to state, instead of doing it."""
+"""Traces: record the changes that a function makes to state instead of making them."""
 
 from __future__ import annotations
 

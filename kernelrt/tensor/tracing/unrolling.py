@@ -1,4 +1,4 @@
-"""Loops of which one turn does the work of several."""
+"""Unrolls loops: one iteration does the work of several."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracing a function for one of many members, whose values are computed for all of them at once.
+"""vmap's trace: one call with placeholders stands for the call of each member.
 
 What the function is given stands for each member: placeholders without a value. The graph that it
 builds of them is then batched (:mod:`kernelrt.tensor.tracing.batching_rules`), with the values of

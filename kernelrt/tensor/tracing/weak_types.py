@@ -1,4 +1,4 @@
-"""Numbers that a traced function is given: they take part in promotion as Python's numbers do.
+"""Weakly typed numbers: numbers of traced functions promote as Python's numbers do.
 
 A float argument is an input of the plan, held in float64, but for all that it is a number: beside a
 float32 tensor it counts as float32, beside a float64 one it keeps all its digits. The same holds
