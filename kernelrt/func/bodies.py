@@ -255,14 +255,14 @@ def refuse_changes(name: str, made: Traced) -> None:
     """Refuse a body that assigns to tensors from outside."""
     if keeps_order([tensor for tensor, _ in made.states]):
         raise JitError(
-            f"{name}: it makes a call with pure=False, and is only asked for a value; make the "
-            "call in the body, and carry what it gives"
+            f"{name}: the condition makes a call with pure=False, but may only compute a value; "
+            "make the call in the body, and carry its result"
         )
     if made.states:
         tensor = made.states[0][0]
         raise JitError(
-            f"{name}: it assigns to a tensor of shape {format_shape(tensor.dims)} from outside, "
-            "and is only asked for a value; return what is new instead"
+            f"{name}: the condition assigns to a tensor of shape {format_shape(tensor.dims)} from "
+            "outside, but may only compute a value; return the new value instead"
         )
 
 

@@ -357,9 +357,8 @@ class _Mapping:
         for (tensor, _), made in zip(written, values, strict=True):
             if made.apart and is_counter(tensor):
                 raise JitError(
-                    "vmap: random numbers are drawn where the members go apart, in a branch that "
-                    "some take or a turn that some do not come to, so that each would have drawn "
-                    "another number of them; draw before, and use what was drawn"
+                    "vmap: random numbers are drawn in a branch or an iteration that only some "
+                    "members run; draw them before, and use the result there"
                 )
             if made.apart:
                 raise self._differs(tensor)

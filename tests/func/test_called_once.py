@@ -103,7 +103,7 @@ def test_a_tensor_is_refused_and_as_before(call):
         held.value = held.value + x
         return x
 
-    with pytest.raises(krt.JitError, match=r"held\.value: .* sets it to another one"):
+    with pytest.raises(krt.JitError, match=r"held\.value: .* rebinds it"):
         call(f)
     assert held.value is before
     assert held.value.item() == 0
@@ -151,7 +151,7 @@ def test_items_are_refused_and_as_before(call):
 
     for f, text in {
         number_in_list: r"items\[0\]: .* from 1 to 2", number_in_dict: r"names\['n'\]: .* to 3",
-        tensor_in_list: r"items\[1\]: .* another", tensor_in_dict: r"names\['x'\]: .* to None",
+        tensor_in_list: r"items\[1\]: .* rebinds it", tensor_in_dict: r"names\['x'\]: .* to None",
     }.items():  # fmt: skip
         with pytest.raises(krt.JitError, match=text):
             call(f)

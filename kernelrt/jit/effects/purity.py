@@ -63,32 +63,32 @@ class Purpose:
 
 
 REPLAYS: Final = Purpose(
-    missing="which replays cannot repeat",
+    missing="and replays run no Python",
     counting="count outside of the function",
-    assigning="which replays repeat",
+    assigning="which every replay repeats",
     keeping="return the tensor and {verb} it outside",
     drawing=("replays repeat them", "in each call"),
     passing="pass them as arguments",
     strict=True,
 )
 TURNS: Final = Purpose(
-    missing="which turns cannot repeat",
-    counting="carry it from turn to turn",
-    assigning="which every turn does",
-    keeping="carry the tensor, or give it back, and {verb} it outside",
-    drawing=("turns repeat them", "in each turn"),
+    missing="and iterations run no Python",
+    counting="carry it from iteration to iteration",
+    assigning="which every iteration repeats",
+    keeping="carry the tensor, or return it, and {verb} it outside",
+    drawing=("iterations repeat them", "in each iteration"),
     passing="pass them in what is carried or in slices",
 )
 BRANCHES: Final = Purpose(
-    missing="whichever is chosen",
+    missing="whichever branch runs",
     counting="return it and keep it outside",
-    assigning="which is done where it is chosen",
+    assigning="which happens only if the branch runs",
     keeping="return the tensor and {verb} it outside",
-    drawing=("are drawn whichever is chosen", "where it is chosen"),
+    drawing=("are drawn whichever branch runs", "in the branch that runs"),
     passing="pass them as operands",
 )
 MEMBERS: Final = Purpose(
-    missing="which happens once for all members",
+    missing="but runs once for all members",
     counting="count outside of the function",
     assigning="",
     keeping="return the tensor and {verb} it outside",

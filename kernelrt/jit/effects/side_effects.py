@@ -264,10 +264,10 @@ class Surroundings(Reach):
         line = f" ({where})" if where else ""
         number = is_a(before, NUMBERS) and is_a(after, NUMBERS)
         told = f"changes it from {short(before)} to {short(after)}" if number else (
-            "takes it away" if after is NOTHING else
+            "deletes it" if after is NOTHING else
             f"sets it to {short(after)}" if after is None or is_a(after, NUMBERS) else
             "sets it to a tensor that has no value outside" if before is NOTHING
-            or not isinstance(before, Tensor | Module) else "sets it to another one"
+            or not isinstance(before, Tensor | Module) else "rebinds it"
         )
         way = (
             f"{purpose.counting}, or keep the number in a tensor made outside, as in "

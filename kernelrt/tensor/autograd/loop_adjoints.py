@@ -210,9 +210,9 @@ class _Back:
     ) -> None:
         if dim_max(program.turns) >= UNBOUNDED:
             raise GradientError(
-                f"{name}: the gradient comes to a loop that may have any number of turns, each of "
-                "which would have to be kept; give while_loop max_steps=, or fori_loop numbers in "
-                "the place of tensors"
+                f"{name}: the gradient of a loop keeps values of all iterations, but the number "
+                "of iterations has no bound; give while_loop max_steps=, or give fori_loop numbers "
+                "instead of tensors"
             )
         self._loop, self._src, self._given, self._name = program, src, given, name
         carried, behind = len(program.carries), len(program.carries) + program.stacked

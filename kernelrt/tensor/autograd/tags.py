@@ -121,10 +121,9 @@ class Severed:
     def error(self, what: str) -> GradientError:
         """What it comes to where a gradient arrives here."""
         return GradientError(
-            f"{what}: the gradient comes to a result of the jitted function {self.function}, which "
-            "does not remember how it was computed, so tensors that it was computed from would "
-            "get no gradient, or a part of it only; compute the loss and call backward() in the "
-            "jitted function, or use .detach() of the result if none is to flow through it"
+            f"{what}: a gradient reached an output of the jitted function {self.function}. Outputs "
+            "of jitted functions carry no graph: compute the loss and call backward() inside the "
+            "function, or detach() the output"
         )
 
 
@@ -160,9 +159,9 @@ class Stale:
         """What it comes to where a gradient arrives here."""
         if self._called is not None:
             return GradientError(
-                f"{what}: the gradient comes to what {self._called} computed with calls that are "
-                "made once (pure=False), and would have to compute again; take it in a jitted "
-                "function, which computes both in one run"
+                f"{what}: a gradient reached results of {self._called}, which makes calls with "
+                "pure=False. The gradient would repeat these calls: compute values and gradients "
+                "in one jitted function"
             )
         return GradientError(
             f"{what}: a tensor that this result was computed from has been assigned since, so "
