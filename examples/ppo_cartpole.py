@@ -40,12 +40,12 @@ def beginning(members):
 
 
 def network(outputs, gain):
-    """Two layers of 64 tanh, and a last one whose weights are as small as `gain` says."""
-    layers = [nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, outputs)]
-    for layer, size in zip(layers[::2], (2**0.5, 2**0.5, gain), strict=True):
+    """Two hidden layers of 64 tanh units; `gain` scales the weights of the last layer."""
+    first, second, last = nn.Linear(4, 64), nn.Linear(64, 64), nn.Linear(64, outputs)
+    for layer, size in ((first, 2**0.5), (second, 2**0.5), (last, gain)):
         nn.init.orthogonal_(layer.weight, size)
         nn.init.zeros_(layer.bias)
-    return nn.Sequential(*layers)
+    return nn.Sequential(first, nn.Tanh(), second, nn.Tanh(), last)
 
 
 class Agents:
