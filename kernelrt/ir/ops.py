@@ -24,7 +24,7 @@ __all__ = [
 
 
 class Op(enum.IntEnum):
-    """Kinds of :class:`~kernelrt.ir.uop.UOp`. See docs/architecture.md for each op's sources."""
+    """Kinds of :class:`~kernelrt.ir.uop.UOp`. See docs/architecture/ir.md for each op's sources."""
 
     # That of Enum hashes the name, in Python.
     __hash__ = int.__hash__

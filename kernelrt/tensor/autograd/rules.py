@@ -142,7 +142,7 @@ def _flip(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, Dim, int, int], ...]) -> UOp:
-    """The adjoint gather of WINDOW; see docs/architecture.md."""
+    """The adjoint gather of WINDOW; see docs/architecture/ir.md."""
     return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
 
 

@@ -3,8 +3,8 @@
 An index is an expression over integers; an element of it is one case. In range the values must be
 NumPy's; with one index out of range there must be an IndexBoundsError, and in either case nothing
 may be read or written outside, and no state changed by what failed. An index that nothing looks at,
-as the first of ``T[i][1:]``, is not computed and so not checked (docs/architecture.md): such a call
-must give NumPy's values wherever that index points.
+as the first of ``T[i][1:]``, is not computed and so not checked (docs/architecture/ir.md): such
+a call must give NumPy's values wherever that index points.
 """
 
 from __future__ import annotations
