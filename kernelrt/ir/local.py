@@ -37,7 +37,7 @@ ROWS_BYTES: Final = 4 * 1024 * 1024
 #: (`bench.rows.attention`).
 LONG_ROW: Final = 512
 #: Rows of a block, and elements of each that one part has, the largest first. What is taken of them
-#: is what the caches hold (`rowblocks.HELD`). A causal mask leaves whole parts out: of 512 elements
+#: is what the caches hold (`tile_rows.HELD`). A causal mask leaves whole parts out: of 512 elements
 #: parts of 256 compute three quarters, of 128 five eighths; without a mask both take as long.
 _BLOCKS: Final = (64, 32, 16)
 _PARTS: Final = (128, 64)

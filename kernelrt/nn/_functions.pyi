@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence
 from kernelrt.ir import Dim
 from kernelrt.tensor import Tensor
-from kernelrt.tensor.nodes.arguments import PerAxis
 from kernelrt.tensor.base import Operand
 from kernelrt.tensor.methods.margin_losses import Lengths
 from kernelrt.tensor.methods.reduction import Dims
+from kernelrt.tensor.nodes.arguments import PerAxis
 from kernelrt.tensor.rng.stream import Generator
 from typing import Any
 
