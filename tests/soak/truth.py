@@ -182,7 +182,8 @@ def strict() -> Iterator[None]:
     - torch warns: deprecated, no degrees of freedom, broadcast by accident.
     - Without elements torch takes what it refuses otherwise: products of two types, masks and
       targets of another shape, pools, indices.
-    - torch returns memory that nothing was written to: margin losses of no samples.
+    - torch returns memory that nothing was written to: margin losses of no samples, medians of
+      expanded tensors.
     - torch does not check the indices: take_along_dim.
     - The result depends on the number of all elements: the nearest ones along an axis whose size a
       factor leaves as it is.
@@ -201,6 +202,8 @@ def strict() -> Iterator[None]:
                 raise Invalid(f"{func.__name__} of no elements")
             if func.__name__ == "soft_margin_loss" and args[0].shape != args[1].shape:
                 raise Invalid(f"{func.__name__} of {args[0].shape} and {args[1].shape}")
+            if func.__name__ in ("median", "nanmedian") and 0 in args[0].stride():
+                raise Invalid(f"{func.__name__} of an expanded tensor")
             if func.__name__ in _MARGINS and not args[0].numel():
                 raise Invalid(f"{func.__name__} of no samples")
             if func.__name__ in _INDEXED and not args[0].numel() and any(
