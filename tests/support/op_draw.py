@@ -72,10 +72,8 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
     if not all(rows.fits(spec, of) for spec in row.specs):
         return None
     dtype = _dtype(row, rng)
-    # Equal rows make a singular matrix, whose factors are not unique. Of equal distances along
-    # columns torch gives each the whole gradient, as if each were the greatest alone.
-    factors = name.startswith(("linalg-", "norms-"))
-    unequal = factors or name == "derived-pdist_inf" or row.values == "apart"
+    # Equal rows make a singular matrix, whose factors are not unique.
+    unequal = name.startswith(("linalg-", "norms-")) or row.values == "apart"
     layouts = [w for w in LAYOUTS if w != "expanded"] if unequal else LAYOUTS
     inputs = []
     for i, (spec, shape) in enumerate(zip(row.specs, shapes, strict=True)):
