@@ -1,4 +1,4 @@
-"""Says what to do where these sources have no compiled modules for this Python."""
+"""Tells users how to build if the compiled modules for this Python are missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Environment variables: switches, and what the import checks of them."""
+"""Environment variables: switches, and their checks at import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a hook is kept as, and what takes it away again: of tensors as of modules."""
+"""Hook handles of tensors and modules."""
 
 from __future__ import annotations
 

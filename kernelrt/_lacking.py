@@ -1,4 +1,4 @@
-"""What PyTorch has and kernelrt has not: the names, and what to write in their place.
+"""PyTorch's names that kernelrt lacks, and replacements for them.
 
 Plain data, and the errors that are made of it. Looking up what is there costs nothing: the names
 that objects lack are descriptors of their classes, modules ask when a name was not found.

@@ -1,4 +1,4 @@
-"""Work that no signal handler gets to see halfway, as imports put off until they are needed."""
+"""Late imports, and other work that a signal handler must not see halfway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""llvmlite, imported where no handler sees it halfway, and its lock, which forks have to take."""
+"""Imports llvmlite out of sight of signal handlers, and locks it for forks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shapes, joints and positions, by the standard's names of parameters."""
+"""Shape manipulation, by the standard's names of parameters."""
 
 from __future__ import annotations
 

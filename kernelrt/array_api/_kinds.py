@@ -1,4 +1,4 @@
-"""What the standard asks about types and about what the namespace can do."""
+"""Queries of the standard about types and capabilities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors made of shapes and numbers, by the standard's names of parameters."""
+"""Creation functions, by the standard's names of parameters."""
 
 from __future__ import annotations
 

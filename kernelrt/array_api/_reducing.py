@@ -1,4 +1,4 @@
-"""Reductions, running sums, order and sets, by the standard's names and types."""
+"""Reductions, cumulative sums, sorting and sets, by the standard's names and types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kernelrt calibrate``: the numbers of the cost model, measured on this machine."""
+"""``kernelrt calibrate``: measures the numbers of the cost model on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``kernelrt digits``: train on the embedded digits and tell what it took."""
+"""``kernelrt digits``: trains on the embedded digits and prints the time it took."""
 
 from __future__ import annotations
 

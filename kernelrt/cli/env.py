@@ -1,4 +1,4 @@
-"""``kernelrt env``: what kernelrt found out about the machine."""
+"""``kernelrt env``: prints the machine's properties that kernelrt detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a processor pays, measured with kernels of kernelrt's own.
+"""Measures costs of a processor with kernels of kernelrt's own.
 
 An op's cost is the slope between a short and a long chain of it, or sum, over values that lie in
 the first cache, so that loads, stores and loops cancel out. The clock is told by a chain of shifts

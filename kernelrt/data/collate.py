@@ -1,4 +1,4 @@
-"""Making a batch of samples."""
+"""Collates samples into a batch."""
 
 from __future__ import annotations
 

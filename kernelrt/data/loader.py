@@ -1,4 +1,4 @@
-"""Loading any data set in batches, ahead of what needs them."""
+"""DataLoader: loads any data set in batches, ahead of their use."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good predictions are, as Python numbers."""
+"""Metrics of predictions, as Python numbers."""
 
 from __future__ import annotations
 

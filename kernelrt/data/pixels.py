@@ -1,4 +1,4 @@
-"""Data that ships inside the package: 1,797 handwritten digits, enough to train a network on."""
+"""The data set in the package: 1,797 handwritten digits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of what holds data: arrays, tensors, and dicts, lists and tuples of them."""
+"""Rows of nested data: arrays, tensors, dicts, lists and tuples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which samples are taken."""
+"""Samplers: the order of samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scaling features to mean 0 and deviation 1."""
+"""Scales features to mean 0 and deviation 1."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data sets: what has a length and samples by number, or gives samples one by one."""
+"""Data sets: indexed and iterable ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splitting data in two."""
+"""Splits data in two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which memory two things share: the one place that is asked.
+"""Byte ranges: the one place that decides whether two things share memory.
 
 What has an address is told apart by its address alone: an array that was wrapped, a view, memory
 that came back through DLPack and kernelrt's own are one storage, by whichever road a buffer got

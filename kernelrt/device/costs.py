@@ -1,4 +1,4 @@
-"""What work costs on a processor: the one model that every decision asks.
+"""The cost table of a processor: the one model behind every decision.
 
 Fusion, tiles, chunks, threads, the GIL and the estimates of a profile take their numbers from
 :func:`costs_of`. The unit is a cycle of one core; what is counted for elements is counted for

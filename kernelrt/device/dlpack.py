@@ -1,4 +1,4 @@
-"""DLPack for element types that NumPy does not have.
+"""DLPack for element types that NumPy lacks.
 
 NumPy exchanges every type of kernelrt but bfloat16. Its bytes travel as uint16, and the type
 is put right in the capsule on the way out and on the way in.

@@ -1,4 +1,4 @@
-"""What passes between the code generator, a compiler and a loader: specs and protocols."""
+"""Specs and protocols between code generator, compiler and loader."""
 
 from __future__ import annotations
 

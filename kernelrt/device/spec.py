@@ -1,4 +1,4 @@
-"""DeviceSpec: what the code generator has to know about a processor."""
+"""DeviceSpec: the facts about a processor that code generation needs."""
 
 from __future__ import annotations
 

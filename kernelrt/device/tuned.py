@@ -1,4 +1,4 @@
-"""Which variant of a kernel autotuning found to be the fastest, kept for later processes.
+"""Stores the fastest variants that autotuning found for later processes.
 
 One small JSON file a kernel lies beside the object cache. Its name stands for the version of
 kernelrt, the processor, the number of threads and the kernel. What it says is only how to write

@@ -1,4 +1,4 @@
-"""Changes of variables to vectors and matrices with a condition: shares, factors of matrices."""
+"""Transforms to constrained vectors and matrices: simplex, Cholesky factors."""
 
 from __future__ import annotations
 

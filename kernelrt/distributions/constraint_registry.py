@@ -1,4 +1,4 @@
-"""Transforms from all real numbers to the values that a constraint allows."""
+"""Transforms from real numbers to the values that a constraint allows."""
 
 from __future__ import annotations
 

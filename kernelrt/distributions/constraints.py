@@ -1,4 +1,4 @@
-"""What values parameters and samples may have, by PyTorch's names."""
+"""Constraints on parameters and samples, by PyTorch's names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Distribution, the base class: shapes, checked arguments, what follows from what."""
+"""Distribution, the base class: shapes, checked arguments and derived quantities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Continuous distributions that come near to those of categories, with gradients of draws.
+"""Relaxed distributions: continuous approximations of categories, with gradients of draws.
 
 Maddison, Mnih, Teh, The Concrete Distribution, arXiv:1611.00712; Jang, Gu, Poole, arXiv:1611.01144.
 """

@@ -1,4 +1,4 @@
-"""Changes of variables that can be taken back, with the logarithm of how they stretch."""
+"""Invertible transforms, with the logarithm of the Jacobian's determinant."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Conditions on data, and how the index of a BOUND tells which number does not meet one.
+"""Conditions on data, and their encoding in the index of a BOUND.
 
 A BOUND that has a :class:`Domain` for its `arg` checks data. Where they are fine its index lies
 within the axis; elsewhere it is the code of the number that is not, which is below 0.

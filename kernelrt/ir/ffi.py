@@ -1,4 +1,4 @@
-"""Functions of the user's own whose results are values of graphs."""
+"""User functions whose results are values of graphs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ops come to for whole numbers: the one table, for constants, for sizes and for bounds.
+"""Exact integer arithmetic of ops: one table for constants, sizes and bounds.
 
 Results are exact. What has a width wraps when it becomes a CONST of its type.
 """

@@ -1,4 +1,4 @@
-"""What is legal in a kernel AST, as a table of op -> rules, and of the AST as a whole."""
+"""Verifier of kernel ASTs: a table of op -> rules, and rules of the whole AST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Local arrays of kernels: their elements, their order, and what memory they may take."""
+"""Local arrays of kernels: their elements, order and memory limits."""
 
 from __future__ import annotations
 

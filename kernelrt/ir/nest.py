@@ -1,4 +1,4 @@
-"""How values are nested in dicts, lists and tuples: plain data that compares and hashes."""
+"""The structure of nested dicts, lists and tuples as plain data that compares and hashes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of one node: what both stages have in common.
+"""Verifier rules of one node that both stages share.
 
 A rule looks at one node and says what is wrong with it, or nothing.
 """

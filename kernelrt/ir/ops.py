@@ -1,4 +1,4 @@
-"""The vocabulary of the graph language."""
+"""Op: the operations of the graph language."""
 
 from __future__ import annotations
 

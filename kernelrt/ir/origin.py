@@ -1,4 +1,4 @@
-"""Where the nodes of a graph come from: the user's line, and the layer it stands in.
+"""Origins of nodes: the user's line and the layer.
 
 An origin is noted where a Tensor is made (`kernelrt._origin.here`) and lies beside the node, not in
 it: equal computations stay one node. Rewriting hands it on (`inherit`), and a node that nothing was

@@ -1,4 +1,4 @@
-"""Dataclasses as nested data: which of their fields hold data, and how one is made again.
+"""Dataclasses as nested data: which fields hold data, and how an instance is rebuilt.
 
 A field whose metadata say ``{"static": True}`` is part of the nesting, as the type is; the others
 hold nested data. An instance is made again from its fields alone: ``__init__`` and

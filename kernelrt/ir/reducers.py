@@ -1,4 +1,4 @@
-"""Where reductions begin, what is left of no elements, and what changes none."""
+"""Identities of reductions, and operands that change nothing."""
 
 from __future__ import annotations
 

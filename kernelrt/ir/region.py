@@ -1,4 +1,4 @@
-"""Regions: graphs that a program runs several times, or of which it runs one.
+"""Regions: bodies of loops and branches as graphs.
 
 A region has *ports*, BUFFER nodes over a :class:`Port`, for what it is given; what it computes is
 made of these and of constants alone. It is no part of the graph that it is used in: a REGION node

@@ -1,4 +1,4 @@
-"""Routines: C functions that compute a value which loops over elements cannot say."""
+"""Routines: C functions for values that loops over elements cannot express."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sizes that are known at run time, as users see them.
+"""Sizes known at run time, as users see them.
 
 Inside, a dimension is an int or a UOp over Variables, and UOps are compared by identity. A user who
 asks ``x.shape[0] > 3`` means the number. :class:`Size` answers where the bounds of the Variables

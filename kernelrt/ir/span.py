@@ -1,4 +1,4 @@
-"""The tightest bounds of expressions over Variables that can be had at little cost.
+"""Cheap bounds of expressions over Variables.
 
 Bounds of nodes (:mod:`.bounds`) take the operands of each node as if they were independent. What a
 user asks of a size, such as whether ``n - n // 2`` can be negative, needs better.

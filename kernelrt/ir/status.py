@@ -1,4 +1,4 @@
-"""What a kernel stores to its status word when an index is out of range.
+"""The status word of a kernel: how a failed check is encoded.
 
 One word tells all, so that one store, from whichever thread, tells it consistently: the low eight
 bits are 1 plus the number of the check (its BOUND's), the rest is the index as a signed number. A

@@ -1,4 +1,4 @@
-"""Simplification of integer expressions with bounds.
+"""Simplifies integer expressions with bounds.
 
 Index expressions are sums of products. :func:`simplify` brings them to one canonical form,
 so that two ways of writing an index become the same node, and removes the divisions and

@@ -1,4 +1,4 @@
-"""What is legal at the tensor stage, as a table of op -> rules.
+"""Verifier of the tensor stage: a table of op -> rules.
 
 The verifiers run between stages, so that a fault is found where it was made and not where it was
 noticed.

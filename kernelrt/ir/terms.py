@@ -1,4 +1,4 @@
-"""What integer expressions are made of: terms, factors, loops; and how they are written."""
+"""Terms and factors of integer expressions, and how they are printed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NumPy's functions do with objects of ours: its operators are left to them.
+"""NumPy's ufuncs and operators on kernelrt's objects.
 
 NumPy asks ``__array_ufunc__`` for ``array + x`` as for ``numpy.sqrt(x)``. Operators go to the
 method of Python's operator; for all else there is an error that tells the way out.

@@ -1,4 +1,4 @@
-"""Layers that are functions of elements, or of one axis."""
+"""Activation layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention of several heads (Vaswani et al., arXiv:1706.03762), by PyTorch's name."""
+"""Multi-head attention (Vaswani et al., arXiv:1706.03762), by PyTorch's name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of tables that integers name, and sums, means and maxima of them."""
+"""embedding and embedding_bag: rows of tables, and their sums, means and maxima."""
 
 from __future__ import annotations
 

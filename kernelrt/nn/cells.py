@@ -1,4 +1,4 @@
-"""Cells of recurrent layers: one step of each kind, and the layers of one step."""
+"""Recurrent cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attributes of modules that are computed where they are read."""
+"""Module attributes that are computed when they are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules in another floating type."""
+"""Converts modules to another floating type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that drop elements or channels at random."""
+"""Dropout layers."""
 
 from __future__ import annotations
 

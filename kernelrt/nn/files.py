@@ -1,4 +1,4 @@
-"""Files of state dicts: compressed NumPy archives, and safetensors.
+"""Reads and writes state dicts: compressed NumPy archives, and safetensors.
 
 A file may come from anywhere. Nothing in it is executed, and what it declares is checked against
 what is there before memory is taken: a size that the file cannot hold is an error, not an

@@ -1,4 +1,4 @@
-"""Functions of layers, by PyTorch's names: methods of Tensor with the tensor as first argument.
+"""nn.functional: methods of Tensor with the tensor as first argument.
 
 What differs from the method is written out; the rest is made of it where it is first asked for.
 """

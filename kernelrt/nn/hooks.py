@@ -1,4 +1,4 @@
-"""Hooks: functions that are called before and after a module's forward."""
+"""Forward hooks of modules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers over images besides convolution and pooling."""
+"""Image layers besides convolution and pooling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filling parameters with their first values, by PyTorch's names and formulas.
+"""Initializers of parameters, by PyTorch's names and formulas.
 
 Each function overwrites the tensor it is given and returns it.
 """

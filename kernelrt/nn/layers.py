@@ -1,4 +1,4 @@
-"""Linear maps, layer normalization, and layers that change shapes."""
+"""Linear layers, layer normalization, and layers that change shapes."""
 
 from __future__ import annotations
 

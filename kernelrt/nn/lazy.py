@@ -1,4 +1,4 @@
-"""Layers that take the size of their input from the first one they see."""
+"""Layers that infer the size of their input from the first call."""
 
 from __future__ import annotations
 

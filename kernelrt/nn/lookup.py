@@ -1,4 +1,4 @@
-"""Layers with a table whose rows integers name."""
+"""Embedding layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Losses as layers: functions of two or more tensors, with their arguments as attributes.
+"""Loss layers.
 
 PyTorch's deprecated `size_average` and `reduce` are not there; what stands behind them there is
 given by name.

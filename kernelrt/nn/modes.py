@@ -1,4 +1,4 @@
-"""Which attributes of modules and optimizers a traced function read.
+"""Attributes of modules and optimizers that a traced function read.
 
 A trace bakes in what ``module.training`` was, or an optimizer's momentum. The jit therefore notes
 what was read, and looks again before a run once anything of the kind was set.

@@ -1,4 +1,4 @@
-"""Layers that normalize: over batches, instances, groups of channels, root mean squares."""
+"""Normalization layers: batch, instance, group and RMS."""
 
 from __future__ import annotations
 

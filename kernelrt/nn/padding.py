@@ -1,4 +1,4 @@
-"""Layers that add elements at the ends of the last axes."""
+"""Padding layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers that pool, and that give images other sizes."""
+"""Pooling and resizing layers."""
 
 from __future__ import annotations
 

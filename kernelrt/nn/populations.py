@@ -1,4 +1,4 @@
-"""Many modules of one kind as one, whose tensors have an axis for the members."""
+"""Stacks modules of one kind into one whose tensors have an axis for the members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which module is being called: the path that kernels, profiles and errors show."""
+"""The module that is being called: the path that kernels, profiles and errors show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers over images, sequences and volumes: convolution and pooling."""
+"""Convolution and pooling layers over sequences, images and volumes."""
 
 from __future__ import annotations
 

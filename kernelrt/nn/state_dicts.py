@@ -1,4 +1,4 @@
-"""State dicts: collecting, checking and loading; kernelrt.nn.files has files of them."""
+"""State dicts: collects, checks and loads them; kernelrt.nn.files reads and writes files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finding tensors and modules in an object tree: attributes, lists, tuples and dicts."""
+"""Finds tensors and modules in an object tree: attributes, lists, tuples and dicts."""
 
 from __future__ import annotations
 

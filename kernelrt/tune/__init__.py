@@ -1,4 +1,4 @@
-"""Autotuning: other ways to write a plan's kernels, timed where they run."""
+"""Autotuning: times other variants of a plan's kernels in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What autotuning did, and the table of it that people read."""
+"""The result of autotuning, and its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights that are computed from other tensors: weight and spectral normalization."""
+"""Weight normalization and spectral normalization."""
 
 from __future__ import annotations
 

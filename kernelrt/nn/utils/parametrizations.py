@@ -1,4 +1,4 @@
-"""Weights that are computed from others, as parametrizations by PyTorch's names."""
+"""weight_norm, spectral_norm and orthogonal as parametrizations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors of modules that functions compute from others, by PyTorch's names."""
+"""Parametrizations: module tensors that functions compute from others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequences of unequal lengths: padded, packed for recurrent layers, and apart again."""
+"""Pads and packs sequences of unequal lengths."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules made of others, and one that looks at what training achieves."""
+"""Schedules made of others, and ReduceLROnPlateau."""
 
 from __future__ import annotations
 

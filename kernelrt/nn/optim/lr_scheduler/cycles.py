@@ -1,4 +1,4 @@
-"""Schedules that go up and down, some of them with the momentum."""
+"""Cyclic schedules of the learning rate and the momentum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that are a factor of the learning rate, by the epoch."""
+"""Schedules that scale the learning rate by a factor of the epoch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all schedules share: an epoch, learning rates to begin with, a state."""
+"""The base class of schedules: epoch, base learning rates and state."""
 
 from __future__ import annotations
 
