@@ -83,6 +83,23 @@ def test_file_names_tell_files_apart():
     assert {n for n in names if names.count(n) > 1} == TWICE
 
 
+#: Names of modules that say nothing to people from outside; the field has others.
+COINED = {
+    "abreast", "candidates", "choosing", "chunk_bytes", "course", "crop", "cycles", "draft",
+    "fetches", "foreign", "form", "frames", "gates", "handles", "hints", "holders", "kinds",
+    "ledger", "length", "lookups", "margins", "marks", "members", "merging", "moves", "next_turn",
+    "once", "online", "own", "panels", "pieces", "rare", "reach", "relaid", "rowblocks",
+    "skipping", "slopes", "steady", "stored", "summation", "surroundings", "tapers", "totals",
+    "traffic", "turned", "variants", "waits", "walks", "watch", "weak", "words", "written",
+}  # fmt: skip
+
+
+def test_coined_names_do_not_come_back():
+    stems = {p.relative_to(PACKAGE).as_posix(): p.stem for p in FILES}
+    found = [path for path, stem in stems.items() if stem in COINED]
+    assert found == ["nn/optim/lr_scheduler/cycles.py"]  # cyclic schedules
+
+
 def test_every_room_has_a_floor():
     """What has none would be imported from anywhere."""
     assert {*ROOMS, "__init__"} == set(FLOORS), "give it one here and in docs/architecture.md"
