@@ -819,7 +819,13 @@ cdef bint put_value(
     if given.data == NULL and is_filled(node):
         return False  # the caller may write one number to all elements
     if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
-        compute(given)  # a plan for both depends on the distance of what is read and written
+        # A plan for both would depend on the distance of what is read and written.
+        try:
+            compute(given)
+        except Warning:  # one that is an error, told when the value is there
+            if given.data != NULL:
+                put_value(kind, found, given, part)
+            raise
     if part is None:
         part = bound(kind, found)
     with lock:

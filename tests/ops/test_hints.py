@@ -150,8 +150,8 @@ def trained(w, heard):
 
 
 def rows(w, heard):
-    w[0] = chain(w[1]) + 0.5
-    w[1] = w[0] * 0.5
+    heard(lambda: w.__setitem__(0, chain(w[1]) + 0.5))
+    heard(lambda: w.__setitem__(1, w[0] * 0.5))
 
 
 READS = {
