@@ -126,13 +126,13 @@ class DataLoader:
         if self.batch_sampler is not None:
             if self.batch_size != 1 or shuffle or self.sampler is not None or self.drop_last:
                 raise ShapeError(
-                    "batch_sampler: it says which samples make a batch; leave out batch_size, "
-                    "shuffle, sampler and drop_last"
+                    "batch_sampler: it already defines the batches; leave out batch_size, shuffle, "
+                    "sampler and drop_last"
                 )
             self.batch_size = None
             return
         if self.sampler is not None and shuffle:
-            raise ShapeError("sampler: it says the order; leave out shuffle")
+            raise ShapeError("sampler: it already defines the order; leave out shuffle")
         if self.sampler is None:
             self.sampler = (
                 RandomSampler(self.dataset, generator=generator, seed=seed) if shuffle

@@ -57,8 +57,8 @@ def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
         raise ShapeError(f"predicted: expected shape {wanted.shape} of target, not {found.shape}")
     if found.dtype.kind == "f" and wanted.dtype.kind in "iub" and (found != np.floor(found)).any():
         raise DTypeError(
-            "predicted: expected labels in the shape of target, which are whole numbers; of scores "
-            "pass labels, as predicted > 0 for logits and predicted > 0.5 for probabilities"
+            "predicted: expected integer labels in the shape of target; turn scores into labels "
+            "first, as in predicted > 0 for logits and predicted > 0.5 for probabilities"
         )
     return found, wanted
 
@@ -67,8 +67,8 @@ def _of_logits(scores: Array, wanted: Array) -> Array:
     """Labels 0 and 1 of one score for each sample."""
     if not np.isin(wanted, (0, 1)).all():
         raise ShapeError(
-            f"predicted: shape {(*scores.shape, 1)} has one score for each sample, which tells "
-            "label 1 from label 0, but target has others; pass labels, or a score for each class"
+            f"predicted: shape {(*scores.shape, 1)} has one score for each sample, but target has "
+            "labels other than 0 and 1; pass labels, or a score for each class"
         )
     if scores.size and ((scores >= 0) & (scores <= 1)).all():
         raise ShapeError(

@@ -60,7 +60,7 @@ def train_test_split(
     rng = generator_of(_seed(seed), 0)
     if stratify is not None:
         if not shuffle:
-            raise ShapeError("stratify: classes are drawn from, which shuffle=False forbids")
+            raise ShapeError("stratify: it draws rows at random; leave out shuffle=False")
         chosen = _stratified(as_array(stratify, "stratify"), rows, train, test, rng)
     else:
         order = rng.permutation(rows) if shuffle else np.arange(rows)

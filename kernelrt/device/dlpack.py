@@ -101,9 +101,9 @@ def refuse_torch_module(value: object, name: str) -> None:
     kinds = [(kind.__module__, kind.__name__) for kind in type(value).__mro__]
     if ("torch.nn.modules.module", "Module") in kinds:
         raise DTypeError(
-            f"{name}: {type(value).__name__} is a module of PyTorch's, which computes with "
-            "PyTorch's tensors; build the same of the layers of kernelrt.nn, and give it the "
-            "weights by load_state_dict(module.state_dict())"
+            f"{name}: {type(value).__name__} is a PyTorch module and computes with PyTorch "
+            "tensors; build the same module from the layers of kernelrt.nn, and load its weights "
+            "by load_state_dict(module.state_dict())"
         )
 
 

@@ -127,9 +127,8 @@ class Epochs(JitCore, Generic[R]):
         what = f"{self._name}.over()"
         if state.local.trace is not None:
             raise JitError(
-                f"{what} is called by a function that is traced, which has no values to run it "
-                "with; call it outside, or put the loop into that function, with krt.scan over "
-                "the batches"
+                f"{what} is called by a traced function, where values are unknown; call it "
+                "outside, or write the loop in that function with krt.scan over the batches"
             )
         if threading.get_ident() in state.differentiating:
             raise JitError(f"{what} is not differentiated; call it outside of what is")

@@ -173,8 +173,8 @@ class JitFunction(Epochs[R]):
             if variant.fits():  # its state was moved, or else another thread changed something
                 self._drop(variant)
         raise JitError(
-            f"{self._name}: what it reads was changed after each of {MOST_ATTEMPTS} traces, before "
-            "the plan could run; let no other thread change it meanwhile"
+            f"{self._name}: another thread changed state that the function reads, after each of "
+            f"{MOST_ATTEMPTS} traces and before the plan could run; do not change it during a call"
         )
 
     if not TYPE_CHECKING:  # else any name would pass for one that is there
@@ -402,9 +402,9 @@ class JitFunction(Epochs[R]):
         if strange:
             names = ", ".join(map(repr, strange))
             raise JitError(
-                f"{self._name}() depends on Variable {names}, which is the size of none of its "
-                "arguments: a size that was kept from another trace, or a Variable of its own; "
-                "pass the size as a tensor, or the array that has it with dynamic="
+                f"{self._name}() depends on Variable {names}, but none of its arguments has that "
+                "size: it was kept from another trace, or made by the function; pass the size as a "
+                "tensor, or the array that has it with dynamic="
             )
 
     def _warn_of_retraces(self) -> None:

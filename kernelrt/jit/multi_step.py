@@ -323,8 +323,9 @@ class _Run:
             attempts = 0 if ran else attempts + 1
             if attempts > MOST_ATTEMPTS:
                 raise JitError(
-                    f"{self._what}: what it reads was changed after each of {MOST_ATTEMPTS} "
-                    "traces, before the plan could run; let no other thread change it meanwhile"
+                    f"{self._what}: another thread changed state that the function reads, after "
+                    f"each of {MOST_ATTEMPTS} traces and before the plan could run; do not change "
+                    "it during the call"
                 )
             if not ran and variant is not None and variant.fits():
                 self._function._drop(variant)

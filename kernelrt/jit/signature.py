@@ -200,8 +200,8 @@ def _walk(
             depth += 1
             if depth > MOST_NESTED:
                 raise JitError(
-                    f"{path[:40]}...: lists, tuples and dicts lie in each other more than "
-                    f"{MOST_NESTED} deep; pass what they hold in fewer of them"
+                    f"{path[:40]}...: lists, tuples and dicts are nested more than {MOST_NESTED} "
+                    "deep; flatten them"
                 )
             stack.append((path, _End(id(item))))
         if kind is dict:
@@ -235,9 +235,8 @@ def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
             hash(value_key(value))
         except TypeError:
             raise JitError(
-                f"{path}.{name}: a static field holds a {type(value).__name__}, which has no hash, "
-                "so no plan can be found by it; give it a tuple, a string or a number, or let it "
-                "be no static field"
+                f"{path}.{name}: a static field holds a {type(value).__name__}, which is not "
+                "hashable; give it a tuple, a string or a number, or make the field not static"
             ) from None
     return found
 

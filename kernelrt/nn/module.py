@@ -79,9 +79,9 @@ class Module(Observed):
             before = self.__dict__.get(name)
             if isinstance(before, Tensor) and is_parameter(before):
                 raise DTypeError(
-                    f"{name}: the attribute is a parameter of {type(self).__name__}, which would "
-                    "be lost; write to it with .assign(value), or set a tensor that requires a "
-                    "gradient, as nn.Parameter makes one, or delete the attribute first"
+                    f"{name}: setting the attribute would replace a parameter of "
+                    f"{type(self).__name__} by a tensor that is none; write to the parameter with "
+                    ".assign(value), set an nn.Parameter, or delete the attribute first"
                 )
         object.__setattr__(self, name, value)
         if modes.is_watched(self, name):

@@ -43,7 +43,7 @@ def _jitted(call):
     (lambda: nn.BatchNorm1d(4)(X[:1]), krt.ShapeError,
      r"batch_norm: training .*not shape \(1, 4\); .*eval\(\)"),
     (lambda: _jitted(lambda _: krt.optim.SGD(LAYER.parameters(), lr=0.1)), krt.JitError,
-     "SGD: an optimizer is made while a function is traced.* make it outside"),
+     "SGD: a traced function makes an optimizer.* make it outside"),
     (lambda: krt.where(X > 0, X), TypeError, "missing 1 required positional argument: 'other'"),
     (lambda: krt.where([True, False]), krt.DTypeError, "where: condition: expected a Tensor"),
 ])  # fmt: skip

@@ -106,8 +106,8 @@ class LBFGS(Optimizer):
             )
         if is_tracing():
             raise JitError(
-                "LBFGS.step: it decides by what it finds, so it cannot be part of a jitted "
-                "function; jit the closure's work instead"
+                "LBFGS.step: it makes decisions from computed values, so it cannot run inside a "
+                "jitted function; jit the closure's work instead"
             )
         with enable_grad():
             first = closure()

@@ -136,8 +136,8 @@ class Optimizer(Hyper):
         """
         if is_tracing():
             raise JitError(
-                "add_param_group: it is called while a function is traced, which replays cannot "
-                "repeat; call it outside of the function"
+                "add_param_group: a traced function calls it, and replays run no Python; call it "
+                "outside of the function"
             )
         self._add(check_mapping(param_group, "param_group"), "param_group['params']")
         modes.changed()
@@ -149,8 +149,8 @@ class Optimizer(Hyper):
                                name, self.params)  # fmt: skip
         if is_tracing():
             raise JitError(
-                f"{type(self).__name__}: an optimizer is made while a function is traced, which "
-                "replays cannot repeat; make it outside of the function, which may use it"
+                f"{type(self).__name__}: a traced function makes an optimizer, and replays run no "
+                "Python; make it outside of the function, which may use it"
             )
         realize(*params)
         lr = given.pop("lr")

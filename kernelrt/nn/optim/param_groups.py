@@ -180,7 +180,7 @@ class Group(MutableMapping[str, Any]):
     def _check_untraced(self, name: str) -> None:
         if is_tracing():
             raise JitError(
-                f"{name}: it is set while a function is traced, which replays cannot repeat; set "
+                f"{name}: a traced function sets it, and replays run no Python; set "
                 f"{self.called}.{name} outside of the function"
             )
 

@@ -88,8 +88,8 @@ def _norm(x: Tensor, order: float) -> Tensor:
 def _check_finite(total: Tensor, order: float) -> None:
     if is_tracing():
         raise JitError(
-            "error_if_nonfinite: what a norm is, is not known while a function is traced; return "
-            "the norm and look at it outside of the function"
+            "error_if_nonfinite: the value of the norm is unknown while a function is traced; "
+            "return the norm and check it outside of the function"
         )
     if not math.isfinite(total.item()):
         raise GradientError(

@@ -289,9 +289,9 @@ def make_entry(
     if plan.variables:
         names = ", ".join(map(repr, plan.variables))
         raise VariableError(
-            f"what is computed here depends on Variable {names}, which has a value only in a run "
-            "of a plan; compute it in the jitted function whose argument has that size, or "
-            "prepare() it and pass a value to execute_with_vars"
+            f"this value depends on Variable {names}, which has a value only while a plan runs; "
+            "compute it in the jitted function whose argument has that size, or prepare() it and "
+            "pass a value to execute_with_vars"
         )
     position = iter(range(len(computed)))
     sources = tuple(next(position) if s is None else s for s in alone)

@@ -207,9 +207,10 @@ class PartMethods(_Below):
         if bare or (trace is not None and self.is_realized):
             raise GradientError(
                 f"{'self' if own else 'value'}: gradients flow into it, but the tensor keeps no "
-                "history, as it is a parameter or comes from outside of what is traced; join the "
-                "parts with kernelrt.stack, cat or where, or assign to what kernelrt.zeros makes; "
-                "if none is meant to flow, pass value.detach() or use kernelrt.no_grad()"
+                "history: it is a parameter, or comes from outside of the traced function. Join "
+                "the parts with kernelrt.stack, cat or where, or assign to a tensor that "
+                "kernelrt.zeros makes; if no gradient is meant to flow, pass value.detach() or use "
+                "kernelrt.no_grad()"
             )
         return True
 

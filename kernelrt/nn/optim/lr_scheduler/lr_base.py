@@ -155,9 +155,8 @@ def outside(schedule: object) -> None:
     """Raise where a function is traced: replays run no Python."""
     if is_tracing():
         raise JitError(
-            f"{type(schedule).__name__}.step: it is called while a function is traced, which "
-            "replays cannot repeat; call it outside of the function, which sees the new learning "
-            "rate"
+            f"{type(schedule).__name__}.step: a traced function calls it, and replays run no "
+            "Python; call it outside of the function, which sees the new learning rate"
         )
 
 
