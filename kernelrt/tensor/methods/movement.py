@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -358,6 +359,10 @@ class MovementMethods(_Below):
                 f"start, length: {format_shape((start, length))} leaves axis {axis} of "
                 f"{format_shape(self.dims)}; the part from the start on has to lie inside"
             )
+        return self._between(axis, start, end)
+
+    def _between(self, axis: int, start: Dim, end: Dim) -> Self:
+        """Elements of an axis from `start` to before `end`, which lie inside."""
         index = (*[slice(None)] * axis, slice(start, end))
         return cast("Self", cast("Any", self)[index])
 
@@ -393,11 +398,8 @@ class MovementMethods(_Below):
 
     def _parts(self, axis: int, sizes: Sequence[Dim]) -> tuple[Self, ...]:
         """Parts of these sizes along an axis, and one of what is left."""
-        places = [build.total(sizes[:i]) for i in range(len(sizes) + 1)]
-        rest = build.difference(self.dims[axis], places[-1])
-        return tuple(
-            self.narrow(axis, at, n) for at, n in zip(places, (*sizes, rest), strict=True)
-        )
+        places = [*(build.total(sizes[:i]) for i in range(len(sizes) + 1)), self.dims[axis]]
+        return tuple(self._between(axis, *ends) for ends in itertools.pairwise(places))
 
     def _open_count(self, axis: int, name: str) -> ShapeError:
         least, most = dim_span(self.dims[axis])
