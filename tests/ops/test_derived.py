@@ -103,6 +103,16 @@ def test_keywords_of_functions_that_make_tensors():
     assert krt.gradient(x, spacing=None)[0].tolist() == krt.gradient(x)[0].tolist()
 
 
+@pytest.mark.parametrize(
+    ("x", "places", "found"),
+    [("float32", "float64", "float64"), ("float32", "int64", "float32"),
+     ("float64", "float32", "float64"), ("int64", "float64", "float64")],
+)  # fmt: skip
+def test_gradients_over_places_have_the_wider_type(x, places, found) -> None:
+    values, at = krt.ones(1, 3, dtype=x), krt.arange(3).to(getattr(krt, places))
+    assert krt.gradient(values, spacing=(at,), dim=1)[0].dtype is getattr(krt, found)
+
+
 def test_parts_of_factors():
     packed, pivots = krt.linalg.lu_factor(krt.tensor([[1.0, 2.0], [3.0, 4.0]]))
     p, left, right = krt.lu_unpack(packed, pivots, unpack_data=False)

@@ -121,6 +121,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
             )
         shape = [1] * x.ndim
         shape[axis] = size - 1
+        x = x.to(dt.promote(x.dtype, places.dtype) if places.dtype.is_float else x.dtype)
         gaps = places.to(x.dtype).diff().reshape(shape)
     else:
         gaps = None
