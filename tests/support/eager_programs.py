@@ -63,7 +63,7 @@ PARTIAL = {"floordiv", "mod", "pow"}
 UNARY: dict[str, Callable[..., Any]] = {
     "neg": lambda x, *_: -x,
     "abs": lambda x, *_: x.abs(),
-    "relu": lambda x, *_: x.relu(),
+    "relu": lambda x, *_: x.relu() + 0,  # torch keeps the sign of a zero
     "sign": lambda x, *_: x.sign(),
     "exp": lambda x, *_: x.clamp(max=5).exp(),
     "tanh": lambda x, *_: x.tanh(),
