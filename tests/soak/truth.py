@@ -353,6 +353,9 @@ def torch_values(
         raise Invalid(str(error)) from error
     for result in results:
         look(result)
+    values, slopes = results[: len(case["results"])], results[len(case["results"]) :]
+    if any(g.isnan().any() for g in slopes) and all(v.isfinite().all() for v in values):
+        raise Invalid("an infinite gradient met a derivative of 0")
     if not np.isfinite(top) or top > LARGEST:
         raise Invalid(f"values up to {top}")
     return Told([r.detach().numpy(force=True) for r in results], top, unit, most)
