@@ -17,7 +17,7 @@ CALLS = {
 TOL64 = {"hardsigmoid": 1e5, "hardswish": 1e5}
 
 #: Those that take integers.
-INTS = ("relu", "relu6", "softsign", "hardtanh")
+INTS = ("relu", "relu6", "hardtanh")
 
 #: torch's vector code has NaN for infinity, where the definition has infinity.
 GELU = "torch's gelu of infinity depends on where it stands"
