@@ -818,19 +818,19 @@ cdef bint put_value(
         return False
     if given.data == NULL and is_filled(node):
         return False  # the caller may write one number to all elements
-    if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
-        # A plan for both would depend on the distance of what is read and written.
-        try:
-            compute(given)
-        except Warning:  # one that is an error, told when the value is there
-            if given.data != NULL:
-                put_value(kind, found, given, part)
-            raise
     if part is None:
         part = bound(kind, found)
     with lock:
         if is_changing(part, found):
             return False  # another thread has assigned to the memory since it was settled
+        if given.data == NULL and reads_beside(node, <Exporter> memory_node(found).arg, &left):
+            # A plan for both would depend on how far apart the value reads and the write are.
+            try:
+                compute(given)
+            except Warning:  # raised as an error; the value is there
+                if given.data != NULL:
+                    put_value(kind, found, given, part)
+                raise
         writes = now().writes  # before the value is taken: code may come in between
         node = node_of(given)
         if node is None:
