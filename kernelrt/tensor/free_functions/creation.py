@@ -51,6 +51,8 @@ __all__ = ["arange", "check_shape", "empty", "empty_like", "eye", "from_data",
 
 _T = TypeVar("_T", bound=TensorBase)
 
+_NUMBERS = {float, int, bool}
+
 
 def _class() -> type[tensor_module.Tensor]:
     return tensor_module.Tensor
@@ -143,7 +145,7 @@ def _holds_float64(data: object) -> bool:
     """Return whether a nested list holds an array, a tensor or a NumPy number of float64."""
     level = [data]
     while level:
-        if {type(item) for item in level} <= {float, int, bool}:
+        if {type(item) for item in level} <= _NUMBERS:
             return False
         names = (str(getattr(item, "dtype", "")) for item in level)
         if any(name.rpartition(".")[2] in ("float64", ">f8") for name in names):
@@ -249,6 +251,8 @@ def _check_rectangular(data: Sequence[Any], name: str) -> None:
         if again := above & lists.keys():
             raise ShapeError(f"{lists[again.pop()]} is a list that contains itself")
         above |= lists.keys()
+        if {type(x) for _, d in level for x in d} <= _NUMBERS:
+            return
         level = [(f"{path}[{i}]", x) for path, d in level for i, x in enumerate(d)]
 
 
