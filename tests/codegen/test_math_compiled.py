@@ -35,7 +35,7 @@ EVERY_FLOAT32 = bool(os.environ.get("KERNELRT_SOAK"))
 #: Functions whose truth takes long to find, and by what to divide the samples.
 COARSER = {Op.LGAMMA: 16, Op.ERFC: 2}
 
-#: What the project promises, in ULP; decompositions.py lists what was measured.
+#: The promised error in ULP; decompositions.py lists the measured ones.
 PROMISED = 2.0
 
 

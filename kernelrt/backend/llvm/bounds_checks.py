@@ -31,7 +31,7 @@ def bound(
         dt.bool_,
     )
     outside = alu(text, Op.NOT, dt.bool_, [inside])
-    # A lane that does not exist may hold the sum of nothing beside the condition of another one.
+    # Scalar code clamps lanes past the end to the last row, but their vector sums are 0.
     mask = emitter.mask_of(place) if outside.lanes > 1 else emitter.exists(place)
     if mask is not None:
         outside = alu(text, Op.AND, dt.bool_, [outside, mask])

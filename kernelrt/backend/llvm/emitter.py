@@ -404,7 +404,7 @@ class Emitter:
         return None
 
     def exists(self, place: Mapping[UOp, Position]) -> Value | None:
-        """Whether one lane exists, where the vector's range ends inside its vector."""
+        """Return whether a scalar lane lies within its range; None where all lanes do."""
         for r, (offset, lanes) in place.items():
             frame = self.frames.frame_of(r)
             if lanes == 1 and frame is not None and frame.mask is not None:

@@ -1,3 +1,3 @@
-"""What a traced function reads and changes beside its arguments and results."""
+"""Finds the side effects of traced functions, and the state that they read."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Whether a kernel may write the memory that it reads."""
+"""Decides whether a kernel may write the memory that it reads."""
 
 from __future__ import annotations
 

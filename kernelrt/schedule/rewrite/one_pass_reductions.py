@@ -111,12 +111,12 @@ def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted,
 def _leave_rows(
     nodes: Sequence[UOp], found: dict[UOp, tuple[Shifted, Walk]], device: DeviceSpec
 ) -> None:
-    """Take out of `found` what a kernel has row by row, which then goes along the row again.
+    """Remove reductions from `found` that a kernel computes row by row and then reads again.
 
-    Of few rows no kernel does: reductions to few elements are kernels of their own
-    (`split_reductions.py`). Many it does take one by one, so that the last cache still holds a row
-    when its elements are divided by their sum. Had all statistics been computed before, they would
-    come from memory.
+    Few rows have no such kernel: reductions to few elements are kernels of their own
+    (`split_reductions.py`). If there are many rows, the kernel reduces a row and then divides its
+    elements while the last cache still holds them. With all statistics computed first, the elements
+    would come from memory.
     """
     spread = {s for node in nodes if node.op is Op.EXPAND for s in _sums_below(node, found)}
     rows = set()

@@ -243,8 +243,8 @@ def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
 
 # ---- functions of one element
 #
-# Where a derivative is no function of its own it carries a rule, so that second derivatives
-# neither overflow nor lose their digits on the way through its parts.
+# A derivative that consists of several ops carries a rule of its own. So second derivatives
+# neither overflow nor lose digits in these ops.
 
 def _one(x: UOp) -> UOp:
     return build.full(1, x.dtype, x.shape)

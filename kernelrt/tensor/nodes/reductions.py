@@ -244,7 +244,7 @@ def log_sum(x: UOp) -> UOp:
 
 
 def records(x: UOp, op: Op) -> UOp:
-    """Where the running maximum or minimum up to each element comes from: the last such place.
+    """Positions of the cumulative maximum or minimum: the last of equal elements.
 
     NaN is a record, behind which only NaN is one.
     """
