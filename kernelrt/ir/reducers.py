@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["IN_ORDER", "is_identity", "of_nothing", "start", "starts_with_nothing"]
+__all__ = [
+    "IN_ORDER",
+    "depends_on_order",
+    "is_identity",
+    "of_nothing",
+    "start",
+    "starts_with_nothing",
+]
 
 #: A sum of at most so many terms of which an array's element is made adds up one term after the
 #: other, whatever the kernel: those that compute a row again have the same bits.
@@ -34,6 +41,13 @@ def start(reducer: Op, dtype: DType) -> int | float:
 def starts_with_nothing(reducer: Op, dtype: DType) -> bool:
     """Whether a loop that is never gone through leaves what a reduction of no elements gives."""
     return _same_number(start(reducer, dtype), of_nothing(reducer, dtype))
+
+
+def depends_on_order(node: UOp) -> bool:
+    """Return whether `node` is a reduction that rounds differently in another order."""
+    return (
+        node.op is Op.REDUCE_AXIS and node.dtype.is_float and node.arg[0] in (Op.ADD, Op.MUL)
+    )
 
 
 def is_identity(value: UOp, reducer: Op) -> bool:

@@ -504,3 +504,24 @@ def test_products_of_nothing_are_not_kept():
     assert out.shape == (0, 3)
     sums = krt.jit(lambda x: (empty @ w).sum() + x)(np.ones(2, np.float32))
     np.testing.assert_array_equal(sums.numpy(), [1, 1])
+
+
+@pytest.mark.parametrize("most", [None, 1])
+def test_a_maximum_of_sums_equals_one_of_them_in_every_run(monkeypatch, most):
+    """Both are invariant; the maximum alone takes longer to compute than to load."""
+    if most is not None:
+        monkeypatch.setattr(hoist_invariants, "_MOST_BYTES", most)
+    b = weights()[:4, :16].reshape(4, 4, 4)
+    held = krt.tensor(b)
+
+    def step(x):
+        y = held.clone().requires_grad_()
+        norm = krt.linalg.matrix_norm(y, 1, dim=(1, 0))
+        scaled = x.masked_fill(norm > 0.25, 0)
+        (gradient,) = krt.grad((norm * norm * 0.5 + norm).sum() + scaled.sum(), [y])
+        return gradient, scaled, norm
+
+    found, *_ = krt.jit(step, freeze=True)(np.ones((1, 1, 1), np.float32))
+    sums = np.abs(b.astype("float64")).sum(1)
+    expected = np.sign(b) * np.where(sums == sums.max(0), sums.max(0) + 1, 0)[:, None]
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-5)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.local import LOCAL_BYTES, LONG_ROW, ROWS_BYTES, local_itemsize, row_blocks
 from kernelrt.ir.ops import MOVEMENT
-from kernelrt.ir.reducers import IN_ORDER
+from kernelrt.ir.reducers import IN_ORDER, depends_on_order
 from kernelrt.ir.shape import dim_max
 from kernelrt.schedule.fuse import tileability
 from kernelrt.schedule.fuse.fusion_cost import (
@@ -187,7 +187,7 @@ class Decider:
             return "a failing check must come before a commit"
         if node.op is not Op.REDUCE_AXIS or self._work[node] == 0:
             return None
-        if _rounds(node) and len(accesses) > 1:
+        if depends_on_order(node) and len(accesses) > 1:
             return "two loops would add in different orders, and round differently"
         if not contraction_reuse(node) and self._is_long(node):
             for group, index in accesses:
@@ -362,7 +362,7 @@ class Decider:
         """Whether `node` checks nothing, and has the same bits in each kernel that computes it."""
         if node in self._checks:
             return False
-        if node.op is not Op.REDUCE_AXIS or not _rounds(node):
+        if not depends_on_order(node):
             return True
         return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
 
@@ -374,7 +374,7 @@ class Decider:
         if len(indices) == 1:
             [index] = indices
             if group.evaluations(index) <= elements(node.shape):
-                rounds = node.op is Op.REDUCE_AXIS and _rounds(node)
+                rounds = depends_on_order(node)
                 alone = group.fills(index) if rounds else group.inside_reduction(index)
                 return () if alone else None
             axes = group.row(index, node.shape) if group.inside_contraction(index) else None
@@ -548,8 +548,3 @@ def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
     """Whether what contracts `node` at `index` copies it, or multiplies it as narrow as it is."""
     whole = node.dtype.is_int and group.inside_reduction(index)
     return whole or group.inside_contraction(index)
-
-
-def _rounds(node: UOp) -> bool:
-    """Whether what a reduction comes to depends on the order in which it goes."""
-    return node.dtype.is_float and node.arg[0] in (Op.ADD, Op.MUL)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from kernelrt.device.costs import costs_of
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.ops import ALU
+from kernelrt.ir.reducers import depends_on_order
 from kernelrt.ir.shape import is_static
 from kernelrt.schedule.fuse.fusion_cost import FREE, elements
 from kernelrt.schedule.rewrite.prepack import lay_out
@@ -85,7 +86,8 @@ def steady_values(
         found, laid_out = lay_out(roots, _steady(order, is_steady), device, most)
         roots, order = found, list(toposort(found))
     steady = _steady(order, is_steady)
-    return list(roots), _Choice(steady, costs_of(device), most, laid_out).among(order)
+    chosen = _Choice(steady, costs_of(device), most, laid_out).among(order)
+    return list(roots), _computed_once(roots, chosen, most)
 
 
 def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
@@ -99,6 +101,31 @@ def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
         if fits and steady.issuperset(node.src):
             steady.add(node)
     return steady
+
+
+def _computed_once(roots: Sequence[UOp], chosen: Iterable[UOp], most: int) -> list[UOp]:
+    """Return `chosen`, changed so that no sum is computed both before the first run and in a run.
+
+    The two programs would add its terms in different orders, and round differently. Then a
+    maximum of sums that is computed before the first run would equal none of the sums of a run,
+    and its gradient would be zero. So such a sum is computed before the first run, too. If it does
+    not fit into the `most` bytes, no value that is made of it is.
+    """
+    kept = set(chosen)
+    while True:
+        before = set(toposort(kept))
+        twice = [
+            node
+            for node in toposort(roots, stop=kept.__contains__)
+            if node in before and node not in kept and depends_on_order(node)
+        ]
+        if not twice:
+            return [node for node in toposort(roots) if node in kept]
+        for node in twice:
+            if sum(map(_nbytes, kept)) + _nbytes(node) <= most:
+                kept.add(node)
+            else:
+                kept -= {other for other in kept if node in toposort([other])}
 
 
 def sources_of(values: Iterable[UOp]) -> list[UOp]:
