@@ -32,7 +32,9 @@ TOL = {"lgamma": 8.0, "digamma": 8.0, "erfc": 8.0, "tan": 8.0}
 TOL64 = {"digamma": 1e3}
 
 ROWS = [
-    *(Row(name, method(name), ("...",), ints=True, values="any") for name in EVERYWHERE),
+    # torch's derivative of expm1 is 0 from -37 on.
+    *(Row(name, method(name), ("...",), ints=True, values="unit" if name == "expm1" else "any")
+      for name in EVERYWHERE),
     *(Row(f"{name}_far", method(name), (In("a b c", -d, d),), tol=8)
       for name, d in EVERYWHERE.items()),
     *(Row(f"{name}_scalar", method(name), ("",)) for name in EVERYWHERE),
