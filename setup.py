@@ -1,4 +1,4 @@
-"""Build the extension modules (kernelrt/_*.pyx over csrc/*.c); pyproject.toml has the rest.
+"""Build the extension modules (.pyx files in kernelrt/ over csrc/*.c); pyproject.toml has the rest.
 
 A build uses all cores and rebuilds only what changed: each file that it keeps in build/ has a key
 beside it, the digest of all inputs of the file.
@@ -55,10 +55,14 @@ CORE = [
 ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
-    "_dispatch", "_eager", "_evaluate", "_handle", "_jitcore", "_lazy", "_modes", "_names", "_node",
-    "_origin", "_replay", "_running", "_specs", "_steps", "_survey", "_templates", "_written",
+    "_dispatch", "native.array_handle", "native.eager_plan", "native.evaluate",
+    "native.fast_paths", "native.graph_key", "native.graph_templates", "native.jit_call",
+    "native.multi_step", "native.name_guards", "native.node", "native.replay", "native.running",
+    "native.signature", "native.source_lines", "native.thread_modes", "native.write_barrier",
 )  # fmt: skip
-COLD = ("_emit", "_locks", "_ops", "_status", "_tally")
+COLD = (
+    "native.emit_object", "native.locks", "native.op_structs", "native.status", "native.tile_cost",
+)  # fmt: skip
 """Modules off the hot path: -O1 compiles a third faster."""
 CYTHON = ("-3", "-I.", "-X", "auto_pickle=False")
 VARIABLES = (
@@ -107,8 +111,10 @@ def closure(path: Path) -> list[Path]:
     for file in found:  # grows
         text = file.read_text(encoding="utf-8")
         if file.suffix in (".pyx", ".pxd"):
-            words = {file.stem, *re.findall(r"\w+", " ".join(CIMPORT.findall(text)))}
-            read = [Path(path.parent, f"{word}.pxd") for word in sorted(words)]
+            words = sorted({*re.findall(r"[\w.]+", " ".join(CIMPORT.findall(text)))})
+            modules = [Path(*word.split(".")) for word in words] + [file.with_suffix("")]
+            beside = [file.parent / module.name for module in modules]
+            read = [module.with_suffix(".pxd") for module in (*modules, *beside)]
         else:
             read = [Path("csrc", name) for name in INCLUDE.findall(text)]
         found += [other for other in read if other not in found and other.exists()]
@@ -154,9 +160,11 @@ def units_of(ext: Extension, folder: Path) -> list[Unit]:
 
 
 def shares(units: list[Unit], n: int) -> list[list[Unit]]:
-    """Split `units` into at most `n` lists of about equal work."""
+    """Split the `units` of each folder into at most `n` lists of about equal work."""
     units = sorted(units, key=lambda unit: unit.source.stat().st_size, reverse=True)
-    return [units[i::n] for i in range(min(n, len(units)))]
+    folders = dict.fromkeys(unit.c.parent for unit in units)
+    several = [[unit for unit in units if unit.c.parent == folder] for folder in folders]
+    return [some[i::n] for some in several for i in range(min(n, len(some)))]
 
 
 def cores() -> int:
@@ -298,7 +306,7 @@ class BuildExt(build_ext):
         return digest([self.tools], closure(unit.source))
 
     def translate(self, units: list[Unit]) -> list[Unit]:
-        """Translate `units` with Cython; return them, as they have to be compiled now."""
+        """Translate `units` of one folder; return them, as they have to be compiled now."""
         began = time.monotonic()
         folder = units[0].c.parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -419,10 +427,11 @@ def extensions() -> list[Extension]:
     # Loops whose elements have the bits of kernels: vectorized, without contraction.
     loops = ["-O3", "-fno-math-errno"]
     return [
-        extension("kernelrt._interpret", "csrc/interpret.c", options=loops),
-        extension("kernelrt._routines", *ROUTINES, options=fast),  # first: linalg.c takes longest
-        extension("kernelrt._core", *CORE),
-        extension("kernelrt._memory", *MEMORY),
+        extension("kernelrt.native.interpreter", "csrc/interpret.c", options=loops),
+        # First, as linalg.c takes longest.
+        extension("kernelrt.native.routines", *ROUTINES, options=fast),
+        extension("kernelrt.native.core", *CORE),
+        extension("kernelrt.native.memory", *MEMORY),
         *(extension(f"kernelrt.{name}") for name in HOT),
         *(extension(f"kernelrt.{name}", options=["-O1"]) for name in COLD),
     ]

@@ -112,7 +112,7 @@ def empty_execute() -> Call:
 
 def empty_method() -> Call:
     """A method of a compiled class that does next to nothing."""
-    from kernelrt._handle import ArrayHandle
+    from kernelrt.native.array_handle import ArrayHandle
 
     return ArrayHandle()._unbind  # noqa: SLF001 - the nearest to nothing that there is
 

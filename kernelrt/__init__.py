@@ -3,13 +3,7 @@
 from math import e, inf, nan, pi
 from typing import TYPE_CHECKING, Final
 
-from kernelrt import _built, nn  # noqa: F401
-from kernelrt._core import get_num_threads, set_num_threads
-from kernelrt._environment import check_environment
-from kernelrt._functions import provide as _provide
-from kernelrt._lacking import TOP as _TOP
-from kernelrt._lacking import of_module as _of_module
-from kernelrt._late import submodules as _submodules
+from kernelrt import nn
 from kernelrt._version import __version__
 from kernelrt.dtype import PYTORCH as _DTYPES
 from kernelrt.dtype import (
@@ -62,6 +56,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir.size import Real, Size, Variable
 from kernelrt.jit import jit
+from kernelrt.native.core import get_num_threads, set_num_threads
 from kernelrt.nn.cells import gru_cell, lstm_cell, rnn_relu_cell, rnn_tanh_cell
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.autograd.named_gradients import grad
@@ -99,6 +94,7 @@ from kernelrt.tensor.free_functions.dtype_info import (
     result_type,
     scalar_tensor,
 )
+from kernelrt.tensor.free_functions.from_methods import provide as _provide
 from kernelrt.tensor.free_functions.grids import gradient, unravel_index, vander
 from kernelrt.tensor.free_functions.joining import (
     atleast_1d,
@@ -160,6 +156,10 @@ from kernelrt.tensor.state import (
     no_grad,
     set_grad_enabled,
 )
+from kernelrt.util.environment import check_environment
+from kernelrt.util.lazy_import import submodules as _submodules
+from kernelrt.util.unsupported_names import TOP as _TOP
+from kernelrt.util.unsupported_names import of_module as _of_module
 
 __all__ = [
     "AxisError",
@@ -349,9 +349,9 @@ if TYPE_CHECKING:
     from kernelrt import threads as threads
     from kernelrt import tune as tune
     from kernelrt._dtypes import *  # noqa: F403 - types by names that Python has for others
-    from kernelrt._functions import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
     from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
+    from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403 - the methods of Tensor as functions
     from kernelrt.tensor.tracing.ffi_calls import call
     from kernelrt.threads import num_threads
     from kernelrt.tune import autotune

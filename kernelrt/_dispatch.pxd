@@ -1,8 +1,8 @@
 # cython: language_level=3
 """The classes of _dispatch with their fields, for the extensions that build on them."""
 
-from kernelrt._core cimport Table
-from kernelrt._krt cimport krt_sample, krt_status
+from kernelrt.native.core cimport Table
+from kernelrt.native.krt cimport krt_sample, krt_status
 
 
 cdef krt_sample *new_samples(size_t count) except NULL

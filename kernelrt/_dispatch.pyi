@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
 
-from kernelrt._core import Bindings, Table
-from kernelrt._memory import Storage
 from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
+from kernelrt.native.core import Bindings, Table
+from kernelrt.native.memory import Storage
 
 KERNEL: Final = 0
 """``fn`` is the address of ``void (*)(void *const *bufs, const int64_t *vals)``."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
-from kernelrt._lacking import LINALG, of_module
 from kernelrt.errors import LinAlgError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
@@ -22,6 +21,7 @@ from kernelrt.tensor.nodes.arguments import flag, integer, take_by_value, tensor
 from kernelrt.tensor.nodes.vector_norms import any_norm as norm
 from kernelrt.tensor.nodes.vector_norms import matrix_norm, vector_norm
 from kernelrt.tensor.operation import operation
+from kernelrt.util.unsupported_names import LINALG, of_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kernelrt._core import get_num_threads, set_num_threads, thread_count
-from kernelrt._modes import Limit
+from kernelrt.native.core import get_num_threads, set_num_threads, thread_count
+from kernelrt.native.thread_modes import Limit
 
 __all__ = ["num_threads"]
 

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
 
 def copy(folder: Path) -> None:
     """Copy the sources, and nothing that was built from them."""
-    leave = shutil.ignore_patterns("*.so", "*.pyc", "__pycache__", "_[a-z]*.c", "build")
+    leave = shutil.ignore_patterns("*.so", "*.pyc", "__pycache__", "build")
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():

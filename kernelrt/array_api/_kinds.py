@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import kernelrt as krt
 from kernelrt import Tensor
 from kernelrt import dtype as dt
-from kernelrt._handle import MAX_DIMS
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError
+from kernelrt.native.array_handle import MAX_DIMS
 
 if TYPE_CHECKING:
     from kernelrt import DType

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._core import get_num_threads
 from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.backend.llvm import LLVMRenderer
@@ -22,6 +21,7 @@ from kernelrt.device import Buffer
 from kernelrt.device.costs import BECOMES
 from kernelrt.ir import Op, UOp, const, toposort
 from kernelrt.ir.ops import BINARY
+from kernelrt.native.core import get_num_threads
 from kernelrt.threads import num_threads
 
 if TYPE_CHECKING:

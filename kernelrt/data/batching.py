@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelrt._steps import order_of
 from kernelrt.data.rows import count_of, fresh_seed, held, seed_of, size_option, take
 from kernelrt.errors import ShapeError
+from kernelrt.native.multi_step import order_of
 from kernelrt.tensor.nodes.arguments import flag
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.methods.random_draws_in_place import randperm
 from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kernelrt._late import load
 from kernelrt.data.rows import count_of, fresh_seed, generator_of, held, seed_of, take
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.tensor.nodes.arguments import whole
 from kernelrt.tensor.rng.random import randint
 from kernelrt.tensor.rng.stream import Generator
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

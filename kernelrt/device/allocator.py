@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kernelrt._memory import BlockCache
+from kernelrt.native.memory import BlockCache
 
 __all__ = ["ALIGNMENT", "CachingAllocator", "MemoryStats"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._memory import Exporter, Memory, Storage, StoredMemory, wrote
 from kernelrt.device import dlpack, registry
 from kernelrt.errors import DTypeError, ShapeError
+from kernelrt.native.memory import Exporter, Memory, Storage, StoredMemory, wrote
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 
-from kernelrt import _locks
-from kernelrt._late import Module
 from kernelrt.device.allocator import CachingAllocator
 from kernelrt.errors import DeviceError
+from kernelrt.native import locks
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,7 +61,7 @@ def _of_backend(module: str) -> Callable[[], Device]:
 
 #: The devices that come with kernelrt, and others that were registered.
 _entries: dict[str, _Entry] = {"CPU": _Entry(_of_backend("kernelrt.backend.cpu"))}
-_lock = _locks.Lock(_locks.DEVICES)
+_lock = locks.Lock(locks.DEVICES)
 
 
 def register(name: str, factory: Callable[[], Device]) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from kernelrt import dtype as dt
-from kernelrt._late import aside, load
-from kernelrt._llvm import binding
+from kernelrt.util.lazy_import import aside, load
+from kernelrt.util.llvm_binding import binding
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -17,10 +17,10 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from kernelrt._core import get_num_threads
-from kernelrt._environment import expected, switch
 from kernelrt._version import __version__
 from kernelrt.errors import KernelrtWarning
+from kernelrt.native.core import get_num_threads
+from kernelrt.util.environment import expected, switch
 
 if TYPE_CHECKING:
     from kernelrt.device.spec import DeviceSpec

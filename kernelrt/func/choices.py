@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._node import count_asked
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.func.bodies import (
     Body,
@@ -30,6 +29,7 @@ from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.effects.purity import BRANCHES
+from kernelrt.native.node import count_asked
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.nodes import build

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._node import count_asked
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.func.bodies import (
     Body,
@@ -32,6 +31,7 @@ from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, format_size, is_static, same
 from kernelrt.jit.effects.purity import TURNS
+from kernelrt.native.node import count_asked
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.autograd.loop_adjoints import UNBOUNDED
 from kernelrt.tensor.autograd.tags import rewritten

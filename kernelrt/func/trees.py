@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernelrt._handle import ArrayHandle
-from kernelrt._specs import value_key
 from kernelrt.errors import ShapeError
 from kernelrt.ir.records import fields_of, fixed_of, is_record, record
+from kernelrt.native.array_handle import ArrayHandle
+from kernelrt.native.signature import value_key
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -1,6 +1,6 @@
 """Origins of nodes: the user's line and the layer.
 
-An origin is noted where a Tensor is made (`kernelrt._origin.here`) and lies beside the node, not in
+An origin is noted where a Tensor is made (`kernelrt.native.source_lines.here`) and lies beside the node, not in
 it: equal computations stay one node. Rewriting hands it on (`inherit`), and a node that nothing was
 noted for belongs to what it is an operand of (`spread`).
 """
@@ -11,15 +11,15 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kernelrt._node import inherit
 from kernelrt.ir.ops import Op
+from kernelrt.native.node import inherit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from types import CodeType
 
-    from kernelrt._origin import Raw
     from kernelrt.ir.uop import UOp
+    from kernelrt.native.source_lines import Raw
 
 __all__ = ["Origin", "adjoint", "inherit", "lines", "origins", "resolve", "spread",
            "summary"]  # fmt: skip

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from kernelrt._node import inherit, substitute
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp, toposort
+from kernelrt.native.node import inherit, substitute
 
 __all__ = ["Memo", "Rule", "Table", "rewrite", "substitute"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, cast
 
 from kernelrt import dtype as dt
-from kernelrt._handle import MAX_DIMS
-from kernelrt._node import _name_moves, is_static
 from kernelrt.errors import ShapeError
 from kernelrt.ir.ops import ALU, Op
 from kernelrt.ir.span import span
 from kernelrt.ir.symbolic import simplify
 from kernelrt.ir.terms import factors, render
 from kernelrt.ir.uop import Dim, UOp, const
+from kernelrt.native.array_handle import MAX_DIMS
+from kernelrt.native.node import _name_moves, is_static
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

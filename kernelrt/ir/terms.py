@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.ir.ops import Op
 from kernelrt.ir.uop import UOp, toposort
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     import hashlib

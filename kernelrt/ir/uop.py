@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Union
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
-from kernelrt._survey import _name_ops
 from kernelrt.errors import VariableError
 from kernelrt.ir.ops import ALU, COMPARE, Op
+from kernelrt.native.graph_key import _name_ops
+from kernelrt.native.node import Node, _infer_with, _make_nodes_of, _name_detach, toposort
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -10,11 +10,11 @@ import operator
 import types
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt._names import ALL_ITEMS, class_items
 from kernelrt.jit.effects.bytecode import named, texts_of
 from kernelrt.jit.effects.closure_walk import is_ours, is_standard
 from kernelrt.jit.effects.key_uses import uses
 from kernelrt.jit.effects.python_containers import COLLECTIONS, NOTHING, attributes, is_a, text_of
+from kernelrt.native.name_guards import ALL_ITEMS, class_items
 from kernelrt.nn import Module
 from kernelrt.nn.optim import Optimizer
 from kernelrt.nn.optim.param_groups import Group
@@ -60,7 +60,7 @@ class Guards:
     Attributes
     ----------
     named, lists, slots : list
-        As :class:`kernelrt._names.Names` takes them.
+        As :class:`kernelrt.native.name_guards.Names` takes them.
     """
 
     def __init__(

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
-from kernelrt._late import Module
-from kernelrt._replay import Replay
-from kernelrt._specs import ARRAY, FLOAT, STATIC
 from kernelrt.device import registry
 from kernelrt.device.byte_ranges import islands, region_of
 from kernelrt.jit.signature import Array, Spec, Static
+from kernelrt.native.replay import Replay
+from kernelrt.native.signature import ARRAY, FLOAT, STATIC
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.eager.execute import BIND_FROM_BYTES, result_sites
 from kernelrt.tensor.eager.realize import before_writes, flush
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt._core import Bindings
-    from kernelrt._replay import Register
-    from kernelrt._specs import InputSpec, Site, Structure
     from kernelrt.device.buffer import Buffer
     from kernelrt.jit.tracing import Traced
+    from kernelrt.native.core import Bindings
+    from kernelrt.native.replay import Register
+    from kernelrt.native.signature import InputSpec, Site, Structure
     from kernelrt.runtime import ExecutionPlan, sizes
 else:
     sizes = Module("kernelrt.runtime.sizes")

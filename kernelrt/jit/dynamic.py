@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-from kernelrt._evaluate import Table, Used
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import as_uop, is_static
 from kernelrt.ir.size import Size, plain
 from kernelrt.jit.binding import make_replay
 from kernelrt.jit.signature import Array, Spec, Static
+from kernelrt.native.evaluate import Table, Used
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    from kernelrt._replay import Replay
-    from kernelrt._specs import Structure
     from kernelrt.jit.binding import Way
     from kernelrt.jit.tracing import Call, Traced
+    from kernelrt.native.replay import Replay
+    from kernelrt.native.signature import Structure
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.eager import size_families
     from kernelrt.tensor.eager.size_families import Form

@@ -8,17 +8,17 @@ import threading
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from kernelrt._jitcore import JitCore
-from kernelrt._late import load
 from kernelrt.errors import JitError
+from kernelrt.native.jit_call import JitCore
 from kernelrt.tensor import state
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernelrt._replay import Replay
     from kernelrt.jit.parameters import Parameters
     from kernelrt.jit.specializations import Variant
+    from kernelrt.native.replay import Replay
 
 __all__ = ["Epochs"]
 

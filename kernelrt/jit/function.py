@@ -9,8 +9,6 @@ import threading
 import warnings
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, TypeVar, overload
 
-from kernelrt._late import Module
-from kernelrt._replay import MISMATCH, Replay
 from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.ir.size import SizeWatch
@@ -31,12 +29,14 @@ from kernelrt.jit.parameters import Parameters, name_of
 from kernelrt.jit.signature import Array, Spec, flatten_arguments, normalize, spec_of
 from kernelrt.jit.specializations import Variant, reason
 from kernelrt.jit.tracing import Call, trace
+from kernelrt.native.replay import MISMATCH, Replay
 from kernelrt.tensor import Tensor, is_tracing, state
 from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.eager import execute
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import flag
 from kernelrt.tensor.tracing.trace import ByValue, forbid
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
-from kernelrt._steps import Course, hand_out, order_of
 from kernelrt.data.rows import fresh_seed, seed_of, size_option
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import (
@@ -23,6 +22,7 @@ from kernelrt.errors import (
 )
 from kernelrt.ir.shape import format_shape
 from kernelrt.jit.signature import flatten, flatten_arguments, normalize
+from kernelrt.native.multi_step import Course, hand_out, order_of
 from kernelrt.tensor import Tensor, state
 from kernelrt.tensor.free_functions.joining import stack
 from kernelrt.tensor.nodes.arguments import flag, integer
@@ -30,10 +30,10 @@ from kernelrt.tensor.nodes.arguments import flag, integer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from kernelrt._replay import Replay
     from kernelrt.jit.epochs import Epochs
     from kernelrt.jit.signature import Template
     from kernelrt.jit.specializations import Variant
+    from kernelrt.native.replay import Replay
 
 __all__ = ["run_epochs"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt import _locks
 from kernelrt.ir import Op, toposort
+from kernelrt.native import locks
 from kernelrt.nn import Module, modes
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.gradient_state import GIVEN, are_shared_alike, before_run, kind_of
@@ -13,9 +13,9 @@ from kernelrt.tensor.autograd.gradient_state import GIVEN, are_shared_alike, bef
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
-    from kernelrt._names import Names
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
+    from kernelrt.native.name_guards import Names
     from kernelrt.nn.modes import Noted
     from kernelrt.tensor.autograd.gradient_state import Effect, Handover
     from kernelrt.tensor.autograd.tags import Hooks
@@ -27,7 +27,7 @@ __all__ = ["Watch"]
 class Watch:
     """Python state that a traced function read, and what its plan does to gradients.
 
-    A replay asks it before a run whenever `kernelrt._handle.touch` was called since the last run
+    A replay asks it before a run whenever `kernelrt.native.array_handle.touch` was called since the last run
     that it had nothing to do for.
 
     Parameters
@@ -85,7 +85,7 @@ class Watch:
         self._parameters = tuple(parameters)
         #: Held by a call from its look at the gradients until they are handed on, where there are
         #: any: another one would bring them to where this one computes.
-        self.entry = _locks.Lock(_locks.CALL) if self._effects else None
+        self.entry = locks.Lock(locks.CALL) if self._effects else None
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
         )

@@ -13,21 +13,21 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._specs import value_key
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, kind_name
 from kernelrt.dtype import DType
 from kernelrt.errors import DTypeError, JitError, KernelrtError
 from kernelrt.ir.shape import format_shape
+from kernelrt.native.signature import value_key
 from kernelrt.tensor import Tensor, views
 from kernelrt.tensor.free_functions.creation import refuse_masked
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from kernelrt._specs import Structure
     from kernelrt.ir import Dim, records
+    from kernelrt.native.signature import Structure
 else:
     records = Module("kernelrt.ir.records")
 

@@ -7,9 +7,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt._late import Module
-from kernelrt._modes import GRAD, Setting
-from kernelrt._specs import NO_LINEAGE, SEVERED, WHOLE
 from kernelrt.device.buffer import Buffer
 from kernelrt.dtype import float32, float64
 from kernelrt.errors import DTypeError, JitError
@@ -18,11 +15,14 @@ from kernelrt.ir.shape import dim_max, is_static
 from kernelrt.ir.size import Real, Size
 from kernelrt.jit.plan_guards import Watch
 from kernelrt.jit.signature import Float, Spec, Static, Template, flatten
+from kernelrt.native.signature import NO_LINEAGE, SEVERED, WHOLE
+from kernelrt.native.thread_modes import GRAD, Setting
 from kernelrt.nn import modes
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.autograd.tags import Given, Leaf, Severed, history, mark, origins, strip
 from kernelrt.tensor.base import storage_node
 from kernelrt.tensor.tracing.trace import lineage_kind
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt._tally import Load, MachineModel, Tally, Tiles, charge, cycles
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.ops import Op
 from kernelrt.loops.memory_stalls import LATE, TRACKED_STREAMS, reads_of
 from kernelrt.loops.passes.predication import computed, gate_of
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import ONE, WIDEST_STEP, extent, is_fixed
+from kernelrt.native.tile_cost import Load, MachineModel, Tally, Tiles, charge, cycles
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -58,7 +58,7 @@ _ENOUGH = 128
 
 
 class Cycles:
-    """Cycles of nests on `target`, as :mod:`kernelrt._tally` adds them up.
+    """Cycles of nests on `target`, as :mod:`kernelrt.native.tile_cost` adds them up.
 
     Parameters
     ----------

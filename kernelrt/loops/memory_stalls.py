@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from kernelrt._tally import Read
 from kernelrt.ir.ops import Op
 from kernelrt.loops.passes.prefetch_streams import WAY
 from kernelrt.loops.tiles import extent
+from kernelrt.native.tile_cost import Read
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from kernelrt._lacking import NN, of_module
-from kernelrt._late import submodules
 from kernelrt.nn import functional, init, optim
 from kernelrt.nn.activations import (
     CELU,
@@ -176,6 +174,8 @@ from kernelrt.nn.transformer import (
 )
 from kernelrt.nn.tree import named_parameters, parameters
 from kernelrt.tensor import Tensor as _Tensor
+from kernelrt.util.lazy_import import submodules
+from kernelrt.util.unsupported_names import NN, of_module
 
 if TYPE_CHECKING:
     from kernelrt.nn import utils

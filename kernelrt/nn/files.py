@@ -20,7 +20,6 @@ from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from kernelrt import _late
 from kernelrt import dtype as dt
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, StateError
@@ -28,6 +27,7 @@ from kernelrt.nn import tree
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import tensor
 from kernelrt.tensor.nodes.arguments import integer
+from kernelrt.util import lazy_import
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def save(
     """
     if not isinstance(path, str | os.PathLike) and hasattr(path, "write"):
         _check_binary(path)
-        _late.load("json", "zipfile")
+        lazy_import.load("json", "zipfile")
         if format not in (None, "npz", "safetensors"):
             raise StateError(f"format: expected 'npz' or 'safetensors', not {format!r}")
         safe = format == "safetensors"
@@ -167,7 +167,7 @@ def _named(path: object) -> Path:
     if "\0" in os.fspath(path):
         raise StateError(f"path: {os.fspath(path)!r} has a null character, which no file has")
     # Slow to import, so not before there is a file; and a handler that saves may come meanwhile.
-    _late.load("json", "pathlib", "zipfile")
+    lazy_import.load("json", "pathlib", "zipfile")
     from pathlib import Path
 
     return Path(path)
@@ -262,7 +262,7 @@ def load(
 
 def _read_stream(stream: Any, most: int | None) -> dict[str, Tensor]:
     _check_binary(stream)
-    _late.load("json", "zipfile")
+    lazy_import.load("json", "zipfile")
     data = stream.read()
     if not isinstance(data, bytes):
         raise DTypeError(f"path: expected read() to give bytes, not {kind_name(data)}")

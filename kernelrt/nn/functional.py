@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt._functions import function as _function
-from kernelrt._functions import provide as _provide
-from kernelrt._lacking import of_module as _of_module
 from kernelrt.nn.bags import embedding, embedding_bag
 from kernelrt.tensor import Tensor as _Tensor
 from kernelrt.tensor.free_functions.dropout_functions import (
@@ -23,11 +20,14 @@ from kernelrt.tensor.free_functions.fractional_pooling import (
     fractional_max_pool2d,
     fractional_max_pool3d,
 )
+from kernelrt.tensor.free_functions.from_methods import function as _function
+from kernelrt.tensor.free_functions.from_methods import provide as _provide
 from kernelrt.tensor.free_functions.grids import affine_grid
 from kernelrt.tensor.methods.dot_product_attention import scaled_dot_product_attention
 from kernelrt.tensor.methods.einsum import bilinear
 from kernelrt.tensor.methods.image_windows import fold, unfold
 from kernelrt.tensor.nodes.arguments import flag as _flag
+from kernelrt.util.unsupported_names import of_module as _of_module
 
 if TYPE_CHECKING:
     from collections.abc import Callable

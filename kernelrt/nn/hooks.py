@@ -6,11 +6,11 @@ import contextlib
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kernelrt._hooks import Entry, Handle
-from kernelrt._modes import MISSING
 from kernelrt.errors import DTypeError
+from kernelrt.native.thread_modes import MISSING
 from kernelrt.nn import modes
 from kernelrt.tensor import state
+from kernelrt.util.hook_handles import Entry, Handle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from kernelrt._lacking import INIT, of_module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor.free_functions.creation import eye, full
 from kernelrt.tensor.free_functions.creation import tensor as array
 from kernelrt.tensor.nodes.arguments import tensor_of
 from kernelrt.tensor.rng.random import normal, uniform
+from kernelrt.util.unsupported_names import INIT, of_module
 
 if TYPE_CHECKING:
     from kernelrt.tensor import Tensor

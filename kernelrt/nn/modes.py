@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernelrt._handle import touch
-from kernelrt._modes import MISSING, OBSERVED, Mode, local
-from kernelrt._specs import value_key
+from kernelrt.native.array_handle import touch
+from kernelrt.native.signature import value_key
+from kernelrt.native.thread_modes import MISSING, OBSERVED, Mode, local
 
 __all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "note_write", "noted", "observe",
            "same", "version", "watch"]

@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ParamSpec, Protocol, Self, TypeVar, cast
 
-from kernelrt._lacking import MODULE, install
-from kernelrt._modes import Observed
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, StateError, UnknownNameError
+from kernelrt.native.thread_modes import Observed
 from kernelrt.nn import modes, state_dicts, tree
 from kernelrt.nn.convert import converted
 from kernelrt.nn.hooks import Handle, Hook, added, called, hooks_of
@@ -18,6 +17,7 @@ from kernelrt.tensor import Tensor
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.nodes.arguments import flag, type_of_to
 from kernelrt.tensor.state import local
+from kernelrt.util.unsupported_names import MODULE, install
 
 __all__ = ["Module"]
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelrt._late import load
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError, StateError
@@ -25,6 +24,7 @@ from kernelrt.tensor.free_functions.joining import stack
 from kernelrt.tensor.nodes.arguments import integer
 from kernelrt.tensor.state import no_grad
 from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from kernelrt._handle import copy_over
 from kernelrt.errors import DTypeError, KernelrtError, ShapeError, StateError
 from kernelrt.ir.shape import format_shape
+from kernelrt.native.array_handle import copy_over
 from kernelrt.nn import tree
 from kernelrt.tensor import Tensor, is_tracing, views
 from kernelrt.tensor.eager.assign import assign_all

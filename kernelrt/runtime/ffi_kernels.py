@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._ops import Addressed
-from kernelrt._routines import EACH, EACH_MOST
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.ffi import ForeignFunction, size_of
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.nest import NOTHING
 from kernelrt.ir.origin import Origin, summary
 from kernelrt.ir.shape import format_shape
+from kernelrt.native.op_structs import Addressed
+from kernelrt.native.routines import EACH, EACH_MOST
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
 from kernelrt.runtime.plan_ops import PreparedCustomFunction
 

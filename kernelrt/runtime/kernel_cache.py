@@ -12,11 +12,11 @@ from threading import get_ident
 from time import perf_counter
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, overload
 
-from kernelrt import _locks
 from kernelrt.device.registry import free_programs, opened
 from kernelrt.errors import CompileError, DeviceError, SpecError
 from kernelrt.ir.fingerprint import fingerprint
 from kernelrt.ir.routine import is_call
+from kernelrt.native import locks
 from kernelrt.runtime.kernel import CachedKernel
 from kernelrt.runtime.routines import routine_kernel
 
@@ -58,8 +58,8 @@ class _Task:
 
         That can be when a finalizer or a handler of a signal computes on the thread that makes it.
         """
-        while not _locks.is_free_within(self.batch, _SLICE_S):
-            if _locks.waits_for_me(self.thread):
+        while not locks.is_free_within(self.batch, _SLICE_S):
+            if locks.waits_for_me(self.thread):
                 return False
         return True
 
@@ -88,8 +88,8 @@ class KernelCache:
         self._kept: OrderedDict[_Key, CachedKernel] = OrderedDict()
         self._alive: weakref.WeakValueDictionary[_Key, CachedKernel] = weakref.WeakValueDictionary()
         self._pending: dict[_Key, _Task] = {}
-        self._lock = _locks.Lock(_locks.KERNELS)
-        _locks.at_fork(_locks.KERNELS, in_child=self._forget_others)
+        self._lock = locks.Lock(locks.KERNELS)
+        locks.at_fork(locks.KERNELS, in_child=self._forget_others)
         self._compiled = 0
         self._seconds = 0.0
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt._core import set_thread_costs
 from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp
+from kernelrt.native.core import set_thread_costs
 from kernelrt.runtime.plan_ops import (
     PreparedBufferView,
     PreparedCopy,

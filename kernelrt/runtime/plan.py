@@ -6,8 +6,8 @@ import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Self
 
-from kernelrt._core import pool_limit
 from kernelrt.errors import PlanBuildError, PlanReleasedError, ShapeError
+from kernelrt.native.core import pool_limit
 from kernelrt.runtime import plan_report, preparation, table
 from kernelrt.runtime.accessors import PlanAccessors, PlanParts
 from kernelrt.runtime.memory import PlanMemory
@@ -19,11 +19,11 @@ from kernelrt.runtime.variables import VariableTable, merge_updates
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from kernelrt._core import Bindings, Exchanges
     from kernelrt._dispatch import OpTuple, PlanCore
-    from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
     from kernelrt.errors import CustomFunctionError, DomainError, IndexBoundsError, LinAlgError
+    from kernelrt.native.core import Bindings, Exchanges
+    from kernelrt.native.memory import Storage
     from kernelrt.runtime.buffer_layout import Layout
     from kernelrt.runtime.kernel import CachedKernel
     from kernelrt.runtime.plan_ops import PreparedOp

@@ -8,8 +8,8 @@ from kernelrt.device.byte_ranges import region_of
 from kernelrt.errors import PlanBuildError
 
 if TYPE_CHECKING:
-    from kernelrt._memory import Storage
     from kernelrt.device.buffer import Buffer
+    from kernelrt.native.memory import Storage
     from kernelrt.runtime.memory import PlanMemory
 
 __all__ = ["moved_with", "sources_in"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Final
 
-from kernelrt._routines import ADDRESSES
 from kernelrt.device.costs import costs_of
 from kernelrt.device.program import CORE_ID
 from kernelrt.ir import Op
 from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.shape import as_dim, as_uop, dim_max
+from kernelrt.native.routines import ADDRESSES
 from kernelrt.runtime.ffi_kernels import foreign_kernel
 from kernelrt.runtime.kernel import CachedKernel, FunctionProgram
 from kernelrt.runtime.sizes import variables_of

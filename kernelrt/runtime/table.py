@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Launch", "is_apart", "launches", "rows"]
 
 Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
-"""A kernel that takes the place of another, as `kernelrt._core.Exchanges` says."""
+"""A kernel that takes the place of another, as `kernelrt.native.core.Exchanges` says."""
 
 
 def rows(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt._origin import advance
 from kernelrt.device.byte_ranges import RegionMap
 from kernelrt.device.spec import host
 from kernelrt.errors import ShapeError
@@ -15,6 +14,7 @@ from kernelrt.ir.origin import spread
 from kernelrt.ir.region import Loop
 from kernelrt.ir.shape import dim_max, prod
 from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.native.source_lines import advance
 from kernelrt.schedule.fuse.fusion import Fusion, fuse
 from kernelrt.schedule.fuse.fusion_cost import elements, strip
 from kernelrt.schedule.fuse.index_maps import Indexer

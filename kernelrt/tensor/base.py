@@ -5,21 +5,20 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-from kernelrt import _templates
 from kernelrt import dtype as dt
-from kernelrt._eager import _name_buffer, settlement
-from kernelrt._evaluate import _name_values
-from kernelrt._handle import become, exchange
-from kernelrt._late import Module
-from kernelrt._lazy import LazyHandle, _name_ops, _name_state, adopted, is_changing
-from kernelrt._lazy import storage_node as _storage_node
-from kernelrt._memory import Memory, count_writes
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.ops import COMPARE, MOVEMENT
 from kernelrt.ir.shape import format_shape, is_static, prod
 from kernelrt.ir.size import Size, as_size
+from kernelrt.native import graph_templates
+from kernelrt.native.array_handle import become, exchange
+from kernelrt.native.eager_plan import _name_buffer, settlement
+from kernelrt.native.evaluate import _name_values
+from kernelrt.native.fast_paths import LazyHandle, _name_ops, _name_state, adopted, is_changing
+from kernelrt.native.fast_paths import storage_node as _storage_node
+from kernelrt.native.memory import Memory, count_writes
 from kernelrt.tensor import state, views
 from kernelrt.tensor.autograd import gradient_state, tags
 from kernelrt.tensor.autograd.tags import (
@@ -37,14 +36,15 @@ from kernelrt.tensor.eager import data_alias, shared_memory
 from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import own_axis
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     import weakref
 
     import numpy as np
 
-    from kernelrt._eager import Fresh
     from kernelrt.dtype import DType
+    from kernelrt.native.eager_plan import Fresh
     from kernelrt.tensor.autograd.gradient_state import Home, Spent
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.tracing.trace import Trace
@@ -71,14 +71,14 @@ _name_state(
 )  # fmt: skip
 _name_ops(_MOVES, Op.CONST, Op.BUFFER, Op.RESHAPE, Op.EXPAND, Op.DETACH, TURN_DEPTH,
           MOST_DEPTH)  # fmt: skip
-_templates._name_ops(
+graph_templates._name_ops(
     Op.BUFFER, Op.CONST, Op.DETACH, frozenset({Op.CONST, Op.IOTA}),
     frozenset({
         Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.CAST, Op.BITCAST,
     }),
     COMPARE | {Op.NOT, Op.AND, Op.OR, Op.XOR},
 )  # fmt: skip
-_templates._name_types(Custom, dt.DType, dt.bool_, (bool, int, float, str, Op, dt.DType, type))
+graph_templates._name_types(Custom, dt.DType, dt.bool_, (bool, int, float, str, Op, dt.DType, type))
 _name_buffer(Op.BUFFER)
 _name_values(Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from kernelrt._modes import Operation
+from kernelrt.native.thread_modes import Operation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,17 +10,17 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from kernelrt import _locks
-from kernelrt._handle import Roster
-from kernelrt._late import Module
-from kernelrt._modes import GRAD, Mode, Setting, _name_lock, local
+from kernelrt.native import locks
+from kernelrt.native.array_handle import Roster
+from kernelrt.native.thread_modes import GRAD, Mode, Setting, _name_lock, local
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kernelrt._written import Written
     from kernelrt.device.buffer import Buffer
     from kernelrt.ir import UOp
+    from kernelrt.native.write_barrier import Written
     from kernelrt.tensor.autograd.gradient_state import Home
     from kernelrt.tensor.autograd.hooking import Late
     from kernelrt.tensor.autograd.tags import Hooked, Leaf
@@ -74,7 +74,7 @@ flips: list[int] = [0]
 #: these call is called as it stands: a result of a jitted function has no history.
 differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
-lock: _locks.Lock = _locks.Lock(_locks.STATE)
+lock: locks.Lock = locks.Lock(locks.STATE)
 _name_lock(lock)
 
 

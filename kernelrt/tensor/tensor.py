@@ -8,11 +8,10 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from kernelrt import dtype as dt
-from kernelrt._lacking import OTHERS, TENSOR, Lacking, install
-from kernelrt._lazy import fill_or_copy
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape
+from kernelrt.native.fast_paths import fill_or_copy
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient, gradient_state, hooking
 from kernelrt.tensor.autograd.named_gradients import listed
@@ -57,6 +56,7 @@ from kernelrt.tensor.nodes.promotion import check_size, element, number_node
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.rng import random
 from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.util.unsupported_names import OTHERS, TENSOR, Lacking, install
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

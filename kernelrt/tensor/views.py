@@ -18,13 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._evaluate import copied
-from kernelrt._handle import ArrayHandle, Link
-from kernelrt._late import Module
-from kernelrt._lazy import _name_views, shows_memory
-from kernelrt._memory import count_writes
-from kernelrt._modes import undisturbed
-from kernelrt._templates import _name_views as _name_template_views
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer, ids
 from kernelrt.errors import GradientError, ShapeError, VariableError
@@ -38,10 +31,17 @@ from kernelrt.ir.shape import (
     reshaped_strides,
 )  # fmt: skip
 from kernelrt.ir.size import plain
+from kernelrt.native.array_handle import ArrayHandle, Link
+from kernelrt.native.evaluate import copied
+from kernelrt.native.fast_paths import _name_views, shows_memory
+from kernelrt.native.graph_templates import _name_views as _name_template_views
+from kernelrt.native.memory import count_writes
+from kernelrt.native.thread_modes import undisturbed
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import Kept, detach, is_kept, mark
 from kernelrt.tensor.eager import shared_memory
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

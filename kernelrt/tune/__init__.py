@@ -6,11 +6,11 @@ import contextlib
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from kernelrt._late import load
 from kernelrt.errors import DTypeError, JitError, PlanBuildError, PlanReleasedError, ShapeError
 from kernelrt.jit import JitFunction
 from kernelrt.tensor.tracing.trace import forbid
 from kernelrt.tune.report import KernelTuning, TuningReport
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

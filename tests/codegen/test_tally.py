@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from kernelrt._tally import Load, MachineModel, Read, Tally, Tiles, charge, cycles
+from kernelrt.native.tile_cost import Load, MachineModel, Read, Tally, Tiles, charge, cycles
 
 BY = MachineModel(
     rate=2.0, exposed=1.0, spill=1e30, round=6.0, registers=32, reserved=2, lanes=16, widest=4,

@@ -96,7 +96,7 @@ def _is_of_a_user(error: AttributeError) -> bool:
 
     file = _frames(error.__traceback__)[-1][0]
     ours = isinstance(error.obj, krt.Tensor) or error.obj is krt.Tensor
-    return file.endswith("_lacking.py") or (ours and not is_in_package(file))
+    return file.endswith("util/unsupported_names.py") or (ours and not is_in_package(file))
 
 
 def _place(trace: TracebackType | None) -> str:

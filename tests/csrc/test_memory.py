@@ -10,7 +10,7 @@ import pytest
 from support.skip_list import needs
 
 from kernelrt import errors
-from kernelrt._memory import Memory
+from kernelrt.native.memory import Memory
 
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 

@@ -14,15 +14,15 @@ import pytest
 
 from kernelrt import dtype, errors
 from kernelrt._dispatch import CUSTOM, KERNEL, PlanCore
-from kernelrt._eager import DONE, UNFIT, Prepared, new_result
-from kernelrt._handle import ArrayHandle, Roster
-from kernelrt._memory import BlockCache, Memory
-from kernelrt._node import toposort
-from kernelrt._replay import MISMATCH, Replay
-from kernelrt._specs import ARRAY, STATIC
-from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp
+from kernelrt.native.array_handle import ArrayHandle, Roster
+from kernelrt.native.eager_plan import DONE, UNFIT, Prepared, new_result
+from kernelrt.native.graph_key import survey
+from kernelrt.native.memory import BlockCache, Memory
+from kernelrt.native.node import toposort
+from kernelrt.native.replay import MISMATCH, Replay
+from kernelrt.native.signature import ARRAY, STATIC
 
 F32 = dtype.float32.code
 N = 1024

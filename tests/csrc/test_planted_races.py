@@ -1,6 +1,6 @@
 """ThreadSanitizer sees the threads of test_overlap.py meet in the core, so it would see a race.
 
-The module `_core` is built here with a race in every function of the C core, which the compiler
+The module `native.core` is built here with a race in every function of the C core, which the compiler
 plants as it compiles (planted_races.c). ThreadSanitizer has to report those of the functions that
 two threads enter in no order, and nothing else.
 """
@@ -19,7 +19,7 @@ import pytest
 from support.setup_script import load_setup
 from support.skip_list import require
 
-from kernelrt import _core
+from kernelrt.native import core
 
 from .conftest import HERE, compile_c, run_sanitized, sanitize
 
@@ -58,20 +58,22 @@ if missing := missing_functions():
 
 
 def build(folder: Path) -> None:
-    """A copy of the package whose `_core` has the races."""
+    """A copy of the package whose `native.core` has the races."""
     sanitize.copy(folder)
-    ours = Path(_core.__file__)
-    for module in ours.parent.glob("*.so"):
-        shutil.copy(module, folder / "kernelrt")
-    command = [sys.executable, "-m", "cython", *SETUP.CYTHON, "kernelrt/_core.pyx"]
+    ours = Path(core.__file__)
+    package = ours.parents[1]
+    for module in package.rglob("*.so"):
+        shutil.copy(module, folder / "kernelrt" / module.relative_to(package))
+    command = [sys.executable, "-m", "cython", *SETUP.CYTHON, "kernelrt/native/core.pyx"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     flags = ["-O1", "-g", "-shared", "-fPIC", "-pthread", "-fno-omit-frame-pointer", "-fno-inline",
              f"-fsanitize={sanitize.FLAGS['thread']}", "-finstrument-functions",
-             "-finstrument-functions-exclude-file-list=_core.c,/include/",
+             "-finstrument-functions-exclude-file-list=core.c,/include/",
              f"-I{sysconfig.get_path('include')}", f"-I{np.get_include()}"]  # fmt: skip
     sources = [*(sanitize.ROOT / name for name in SETUP.CORE), HERE / "planted_races.c"]
-    compile_c([folder / "kernelrt/_core.c", *sources], folder / "kernelrt" / ours.name, flags)
+    native = folder / "kernelrt/native"
+    compile_c([native / "core.c", *sources], native / ours.name, flags)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ import pytest
 from support.patience import PATIENCE
 from support.skip_list import needs
 
-from kernelrt import _core
+from kernelrt.native import core
 
 from .conftest import HERE, compile_c
 
@@ -24,7 +24,7 @@ ROUNDS = int(os.environ.get("KERNELRT_SOAK", "20"))
 PRELUDE = """
 import ctypes, os, signal, sys, threading, time, warnings
 import numpy as np
-from kernelrt._core import get_num_threads, pool_limit, set_num_threads
+from kernelrt.native.core import get_num_threads, pool_limit, set_num_threads
 from kernelrt._dispatch import CUSTOM, HOST_PARALLEL_SAFE, KERNEL, PlanCore
 
 library = ctypes.CDLL(sys.argv[1])
@@ -55,7 +55,7 @@ linux, glibc, two_cpus = needs("Linux"), needs("glibc"), needs("two threads")
 def script(kernels, tmp_path):
     def run(body: str, **environment: str) -> str:
         source = f"patience = {PATIENCE:.0f}\n{PRELUDE}" + textwrap.dedent(body)
-        same_package = str(Path(_core.__file__).parents[1])
+        same_package = str(Path(core.__file__).parents[1])
         done = subprocess.run(
             [sys.executable, "-c", source, kernels.path],
             capture_output=True,
@@ -184,7 +184,7 @@ def test_exit_waits_for_daemon_threads_and_lets_no_one_in(script):
     """Whatever runs at exit must not outlive the code and the buffers it uses."""
     script(
         """
-        from kernelrt._running import _wait_for_daemon_threads
+        from kernelrt.native.running import _wait_for_daemon_threads
         plan = burner(10_000, 2, ops=10_000)  # takes minutes
         threading.Thread(target=lambda: [plan.execute() for _ in iter(int, 1)], daemon=True).start()
         while not counter[0]:
@@ -216,7 +216,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             "atexit": """
             import atexit
             # Handlers run in reverse order; kernelrt's is there already.
-            from kernelrt._running import _wait_for_daemon_threads
+            from kernelrt.native.running import _wait_for_daemon_threads
             atexit.unregister(_wait_for_daemon_threads)
             atexit.register(late)
             atexit.register(_wait_for_daemon_threads)
@@ -232,7 +232,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             """,
             "thread": """
             import atexit
-            from kernelrt._running import _wait_for_daemon_threads
+            from kernelrt.native.running import _wait_for_daemon_threads
             def join():
                 go.set()
                 thread.join()
@@ -263,7 +263,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
                 time.sleep(0.003)
                 child = os.fork()
                 if child == 0:
-                    from kernelrt._running import _wait_for_daemon_threads
+                    from kernelrt.native.running import _wait_for_daemon_threads
                     os._exit(not _wait_for_daemon_threads())
                 assert os.waitpid(child, 0)[1] == 0
             print("ran", flush=True)
@@ -519,7 +519,7 @@ def test_one_thread_when_asked(script, how):
 @pytest.mark.parametrize("text", ["0", "-3", "many", "", "99999999999999999999"])
 def test_senseless_thread_counts_are_no_limit(script, text):
     script(
-        "from kernelrt._core import affinity_count\nassert 1 <= pool_limit() <= affinity_count()",
+        "from kernelrt.native.core import affinity_count\nassert 1 <= pool_limit() <= affinity_count()",
         KERNELRT_THREADS=text,
     )
 

@@ -12,11 +12,11 @@ import pytest
 
 from kernelrt import dtype, errors
 from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, STATUS, PlanCore
-from kernelrt._handle import MAX_DIMS, ArrayHandle
-from kernelrt._jitcore import JitCore
-from kernelrt._memory import BlockCache, Memory
-from kernelrt._replay import MISMATCH, Replay
-from kernelrt._specs import ARRAY, FLOAT, STATIC
+from kernelrt.native.array_handle import MAX_DIMS, ArrayHandle
+from kernelrt.native.jit_call import JitCore
+from kernelrt.native.memory import BlockCache, Memory
+from kernelrt.native.replay import MISMATCH, Replay
+from kernelrt.native.signature import ARRAY, FLOAT, STATIC
 
 F32 = dtype.float32.code
 

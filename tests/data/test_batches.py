@@ -11,7 +11,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import data
-from kernelrt._steps import order_of
+from kernelrt.native.multi_step import order_of
 
 X = np.arange(20, dtype=np.float32).reshape(10, 2)
 Y = np.arange(10)

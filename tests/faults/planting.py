@@ -89,4 +89,4 @@ def build(folder: Path) -> int:
 
 def _times(folder: Path) -> dict[Path, int]:
     """Return the modification times of the compiled modules."""
-    return {path: path.stat().st_mtime_ns for path in folder.glob("build/lib*/kernelrt/*.so")}
+    return {path: path.stat().st_mtime_ns for path in folder.glob("build/lib*/kernelrt/**/*.so")}

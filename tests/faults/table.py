@@ -257,7 +257,7 @@ FAULTS: Final = (
         "The gradient of a loop that reads the number of its turn is wrong.",
     ),
     Fault(
-        "padded-rows", "csrc", "kernelrt/_feed.pxd",
+        "padded-rows", "csrc", "kernelrt/native/batch_slices.pxd",
         "and (source.stride == source.nbytes or feed.rows == 1))",
         "and (source.stride >= source.nbytes or feed.rows == 1))",
         "over() takes the wrong rows of an array whose rows do not follow each other.",
@@ -269,7 +269,7 @@ FAULTS: Final = (
         "A function that keeps what it made of state does not see that another one changed it.",
     ),
     Fault(
-        "released-views", "csrc", "kernelrt/_memory.pyx",
+        "released-views", "csrc", "kernelrt/native/memory.pyx",
         "if memory is not None and memory.n_exports:",
         "if memory is not None and memory.n_exports > 1:",
         "Memory is freed while an array still shows it.",

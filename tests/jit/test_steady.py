@@ -13,7 +13,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt._memory import count_writes
+from kernelrt.native.memory import count_writes
 from kernelrt.schedule.rewrite import hoist_invariants
 
 N = 64

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt import _environment, nn
+from kernelrt import nn
 from kernelrt.func.trees import leaves_of
+from kernelrt.util import environment
 
 
 def values(tree):
@@ -346,8 +347,8 @@ def test_the_environment_says_how_threads_begin():
 ])  # fmt: skip
 def test_all_switches_of_the_environment_are_read_alike(text, means, monkeypatch):
     monkeypatch.setenv("KERNELRT_TUNED", text)
-    assert _environment.switch("KERNELRT_TUNED", "any") == means
-    assert _environment.switch("KERNELRT_TUNED") == (None if means == "any" else means)
+    assert environment.switch("KERNELRT_TUNED", "any") == means
+    assert environment.switch("KERNELRT_TUNED") == (None if means == "any" else means)
 
 
 def test_float_arguments_are_numbers_also_when_they_were_looked_at():

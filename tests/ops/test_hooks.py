@@ -11,8 +11,8 @@ from support.crowd import crowd
 from support.skip_list import Package
 
 import kernelrt as krt
-from kernelrt._survey import survey
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
+from kernelrt.native.graph_key import survey
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import hooking
 

@@ -11,9 +11,10 @@ import pytest
 from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
-from kernelrt import _interpret, nn
-from kernelrt._eager import UNFIT
-from kernelrt._survey import survey
+from kernelrt import nn
+from kernelrt.native import interpreter
+from kernelrt.native.eager_plan import UNFIT
+from kernelrt.native.graph_key import survey
 from kernelrt.runtime import kernels
 from kernelrt.tensor import state
 from kernelrt.tensor.eager import interpret
@@ -221,8 +222,8 @@ def test_sums_of_no_products_are_zero(shape, axes):
 
 
 def test_without_memory_for_its_values_a_graph_is_compiled():
-    budget = _interpret.Budget()
-    program = _interpret.Interpretation([], [], b"", 1 << 62, [], 0, 0, [], 1.0, budget)
+    budget = interpreter.Budget()
+    program = interpreter.Interpretation([], [], b"", 1 << 62, [], 0, 0, [], 1.0, budget)
     assert program.run([], [], [], [], {}) == UNFIT
     assert budget.spent == math.inf
 

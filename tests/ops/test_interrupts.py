@@ -15,8 +15,9 @@ import pytest
 from support.patience import PATIENCE
 
 import kernelrt as krt
-from kernelrt import _locks, nn
+from kernelrt import nn
 from kernelrt.errors import PlanBusyError
+from kernelrt.native import locks
 from kernelrt.tensor import state
 
 
@@ -233,7 +234,7 @@ COLLECTED = """
 import gc
 import numpy as np
 import kernelrt as krt
-from kernelrt import _late
+from kernelrt.util import lazy_import
 
 done = []
 
@@ -247,7 +248,7 @@ class Final:
         done.append((self.data * 2.5 + self.turn).tolist() == want.tolist())
 
 begun = []
-run = _late._run
+run = lazy_import._run
 
 def amid_garbage(work, end):
     def first():
@@ -257,7 +258,7 @@ def amid_garbage(work, end):
         return work()
     run(first, end)
 
-_late._run = amid_garbage
+lazy_import._run = amid_garbage
 total = krt.zeros(3).realize()
 total.assign(total + 1)
 for n in range(1, 4):
@@ -291,8 +292,8 @@ def test_the_collector_goes_on_in_a_child_of_another_thread():
 
     assert gc.isenabled()
     thread = threading.Thread(target=fork)
-    with _locks.uncollected:
-        with _locks.uncollected:
+    with locks.uncollected:
+        with locks.uncollected:
             assert not gc.isenabled()
         thread.start()
         assert forked.wait(60)
@@ -302,7 +303,7 @@ def test_the_collector_goes_on_in_a_child_of_another_thread():
     assert statuses == [0]
     gc.disable()
     try:
-        with _locks.uncollected:
+        with locks.uncollected:
             assert not gc.isenabled()
         assert not gc.isenabled()
     finally:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt._written import count_looks, forget_history
+from kernelrt.native.write_barrier import count_looks, forget_history
 from kernelrt.tensor import state
 
 #: Looks that a step costs at most; a graph that is walked anew costs as many as there were steps.

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt._modes import began_write, computed, undisturbed
 from kernelrt.errors import GradientError, PlanBusyError
+from kernelrt.native.thread_modes import began_write, computed, undisturbed
 from kernelrt.tensor.eager.assign import assign_all
 from kernelrt.tensor.operation import operation
 

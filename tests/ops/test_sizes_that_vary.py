@@ -465,7 +465,7 @@ def test_numbers_in_bfloat16_that_vary() -> None:
 
 
 def test_the_structure_of_a_loop_has_all_of_its_fields() -> None:
-    # _survey.pyx lists them by hand, all but the turns.
+    # native/graph_key.pyx lists them by hand, all but the turns.
     assert {field.name for field in dataclasses.fields(Loop)} == {
         "ports", "carries", "stacked", "turns", "reverse", "conditional", "counted", "numbered",
         "checkpoint",

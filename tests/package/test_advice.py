@@ -10,7 +10,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
-from kernelrt import _lacking
+from kernelrt.util import unsupported_names
 
 torch = Package("torch")
 
@@ -78,7 +78,7 @@ def code_of(text: str) -> str | None:
 
 ROWS = [
     (table, name, code)
-    for table, rows in (("Tensor", _lacking.TENSOR), ("nn", _lacking.NN), ("top", _lacking.TOP))
+    for table, rows in (("Tensor", unsupported_names.TENSOR), ("nn", unsupported_names.NN), ("top", unsupported_names.TOP))
     for name, text in rows.items() if (code := code_of(text)) is not None
 ]  # fmt: skip
 

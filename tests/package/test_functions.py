@@ -19,8 +19,8 @@ from support import function_stub
 
 import kernelrt as krt
 import kernelrt.nn.functional as F  # noqa: N812 - as everybody calls it
-from kernelrt._functions import names
 from kernelrt.errors import DTypeError
+from kernelrt.tensor.free_functions.from_methods import names
 
 X = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -0.75]], np.float32)
 

@@ -12,10 +12,10 @@ import llvmlite
 import pytest
 from support.skip_list import require
 
-from kernelrt import _llvm
+from kernelrt.util import llvm_binding
 
 ROOT = Path(__file__).parents[2]
-check = _llvm._check_version.__wrapped__
+check = llvm_binding._check_version.__wrapped__
 
 
 @pytest.mark.parametrize("version", ["0.45", "0.45.0rc1", "0.50.0", "1.0.0dev0+7.gabc"])
@@ -37,7 +37,7 @@ def test_the_oldest_version_is_that_of_the_metadata():
     require("the source tree")
     dependencies = tomllib.loads(file.read_text(encoding="utf-8"))["project"]["dependencies"]
     (bound,) = (re.findall(r"\d+", name) for name in dependencies if name.startswith("llvmlite"))
-    assert tuple(map(int, bound)) == _llvm.OLDEST
+    assert tuple(map(int, bound)) == llvm_binding.OLDEST
 
 
 @pytest.mark.parametrize("command", ["env", "digits"])

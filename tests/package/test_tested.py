@@ -19,6 +19,7 @@ def checkout(tmp_path, monkeypatch):
         package = tmp_path / place / "kernelrt"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("")
+        (package / "native").mkdir()
         (package / "slopes.py").write_text("tanh = 1\n")
     (tmp_path / "checkout" / "csrc").mkdir()
     monkeypatch.setattr(tested, "ROOT", tmp_path / "checkout")
@@ -47,11 +48,11 @@ def test_an_installed_copy_of_other_sources_is_refused(checkout):
     tested.check_import()
 
 
-@pytest.mark.parametrize("changed", ["kernelrt/_core.pyx", "csrc/sort.c", "csrc/krt.h"])
+@pytest.mark.parametrize("changed", ["kernelrt/native/core.pyx", "csrc/sort.c", "csrc/krt.h"])
 def test_a_source_that_is_newer_than_the_modules_is_named(checkout, changed):
     root = checkout("checkout")
-    source, module = root / changed, root / "kernelrt" / "_core.so"
-    for path in (source, module, root / "kernelrt" / "_core.c"):
+    source, module = root / changed, root / "kernelrt" / "native" / "core.so"
+    for path in (source, module, root / "kernelrt" / "native" / "core.c"):
         path.write_text("")
     os.utime(module, (1000, 1000))
     os.utime(source, (999, 999))

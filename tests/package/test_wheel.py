@@ -21,7 +21,8 @@ from support.skip_list import needs
 
 ROOT = Path(__file__).parents[2]
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
-EXTENSIONS = sorted(file.stem for file in (ROOT / "kernelrt").glob("_*.pyx"))
+PACKAGE = ROOT / "kernelrt"
+EXTENSIONS = sorted(str(file.relative_to(ROOT).with_suffix("")) for file in PACKAGE.rglob("*.pyx"))
 
 pytestmark = [pytest.mark.exhaustive, needs("the source tree")]
 
@@ -59,8 +60,7 @@ def checkout(tmp_path_factory) -> Path:
     """The source tree without anything built."""
     folder = tmp_path_factory.mktemp("checkout") / "kernelrt"
     ignored = shutil.ignore_patterns(
-        ".*", "build", "dist", "*.so", "_*.c", "*.egg-info",
-        "__pycache__", "venv",
+        ".*", "build", "dist", "*.so", "*.egg-info", "__pycache__", "venv",
     )  # fmt: skip
     shutil.copytree(ROOT, folder, ignore=ignored)
     return folder
@@ -87,7 +87,7 @@ def test_sdist_holds_the_sources(dist):
         names = {name.partition("/")[2] for name in archive.getnames()}
     expected = {"setup.py", "pyproject.toml", "LICENSE", "kernelrt/py.typed"}
     expected |= {f"csrc/{file.name}" for file in (ROOT / "csrc").glob("*.[ch]")}
-    for pattern in ("*.pyx", "*.pxd", "*.pyi", "**/*.py", "data/*"):
+    for pattern in ("**/*.pyx", "**/*.pxd", "**/*.pyi", "**/*.py", "data/*"):
         found = [file for file in (ROOT / "kernelrt").glob(pattern) if file.is_file()]
         expected |= {str(file.relative_to(ROOT)) for file in found if "__" not in file.parent.name}
     assert expected - names == set()
@@ -98,8 +98,9 @@ def test_sdist_holds_the_sources(dist):
 def test_wheel_holds_the_package_and_no_more(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    expected = {f"kernelrt/{name}{SUFFIX}" for name in EXTENSIONS}
-    expected |= {f"kernelrt/{stub.name}" for stub in (ROOT / "kernelrt").glob("_*.pyi")}
+    expected = {f"{name}{SUFFIX}" for name in EXTENSIONS}
+    expected |= {str(stub.relative_to(ROOT)) for stub in PACKAGE.rglob("*.pyi")}
+    expected |= {str(file.relative_to(ROOT)) for file in PACKAGE.rglob("*.pxd")}
     expected |= {"kernelrt/py.typed"}
     expected |= {str(file.relative_to(ROOT)) for file in (ROOT / "kernelrt/data").glob("*.*")}
     assert expected - names == set()
@@ -157,7 +158,7 @@ def test_equal_sources_make_equal_sdists(checkout, dist, tmp_path):
 def test_sources_built_for_another_python_say_so(tmp_path):
     """A checkout comes before the installed package where Python starts in it."""
     shutil.copytree(
-        ROOT / "kernelrt", tmp_path / "kernelrt", ignore=shutil.ignore_patterns("*.so", "_*.c")
+        ROOT / "kernelrt", tmp_path / "kernelrt", ignore=shutil.ignore_patterns("*.so")
     )
     (tmp_path / "kernelrt" / "_dispatch.cpython-30-some.so").touch()
     done = run(sys.executable, "-c", "import kernelrt", cwd=tmp_path)

@@ -17,7 +17,7 @@ from support import forks, plan_kernels
 from support.patience import PATIENCE
 
 import kernelrt as krt
-from kernelrt import _locks
+from kernelrt.native import locks
 
 FORKS = int(os.environ.get("KERNELRT_FORKS", "25"))
 AT_ONCE = 3
@@ -129,7 +129,7 @@ def test_threads_that_fork_at_the_same_time(tmp_path):
 @pytest.mark.cases(1 / 4)
 def test_a_fork_while_a_lock_is_held():
     """By another thread that waits for the child: the fork goes on, the child has its own."""
-    lock = _locks.Lock(_locks.STATE)
+    lock = locks.Lock(locks.STATE)
     held, done = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -189,7 +189,7 @@ def test_forks_by_signal_handlers():
 def test_hooks_come_in_order_of_rank():
     calls = []
     for rank in (7, 5, 9):
-        _locks.at_fork(
+        locks.at_fork(
             rank,
             lambda rank=rank: calls.append(("before", rank)),
             lambda rank=rank: calls.append(("parent", rank)),
@@ -198,7 +198,7 @@ def test_hooks_come_in_order_of_rank():
     def broken() -> None:
         raise ValueError
 
-    _locks.at_fork(6, broken, broken, broken)
+    locks.at_fork(6, broken, broken, broken)
     parent = [("parent", r) for r in (9, 7, 5)]
 
     def child() -> None:
@@ -211,4 +211,4 @@ def test_hooks_come_in_order_of_rank():
     finally:
         os.dup2(stderr, 2)
     assert calls[3:] == parent
-    _locks._forget_hooks_below(10)
+    locks._forget_hooks_below(10)

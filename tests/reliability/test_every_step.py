@@ -17,9 +17,10 @@ import pytest
 from support.interrupts import count_steps, interrupted_at
 
 import kernelrt as krt
-from kernelrt import _locks, nn
-from kernelrt._modes import local
+from kernelrt import nn
 from kernelrt.jit import tracing
+from kernelrt.native import locks
+from kernelrt.native.thread_modes import local
 from kernelrt.runtime import kernel_cache
 from kernelrt.tensor import state
 from kernelrt.tensor.tracing.vmap_trace import MemberTrace
@@ -73,27 +74,27 @@ def check_modes():
 
 def check_locks(when):
     """Fail where this thread holds a lock of the package, or another thread cannot take one."""
-    locks = _locks.existing()
-    for lock in locks:
+    left = locks.existing()
+    for lock in left:
         if lock.is_mine():
             while lock.is_mine():  # so that later tests do not wait for it
                 lock.__exit__()
             pytest.fail(f"{when}: the lock of rank {lock.rank} is held")
 
     def take():
-        while locks:
-            with locks[-1]:
-                locks.pop()
+        while left:
+            with left[-1]:
+                left.pop()
 
     thread = threading.Thread(target=take, daemon=True)
     thread.start()
     thread.join(PATIENCE_S)
-    if locks:
-        pytest.fail(f"{when}: another thread cannot take the lock of rank {locks[-1].rank}")
+    if left:
+        pytest.fail(f"{when}: another thread cannot take the lock of rank {left[-1].rank}")
 
 
 def test_a_lock_left_held_fails_at_its_step():
-    lock = _locks.Lock(_locks.CALL)
+    lock = locks.Lock(locks.CALL)
 
     def work():
         lock.__enter__()

@@ -156,9 +156,9 @@ def test_handlers_meet_no_half_of_what_numpy_imports(what):
 
 STOPPED = """
 import os, threading, time
-from kernelrt import _locks
+from kernelrt.native import locks
 
-lock, held, done = _locks.Lock(_locks.CALL), threading.Event(), []
+lock, held, done = locks.Lock(locks.CALL), threading.Event(), []
 
 def work():
     with lock:
@@ -196,12 +196,13 @@ def test_a_fork_waits_for_a_lock_although_the_process_is_stopped():
 
 AMID_AN_IMPORT = """
 import sys
-from kernelrt import _late, _locks
+from kernelrt.util import lazy_import
+from kernelrt.native import locks
 
 # As in a child that a handler forked while a thread imported: this one goes on with it.
 assert "kernelrt.array_api" not in sys.modules
-with _locks.imports:
-    _late.load("kernelrt.array_api")
+with locks.imports:
+    lazy_import.load("kernelrt.array_api")
 assert "kernelrt.array_api" in sys.modules
 print("right")
 """

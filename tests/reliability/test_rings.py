@@ -15,8 +15,8 @@ import pytest
 from support.patience import PATIENCE
 
 import kernelrt as krt
-from kernelrt import _locks
 from kernelrt.errors import PlanBusyError
+from kernelrt.native import locks
 from kernelrt.runtime import kernel_cache
 
 X = np.arange(6, dtype=np.float32)
@@ -47,7 +47,7 @@ def in_thread(function):
 
 def test_who_wants_an_earlier_lock_gives_way():
     """The finalizer, out of order, is told; ordinary code, in order, gets what it waits for."""
-    low, high = _locks.Lock(_locks.STATE), _locks.Lock(_locks.KERNELS)
+    low, high = locks.Lock(locks.STATE), locks.Lock(locks.KERNELS)
     have_low, have_high = threading.Event(), threading.Event()
 
     def ordinary():
@@ -71,7 +71,7 @@ def test_who_wants_an_earlier_lock_gives_way():
 
 
 def test_a_ring_of_three():
-    locks = [_locks.Lock(rank) for rank in (_locks.STATE, _locks.KERNELS, _locks.LOADER)]
+    ring = [locks.Lock(rank) for rank in (locks.STATE, locks.KERNELS, locks.LOADER)]
     everyone = threading.Barrier(3)
 
     def take(first, second):
@@ -83,14 +83,14 @@ def test_a_ring_of_three():
         except PlanBusyError:
             return False
 
-    waits = [in_thread(lambda i=i: take(locks[i], locks[(i + 1) % 3])) for i in range(3)]
+    waits = [in_thread(lambda i=i: take(ring[i], ring[(i + 1) % 3])) for i in range(3)]
     assert [wait() for wait in waits] == [True, True, False]
 
 
 def test_a_waiter_goes_on_where_the_maker_waits_for_it():
     """The kernel is made by a thread whose finalizer waits for a lock of the one that waits."""
     cache = kernel_cache.KernelCache()
-    lock = _locks.Lock(_locks.STATE)
+    lock = locks.Lock(locks.STATE)
     making, held = threading.Event(), threading.Event()
     makers = []
     build = kernel_cache._build

@@ -293,8 +293,8 @@ def test_eager_programs_see_defects(monkeypatch, defect, actions):
     case = {"start": [[[5], "float64", "plain", 3]], "memory": 6, "actions": actions}
     assert module.run(case) is None
     import kernelrt as krt
-    from kernelrt._evaluate import number_buffer
-    from kernelrt._lazy import _name_copy
+    from kernelrt.native.evaluate import number_buffer
+    from kernelrt.native.fast_paths import _name_copy
     from kernelrt.tensor import base
     from kernelrt.tensor.eager import plan_cache, realize
     from kernelrt.tensor.nodes import build

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from kernelrt import _templates
 from kernelrt.errors import GradientError, PlanBusyError
+from kernelrt.native import graph_templates
 from kernelrt.tensor import is_tracing
 
 __all__ = ["Between"]
@@ -23,14 +23,14 @@ class Between:
         self.lines, self.done = 0, False
 
     def __enter__(self):
-        _templates.enable(False)  # within what they make no code can come
+        graph_templates.enable(False)  # within what they make no code can come
         self.before = sys.gettrace()
         sys.settrace(self.enter)
         return self
 
     def __exit__(self, kind, *_):
         sys.settrace(self.before)
-        _templates.enable(True)
+        graph_templates.enable(True)
         assert self.lines or kind, f"the tracer counts no line below {self.within}"
 
     def enter(self, frame, *_):

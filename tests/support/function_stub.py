@@ -1,4 +1,4 @@
-"""Writes the types of Tensor's methods as functions: _functions.pyi of kernelrt and kernelrt/nn.
+"""Writes the types of Tensor's methods as functions: tensor/free_functions/from_methods.pyi of kernelrt and kernelrt/nn.
 
 ``python -m tests.support.function_stub`` in the project's root, after a method came or went.
 """
@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import kernelrt
 from kernelrt import Tensor
-from kernelrt._functions import _FIRST, _SECOND, names, signature
 from kernelrt.nn import functional
+from kernelrt.tensor.free_functions.from_methods import _FIRST, _SECOND, names, signature
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-STUB = Path(kernelrt.__file__).parent / "_functions.pyi"
-STUB_OF_LAYERS = STUB.parent / "nn" / "_functions.pyi"
+STUB = Path(kernelrt.__file__).parent / "tensor/free_functions/from_methods.pyi"
+STUB_OF_LAYERS = STUB.parent / "nn" / "tensor/free_functions/from_methods.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
 NOQA = "# ruff: noqa: I001, E501, A001, A002, F401, F811, N803, RUF022, RUF100"

@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _threads() -> bool:
-    from kernelrt._core import pool_limit
+    from kernelrt.native.core import pool_limit
 
     return pool_limit() >= 2
 
@@ -87,7 +87,7 @@ MACHINE: dict[str, Callable[[], bool]] = {
     # Pythons that come without their own tests.
     "an allocator that can fail": _failing_allocator,
     # The tests run against an installed package, or from an sdist.
-    "the source tree": (ROOT / "kernelrt" / "_core.pyx").exists,
+    "the source tree": (ROOT / "kernelrt" / "native/core.pyx").exists,
     "the benchmarks": (ROOT / "bench").exists,
 }
 

@@ -58,13 +58,13 @@ def _differing(folder: Path) -> list[str]:
 def stale_modules() -> str:
     """Return a source that changed since the compiled modules of the checkout were built, or ""."""
     folder = _folder(importlib.import_module("kernelrt").__file__)
-    built = [path.stat().st_mtime for path in folder.glob("*.so")]
+    built = [path.stat().st_mtime for path in folder.rglob("*.so")]
     if folder != SOURCES or not built:
         return ""
     sources = [
         path
         for place in (SOURCES, ROOT / "csrc")
-        for path in place.glob("*")
+        for path in place.rglob("*")
         # Cython writes the C files beside its sources.
         if path.suffix in NATIVE and not (place == SOURCES and path.suffix == ".c")
     ]

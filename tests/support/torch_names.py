@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any, Final
 
 import kernelrt
-from kernelrt import _lacking
+from kernelrt.util import unsupported_names
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "torch_names.md"
 #: PyTorch's places, and ours with the advice for what it lacks.
 PLACES: Final = {
-    "torch.Tensor": ("kernelrt.Tensor", _lacking.TENSOR),
-    "torch": ("kernelrt", _lacking.TOP),
-    "torch.nn": ("kernelrt.nn", _lacking.NN),
+    "torch.Tensor": ("kernelrt.Tensor", unsupported_names.TENSOR),
+    "torch": ("kernelrt", unsupported_names.TOP),
+    "torch.nn": ("kernelrt.nn", unsupported_names.NN),
     "torch.nn.functional": ("kernelrt.nn.functional", {}),
-    "torch.optim": ("kernelrt.optim", _lacking.OPTIM),
+    "torch.optim": ("kernelrt.optim", unsupported_names.OPTIM),
     "torch.linalg": ("kernelrt.linalg", {}),
 }
 
@@ -138,7 +138,7 @@ def standing(place: str, name: str) -> tuple[str, str]:
         return "near", NEAR[place, name]
     if owner is not None:
         if inspect.isclass(owner) and isinstance(
-            inspect.getattr_static(owner, name, None), _lacking.Lacking
+            inspect.getattr_static(owner, name, None), unsupported_names.Lacking
         ):
             return ("near", advice[name]) if advice.get(name) else ("no", "")
         if _alike(getattr(_at(place), name, None), getattr(owner, name, None)):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from surface import compare, rows
 
 import kernelrt as krt
-from kernelrt import _functions
+from kernelrt.tensor.free_functions import from_methods
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,9 +91,9 @@ def is_method(place: str, name: str) -> bool:
 
 
 def _is_made(value: Any) -> bool:
-    """Whether a function is made of the method of its name: see kernelrt/_functions.py."""
+    """Whether a function is made of the method of its name: see kernelrt/tensor/free_functions/from_methods.py."""
     code = getattr(value, "__code__", None)
-    made = Path(_functions.__file__).name
+    made = Path(from_methods.__file__).name
     own = getattr(code, "co_qualname", "") == "_activation.<locals>.call"
     return own or Path(getattr(code, "co_filename", "")).name == made
 

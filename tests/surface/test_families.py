@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import kernelrt as krt
-from kernelrt._lacking import Lacking
+from kernelrt.util.unsupported_names import Lacking
 
 #: What a family defines again on purpose.
 KNOWN = {

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kernelrt as krt
-from kernelrt import _templates
+from kernelrt.native import graph_templates
 
 torch = pytest.importorskip("torch")
 
@@ -23,13 +23,13 @@ CALLS = 3
 
 @pytest.fixture(autouse=True)
 def verified():
-    _templates.verify(True)
+    graph_templates.verify(True)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        _templates.verify(False)
+        graph_templates.verify(False)
 
 
 def computed(x):
@@ -65,20 +65,20 @@ def test_templates_of_every_row_give_the_graphs_of_its_code(row):
     lambda x, i: x.reshape(-1), lambda x, i: x.T.reshape(2, -1), lambda x, i: x.exp(),
 ])  # fmt: skip
 def test_common_calls_have_templates(call):
-    before = _templates.count_uses()
+    before = graph_templates.count_uses()
     for _ in range(CALLS):
         x = krt.tensor(np.random.default_rng(0).standard_normal((4, 6)).astype(np.float32))
         call(x, krt.tensor([1, 0, 3, 2]))
-    assert _templates.count_uses() > before
+    assert graph_templates.count_uses() > before
 
 
 def test_an_operation_that_had_calls_without_templates_gets_some_later():
     for n in range(200):
         krt.tensor([0.0] * n).to(krt.float32)  # gives its operand, which is no graph of its own
-    before = _templates.count_uses()
+    before = graph_templates.count_uses()
     for _ in range(CALLS):
         krt.zeros(4).realize().to(krt.float64)
-    assert _templates.count_uses() > before
+    assert graph_templates.count_uses() > before
 
 
 @pytest.mark.cases(1 / 4)
@@ -86,11 +86,11 @@ def test_an_operation_whose_arguments_do_not_come_again_makes_templates_later():
     x = krt.zeros(5000).realize()
     for n in range(2500):
         x.logcumsumexp(0)[n:]
-    before = _templates.count_uses()
+    before = graph_templates.count_uses()
     x.logcumsumexp(0)
-    assert _templates.count_uses() == before + 1
+    assert graph_templates.count_uses() == before + 1
     found = [x.logcumsumexp(0)[2600:] for _ in range(3)]
-    assert _templates.count_uses() == before + 5
+    assert graph_templates.count_uses() == before + 5
     assert all(t.shape == (2400,) for t in found)
 
 
@@ -111,13 +111,13 @@ def test_templates_hold_arrays_that_newer_ones_displace():
         x.quantile(0.5)
     for n in range(300):
         x.quantile(n / 1000)
-    before = _templates.count_uses()
+    before = graph_templates.count_uses()
     x.quantile(0.5)
-    assert _templates.count_uses() > before
+    assert graph_templates.count_uses() > before
 
 
 def test_threads_make_templates_of_what_another_one_writes():
-    _templates.verify(False)
+    graph_templates.verify(False)
     failures = []
 
     def add(y, k, begun):

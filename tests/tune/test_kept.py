@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kernelrt._core import pool_limit
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.device.tuned import Tuned
 from kernelrt.errors import KernelrtWarning
+from kernelrt.native.core import pool_limit
 
 if TYPE_CHECKING:
     from pathlib import Path

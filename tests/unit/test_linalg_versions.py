@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kernelrt._routines import ADDRESSES
 from kernelrt.ir.routine import Routine
+from kernelrt.native.routines import ADDRESSES
 
 FUNCTION = ctypes.CFUNCTYPE(
     None, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_int64)

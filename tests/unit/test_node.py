@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from kernelrt import dtype as dt
-from kernelrt._survey import survey
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.uop import const
+from kernelrt.native.graph_key import survey
 from kernelrt.tensor.autograd.tags import Custom, Kept, Leaf, Stale, mark
 
 

@@ -11,7 +11,6 @@ from support.kernel_reference import HostBuffer
 
 import kernelrt as krt
 from kernelrt import dtype as dt
-from kernelrt._routines import ADDRESSES
 from kernelrt.device.registry import opened
 from kernelrt.errors import GradientError, SpecError, VariableError
 from kernelrt.ir import Op, UOp, routine
@@ -19,6 +18,7 @@ from kernelrt.ir.kernel_spec import verify_kernel
 from kernelrt.ir.routine import SIGNATURES, Routine, is_call
 from kernelrt.ir.size import plain
 from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.native.routines import ADDRESSES
 from kernelrt.runtime.routines import routine_kernel
 from kernelrt.tensor.nodes import build
 

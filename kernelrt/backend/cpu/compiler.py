@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
-from kernelrt import _locks
-from kernelrt._core import pool_limit
 from kernelrt._version import __version__
 from kernelrt.backend.cpu import llvm
 from kernelrt.backend.cpu.parallel import on_threads
 from kernelrt.device.program import CompiledSpec, ProgramSpec
 from kernelrt.errors import SpecError
+from kernelrt.native import locks
+from kernelrt.native.core import pool_limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -67,7 +67,7 @@ class LLVMCompiler:
         self._codegen_level = codegen_level
         self._optimize = optimize
         self._machines: list[llvm.Machine] = []
-        self._lock = _locks.Lock(_locks.COMPILER)
+        self._lock = locks.Lock(locks.COMPILER)
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs`, in order, on as many threads as this process may use.

@@ -17,10 +17,10 @@ import functools
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self
 
-from kernelrt import _locks
-from kernelrt._emit import Emitter
-from kernelrt._llvm import binding, llvmlite_version
 from kernelrt.errors import CompileError
+from kernelrt.native import locks
+from kernelrt.native.emit_object import Emitter
+from kernelrt.util.llvm_binding import binding, llvmlite_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,7 +44,7 @@ def initialize(triple: str) -> Any:
     return llvm
 
 
-_gate = _locks.Gate(_locks.GATE)
+_gate = locks.Gate(locks.GATE)
 
 
 @functools.cache

@@ -20,7 +20,7 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from kernelrt._environment import expected, switch
+from kernelrt.util.environment import expected, switch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

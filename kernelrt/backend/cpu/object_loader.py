@@ -15,10 +15,10 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kernelrt import _locks
 from kernelrt.backend.cpu import elf, llvm
 from kernelrt.backend.cpu.parallel import on_threads
 from kernelrt.errors import CompileError
+from kernelrt.native import locks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,7 +33,7 @@ ENGINE_LIBRARIES = 64
 
 _names = itertools.count()
 
-_lock = _locks.Lock(_locks.LOADER)
+_lock = locks.Lock(locks.LOADER)
 #: All linked code with its engine. The engine comes first: tuples let go of their last element
 #: first, and the code has to go before the engine that holds it.
 _linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []

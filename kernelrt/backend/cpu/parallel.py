@@ -6,9 +6,9 @@ import heapq
 import threading
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from kernelrt import _locks
-from kernelrt._late import Helpers
-from kernelrt._llvm import binding
+from kernelrt.native import locks
+from kernelrt.util.lazy_import import Helpers
+from kernelrt.util.llvm_binding import binding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -48,7 +48,7 @@ def on_threads(
     own = threading.current_thread() is not threading.main_thread()
     # Handlers of signals and finalizers may start anywhere in here; helpers end by themselves as
     # soon as nothing waits for them.
-    with _locks.uncollected:
+    with locks.uncollected:
         helpers = Helpers(tasks.run)
         try:
             tasks.share(items, helpers, limit - 1)

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
-from kernelrt._late import BEGUN_NS, Module
 from kernelrt._version import __version__
 from kernelrt.device.program import ProgramSpec
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.fingerprint import content
 from kernelrt.ir.size import plain
+from kernelrt.util.lazy_import import BEGUN_NS, Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

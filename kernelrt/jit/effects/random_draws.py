@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelrt._late import load
-from kernelrt._origin import here
 from kernelrt.errors import KernelrtWarning
 from kernelrt.ir.origin import resolve
 from kernelrt.jit.effects.python_containers import is_a
+from kernelrt.native.source_lines import here
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -13,7 +13,6 @@ import types
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt._names import Names
 from kernelrt.errors import JitError
 from kernelrt.jit.attribute_guards import Guards
 from kernelrt.jit.effects.bytecode import CHANGING, named
@@ -29,6 +28,7 @@ from kernelrt.jit.effects.python_containers import (
     text_of,
 )
 from kernelrt.jit.signature import short
+from kernelrt.native.name_guards import Names
 from kernelrt.nn import Module
 from kernelrt.nn.modes import Noted, same
 from kernelrt.tensor import Tensor

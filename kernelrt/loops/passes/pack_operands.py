@@ -12,7 +12,6 @@ import math
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kernelrt import dtype as dt
-from kernelrt._tally import vectors_of
 from kernelrt.device.costs import costs_of
 from kernelrt.ir.local import (
     LOCAL_BYTES,
@@ -28,6 +27,7 @@ from kernelrt.ir.uop import UOp, const, toposort
 from kernelrt.loops.analysis import Analysis
 from kernelrt.loops.passes.prefetch_streams import LINE, PAGE, WAY
 from kernelrt.loops.tiles import extent, is_fixed
+from kernelrt.native.tile_cost import vectors_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

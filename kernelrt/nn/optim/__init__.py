@@ -3,11 +3,11 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
-from kernelrt import _late
-from kernelrt._lacking import OPTIM, of_module
 from kernelrt.nn.optim.adam import Adam, AdamW
 from kernelrt.nn.optim.optimizer import Optimizer
 from kernelrt.nn.optim.sgd import SGD
+from kernelrt.util import lazy_import
+from kernelrt.util.unsupported_names import OPTIM, of_module
 
 if TYPE_CHECKING:
     from kernelrt.nn.optim import lr_scheduler, swa_utils
@@ -50,7 +50,7 @@ _PLACES = {
 _LATER = {name: place for place, names in _PLACES.items() for name in names}
 
 if not TYPE_CHECKING:  # else any name would pass for one that is there
-    _others = _late.submodules(
+    _others = lazy_import.submodules(
         __name__, ("lr_scheduler", "swa_utils"), of_module(__name__, OPTIM, __all__)
     )
 
@@ -58,6 +58,6 @@ if not TYPE_CHECKING:  # else any name would pass for one that is there
         place = _LATER.get(name)
         if place is None:
             return _others(name)
-        _late.load(f"{__name__}.{place}")
+        lazy_import.load(f"{__name__}.{place}")
         found = globals()[name] = getattr(sys.modules[f"{__name__}.{place}"], name)
         return found

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from kernelrt._eager import CHANGED
-from kernelrt._evaluate import Table, Used
-from kernelrt._survey import survey
-from kernelrt._written import Written
 from kernelrt.device.buffer import Buffer
+from kernelrt.native.eager_plan import CHANGED
+from kernelrt.native.evaluate import Table, Used
+from kernelrt.native.graph_key import survey
+from kernelrt.native.write_barrier import Written
 from kernelrt.tensor import Tensor, Trace, state
 from kernelrt.tensor.eager import execute
 from kernelrt.tensor.eager.realize import MOST_PASSES, before_writes
@@ -18,8 +18,8 @@ from kernelrt.tensor.eager.realize import MOST_PASSES, before_writes
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from kernelrt._evaluate import Entry
     from kernelrt.ir import UOp
+    from kernelrt.native.evaluate import Entry
 
     #: Index of a parameter, the parameter, its gradient.
     Active = list[tuple[int, Tensor, Tensor]]

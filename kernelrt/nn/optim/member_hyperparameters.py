@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor import Tensor
 from kernelrt.tensor.free_functions.creation import refuse_masked
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

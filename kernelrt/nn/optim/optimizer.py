@@ -8,7 +8,6 @@ from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, M
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypedDict, TypeVar
 
-from kernelrt._lacking import OPTIMIZER, install, near
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, UnknownNameError
 from kernelrt.nn import modes, state_dicts, tree
@@ -23,6 +22,7 @@ from kernelrt.tensor.eager.realize import realize
 from kernelrt.tensor.free_functions.creation import zeros_like
 from kernelrt.tensor.nodes.arguments import flag
 from kernelrt.tensor.state import enable_grad, local, no_grad
+from kernelrt.util.unsupported_names import OPTIMIZER, install, near
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernelrt._survey import _name_flows
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop, Outcome, Port
 from kernelrt.ir.shape import dim_max
+from kernelrt.native.graph_key import _name_flows
 from kernelrt.tensor.autograd.tags import below, gradient_operands, history, reads_of
 
 if TYPE_CHECKING:

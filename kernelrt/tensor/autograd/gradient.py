@@ -6,14 +6,13 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from kernelrt._eager import DONE
-from kernelrt._late import Module
-from kernelrt._modes import undisturbed
-from kernelrt._survey import survey, was_surveyed
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import adjoint, spread
 from kernelrt.ir.shape import format_shape, is_static, prod, same
+from kernelrt.native.eager_plan import DONE
+from kernelrt.native.graph_key import survey, was_surveyed
+from kernelrt.native.thread_modes import undisturbed
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.autograd.hooking import (
@@ -40,13 +39,14 @@ from kernelrt.tensor.autograd.tags import (
 from kernelrt.tensor.eager import diagnostics, plan_cache
 from kernelrt.tensor.eager.assign import put_all
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kernelrt._eager import Fresh
-    from kernelrt._memory import Memory
     from kernelrt.dtype import DType
+    from kernelrt.native.eager_plan import Fresh
+    from kernelrt.native.memory import Memory
     from kernelrt.tensor.autograd import loop_adjoints
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.eager import realize

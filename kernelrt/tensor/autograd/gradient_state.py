@@ -14,12 +14,12 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
-from kernelrt._handle import touch
-from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import GradientError
 from kernelrt.ir.shape import is_static
+from kernelrt.native.array_handle import touch
 from kernelrt.tensor import state, views
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

@@ -11,15 +11,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from kernelrt._handle import exchange, touch
-from kernelrt._hooks import Entry, Handle
-from kernelrt._late import Module
-from kernelrt._modes import GRAD, Mode
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.ops import MOVEMENT
 from kernelrt.ir.origin import resolve
 from kernelrt.ir.shape import format_shape
+from kernelrt.native.array_handle import exchange, touch
+from kernelrt.native.thread_modes import GRAD, Mode
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import (
     Hooked,
@@ -32,6 +30,8 @@ from kernelrt.tensor.autograd.tags import (
     mark,
 )
 from kernelrt.tensor.nodes import build
+from kernelrt.util.hook_handles import Entry, Handle
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

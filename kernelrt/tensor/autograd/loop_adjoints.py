@@ -10,8 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._node import count_asked
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.ffi import Foreign
@@ -19,6 +17,7 @@ from kernelrt.ir.ops import COMPARE
 from kernelrt.ir.origin import adjoint
 from kernelrt.ir.region import Choice, Loop, Outcome
 from kernelrt.ir.shape import dim_max
+from kernelrt.native.node import count_asked
 from kernelrt.tensor.autograd import gradient
 from kernelrt.tensor.autograd.dependence import carries_of_run, flow_of_run, value_of_run
 from kernelrt.tensor.autograd.hooking import Answers
@@ -26,6 +25,7 @@ from kernelrt.tensor.autograd.tags import Leaf, below, gradient_operands, mark, 
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing import region_graphs
 from kernelrt.tensor.tracing.region_graphs import MOVED, Slot, bare, slot
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -11,17 +11,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from kernelrt._handle import _name_mark
-from kernelrt._hooks import Entry
-from kernelrt._node import _name_kept, history_order
-from kernelrt._survey import _name_marks, gradient_operands, lineage
-from kernelrt._written import _name_nodes
 from kernelrt.errors import GradientError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.origin import inherit
 from kernelrt.ir.reducers import of_nothing
+from kernelrt.native.array_handle import _name_mark
+from kernelrt.native.graph_key import _name_marks, gradient_operands, lineage
+from kernelrt.native.node import _name_kept, history_order
+from kernelrt.native.write_barrier import _name_nodes
 from kernelrt.tensor import state
 from kernelrt.tensor.nodes import build
+from kernelrt.util.hook_handles import Entry
 
 if TYPE_CHECKING:
     from kernelrt.device.buffer import Buffer

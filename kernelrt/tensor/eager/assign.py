@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from kernelrt._handle import put_all as settle
-from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Op, UOp, toposort
 from kernelrt.ir.shape import is_static
+from kernelrt.native.array_handle import put_all as settle
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import detach, is_kept, mark
 from kernelrt.tensor.eager import data_alias, shared_memory
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

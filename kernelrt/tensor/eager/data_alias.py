@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError
 from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.tensor import state, views
 from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.autograd.tags import detach, mark
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,8 +6,8 @@ import threading
 import weakref
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from kernelrt._lazy import _name_debugging
-from kernelrt._modes import NONFINITE, STEPWISE, Closing, Setting
+from kernelrt.native.fast_paths import _name_debugging
+from kernelrt.native.thread_modes import NONFINITE, STEPWISE, Closing, Setting
 from kernelrt.tensor import state
 from kernelrt.tensor.eager.realize import flush, realize
 from kernelrt.tensor.nodes.arguments import flag

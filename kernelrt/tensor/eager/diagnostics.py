@@ -10,15 +10,15 @@ import warnings
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt._modes import count_read
-from kernelrt._origin import here
 from kernelrt.errors import EagerLoopWarning, KernelrtWarning
 from kernelrt.ir.origin import resolve
+from kernelrt.native.source_lines import here
+from kernelrt.native.thread_modes import count_read
 from kernelrt.tensor import state
 
 if TYPE_CHECKING:
-    from kernelrt._evaluate import Uses
     from kernelrt.ir import UOp
+    from kernelrt.native.evaluate import Uses
     from kernelrt.tensor.base import TensorBase
 
 __all__ = ["look", "note_compiled", "tell", "tell_widening"]

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._eager import Prepared, new_result
-from kernelrt._evaluate import LARGE_BYTES, Entry
-from kernelrt._late import Module, load
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.byte_ranges import RegionMap, region_of
 from kernelrt.errors import DeviceError, JitError, VariableError
 from kernelrt.ir import Op, UOp, substitute, toposort
+from kernelrt.native.eager_plan import Prepared, new_result
+from kernelrt.native.evaluate import LARGE_BYTES, Entry
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import strip
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module, load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from kernelrt import runtime
     from kernelrt import schedule as scheduling
-    from kernelrt._memory import Memory
+    from kernelrt.native.memory import Memory
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.schedule import Schedule
     from kernelrt.schedule.rewrite import hoist_invariants

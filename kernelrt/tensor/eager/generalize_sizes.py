@@ -11,7 +11,6 @@ import itertools
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from kernelrt._survey import _name_programs
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import KernelrtError
 from kernelrt.ir import Op, UOp, toposort
@@ -29,6 +28,7 @@ from kernelrt.ir.shape import (
     window_count,
 )
 from kernelrt.ir.tensor_spec import verify_tensor
+from kernelrt.native.graph_key import _name_programs
 from kernelrt.tensor.nodes import build
 
 if TYPE_CHECKING:

@@ -20,10 +20,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
-from kernelrt import _interpret
 from kernelrt import dtype as dt
-from kernelrt._evaluate import Entry, Used
-from kernelrt._interpret import (
+from kernelrt.device.allocator import ALIGNMENT
+from kernelrt.device.buffer import Buffer
+from kernelrt.device.registry import allocator, opened
+from kernelrt.ir import Op, UOp, const, toposort
+from kernelrt.ir.ops import ALU, FUNCTIONS
+from kernelrt.ir.reducers import of_nothing
+from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
+from kernelrt.native import interpreter
+from kernelrt.native.evaluate import Entry, Used
+from kernelrt.native.interpreter import (
     ARENA,
     AXES,
     BLOCK,
@@ -34,16 +41,9 @@ from kernelrt._interpret import (
     Interpretation,
     joined,
 )  # fmt: skip
-from kernelrt._late import Module
-from kernelrt.device.allocator import ALIGNMENT
-from kernelrt.device.buffer import Buffer
-from kernelrt.device.registry import allocator, opened
-from kernelrt.ir import Op, UOp, const, toposort
-from kernelrt.ir.ops import ALU, FUNCTIONS
-from kernelrt.ir.reducers import of_nothing
-from kernelrt.ir.shape import are_packed, is_static, packed_strides, reshaped_strides
 from kernelrt.tensor.autograd.tags import Kept, is_kept
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -56,7 +56,7 @@ else:
     scheduled = Module("kernelrt.schedule.types")
 
 __all__ = ["Known"]
-_interpret._name_memory(np.ndarray, allocator("CPU"))
+interpreter._name_memory(np.ndarray, allocator("CPU"))
 
 Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
@@ -307,7 +307,7 @@ class _Writer:
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
-        """Describe an array; see `calls` of :class:`kernelrt._interpret.Interpretation`."""
+        """Describe an array; see `calls` of :class:`kernelrt.native.interpreter.Interpretation`."""
         slot = self._slots[view.slot]
         offset = slot.offset + view.offset
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from time import perf_counter
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from kernelrt._environment import switch
-from kernelrt._evaluate import (
+from kernelrt.ir import Op, UOp, toposort
+from kernelrt.ir.origin import origins
+from kernelrt.native.evaluate import (
     ALIKE,
     LARGE_BYTES,
     Family,
@@ -17,20 +18,19 @@ from kernelrt._evaluate import (
     Used,
     number_buffer,
 )
-from kernelrt._interpret import Budget
-from kernelrt._late import Module
-from kernelrt._survey import survey_open
-from kernelrt.ir import Op, UOp, toposort
-from kernelrt.ir.origin import origins
+from kernelrt.native.graph_key import survey_open
+from kernelrt.native.interpreter import Budget
 from kernelrt.tensor.autograd.tags import strip
 from kernelrt.tensor.eager.diagnostics import note_compiled
 from kernelrt.tensor.eager.execute import make_entry
 from kernelrt.tensor.nodes import build
+from kernelrt.util.environment import switch
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from kernelrt._evaluate import Entry, Lookup
+    from kernelrt.native.evaluate import Entry, Lookup
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.eager import interpret, size_families
     from kernelrt.tensor.eager.interpret import Known

@@ -5,8 +5,15 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Final
 
-from kernelrt._eager import CHANGED, give
-from kernelrt._evaluate import (
+from kernelrt.device import registry
+from kernelrt.device.buffer import Buffer, ids
+from kernelrt.errors import DTypeError, PlanBusyError, VariableError
+from kernelrt.ir import UOp, toposort
+from kernelrt.ir.origin import lines, origins
+from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.native.array_handle import ArrayHandle, exchange
+from kernelrt.native.eager_plan import CHANGED, give
+from kernelrt.native.evaluate import (
     _name_memory,
     _name_modules,
     attempt,
@@ -16,10 +23,8 @@ from kernelrt._evaluate import (
     evaluate,
     lazy_ones,
 )
-from kernelrt._handle import ArrayHandle, exchange
-from kernelrt._late import Module
-from kernelrt._lazy import _name_copy
-from kernelrt._written import (
+from kernelrt.native.fast_paths import _name_copy
+from kernelrt.native.write_barrier import (
     Written,
     history_version,
     kept_members,
@@ -28,23 +33,18 @@ from kernelrt._written import (
     readers_of,
     reads,
 )
-from kernelrt.device import registry
-from kernelrt.device.buffer import Buffer, ids
-from kernelrt.errors import DTypeError, PlanBusyError, VariableError
-from kernelrt.ir import UOp, toposort
-from kernelrt.ir.origin import lines, origins
-from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.tensor import state, views
 from kernelrt.tensor.autograd.tags import below, is_kept, lineage, rewritten, stale, strip
 from kernelrt.tensor.eager import diagnostics, execute, plan_cache, shared_memory
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing import weak_types
 from kernelrt.tensor.tracing.trace import forbid
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from kernelrt._evaluate import Entry
+    from kernelrt.native.evaluate import Entry
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.shape import is_static
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import Kept, below, is_kept, mark, rewritten
 from kernelrt.tensor.nodes import build
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

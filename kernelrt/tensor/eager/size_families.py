@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, cast
 
 from kernelrt import dtype as dt
-from kernelrt._eager import Prepared
-from kernelrt._evaluate import Entry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.byte_ranges import region_of
 from kernelrt.errors import KernelrtError
 from kernelrt.ir import Op, UOp, Variable, toposort
 from kernelrt.ir.shape import as_dim, as_uop
+from kernelrt.native.eager_plan import Prepared
+from kernelrt.native.evaluate import Entry
 from kernelrt.runtime.sizes import evaluate, variables_of
 from kernelrt.tensor.eager.execute import (
     plan_apart,

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import array_copy
-from kernelrt._late import Module
 from kernelrt.device import registry
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.dlpack import REFUSALS, import_array, kind_name, nothing
@@ -18,6 +16,7 @@ from kernelrt.errors import DTypeError, KernelrtError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import as_uop, dim_max, format_size, prod, same
 from kernelrt.ir.size import Real, Size, plain
+from kernelrt.native.array_handle import array_copy
 from kernelrt.tensor.autograd.tags import detach
 from kernelrt.tensor.base import TensorBase, storage_node
 from kernelrt.tensor.eager import shared_memory
@@ -34,6 +33,7 @@ from kernelrt.tensor.nodes.arguments import (
 from kernelrt.tensor.nodes.promotion import Weak, check_fits, element, number_node
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.state import local
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import broadcast, format_shape, same
 from kernelrt.tensor.methods.movement import MovementMethods
@@ -15,6 +14,7 @@ from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, integer
 from kernelrt.tensor.nodes.promotion import joint_type
 from kernelrt.tensor.operation import operation
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

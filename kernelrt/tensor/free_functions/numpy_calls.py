@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import load
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.base import TensorBase
@@ -24,6 +23,7 @@ from kernelrt.tensor.free_functions import numpy_functions as more
 from kernelrt.tensor.free_functions.dtype_info import can_cast
 from kernelrt.tensor.free_functions.numpy_functions import tensor_of as _tensor
 from kernelrt.tensor.methods import comparison, cumulative, einsum
+from kernelrt.util.lazy_import import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

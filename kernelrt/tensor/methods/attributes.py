@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir.shape import prod, same
 from kernelrt.tensor.eager.data_alias import data_of, set_data
 from kernelrt.tensor.nodes.arguments import own_axis, sized
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import creation

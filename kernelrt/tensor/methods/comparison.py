@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Self, cast, overload
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._modes import MISSING
 from kernelrt.device.dlpack import kind_name
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
+from kernelrt.native.thread_modes import MISSING
 from kernelrt.tensor.base import Operand, TensorBase
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import check_bools, real

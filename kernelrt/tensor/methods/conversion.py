@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._evaluate import computed_alone
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module, load
 from kernelrt.device import dlpack
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DeviceError, DTypeError, ScalarError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.ir.ufuncs import asked, operate
+from kernelrt.native.array_handle import ArrayHandle
+from kernelrt.native.evaluate import computed_alone
 from kernelrt.tensor import views
 from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.eager import diagnostics, shared_memory
@@ -26,6 +25,7 @@ from kernelrt.tensor.nodes.arguments import take_by_value, type_of_to
 from kernelrt.tensor.nodes.positions import known
 from kernelrt.tensor.operation import operation
 from kernelrt.tensor.tracing.trace import forbid, is_tracing
+from kernelrt.util.lazy_import import Module, load
 
 if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import numpy_calls

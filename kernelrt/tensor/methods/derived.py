@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcasts_to, format_shape, same
 from kernelrt.tensor import state
@@ -16,6 +15,7 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.methods.statistics import distances
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import check_floats, flag, integer, real, shape_of
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._lazy import _name_types, quicken
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.constants import short_power
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
+from kernelrt.native.fast_paths import _name_types, quicken
 from kernelrt.tensor.nodes import build, composite_ops
 from kernelrt.tensor.nodes.promotion import as_scalar
 from kernelrt.tensor.operation import operations

@@ -8,10 +8,10 @@ import operator
 import sys
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
-from kernelrt._lazy import moment, put_shown, put_whole
 from kernelrt.errors import DTypeError, PlanBusyError, ShapeError
 from kernelrt.ir import Op
 from kernelrt.ir.shape import format_shape
+from kernelrt.native.fast_paths import moment, put_shown, put_whole
 from kernelrt.tensor import state
 from kernelrt.tensor.base import is_parameter
 from kernelrt.tensor.methods.setitem import changes_in_place

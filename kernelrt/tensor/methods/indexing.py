@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, Self, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._lazy import quicken_rows
 from kernelrt.errors import AxisError, DTypeError, IndexBoundsError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcast, dim_span, format_shape, prod, same
+from kernelrt.native.fast_paths import quicken_rows
 from kernelrt.tensor import state, views
 from kernelrt.tensor.eager import shared_memory
 from kernelrt.tensor.nodes import build, positions
@@ -30,6 +29,7 @@ from kernelrt.tensor.nodes.positions import (
     window,
 )
 from kernelrt.tensor.operation import operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase

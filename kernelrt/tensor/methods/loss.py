@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
@@ -21,6 +20,7 @@ from kernelrt.tensor.nodes.composite_ops import (
 from kernelrt.tensor.nodes.positions import check_labels
 from kernelrt.tensor.nodes.reductions import log_total, normalize
 from kernelrt.tensor.operation import operation, operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, format_size, same
@@ -16,6 +15,7 @@ from kernelrt.tensor.nodes.composite_ops import at_least, softplus
 from kernelrt.tensor.nodes.ctc import alignment_losses
 from kernelrt.tensor.nodes.positions import check_labels, checked
 from kernelrt.tensor.operation import operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,11 +9,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._modes import local
 from kernelrt.device.buffer import Buffer
 from kernelrt.ir import UOp
 from kernelrt.ir.shape import is_static
+from kernelrt.native.thread_modes import local
 from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.promotion import (
@@ -25,6 +24,7 @@ from kernelrt.tensor.nodes.promotion import (
     operand,
     result_type,
 )
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase as _Below

@@ -6,13 +6,13 @@ import math
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir.shape import format_shape
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, check_floats, integer, real
 from kernelrt.tensor.rng import random
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, TypeVar, overload
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError, VariableError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, same
@@ -29,6 +28,7 @@ from kernelrt.tensor.nodes.reductions import (
     var_rule,
 )
 from kernelrt.tensor.operation import operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.dtype import DType

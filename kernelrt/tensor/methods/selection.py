@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import ShapeError
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.shape import format_shape, prod
@@ -20,6 +19,7 @@ from kernelrt.tensor.nodes.arguments import axis_of, check_bools, check_floats, 
 from kernelrt.tensor.nodes.positions import checked, elements
 from kernelrt.tensor.nodes.promotion import element
 from kernelrt.tensor.operation import operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.tensor import tensor as tensor_module

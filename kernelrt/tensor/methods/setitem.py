@@ -7,15 +7,14 @@ import weakref
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from kernelrt import dtype as dt
-from kernelrt._evaluate import copied
-from kernelrt._handle import exchange
-from kernelrt._late import Module
-from kernelrt._lazy import put_rows, put_shown
-from kernelrt._written import memory_of, reads
 from kernelrt.errors import GradientError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.shape import broadcasts_to, format_shape, is_static, prod, same
 from kernelrt.ir.size import plain
+from kernelrt.native.array_handle import exchange
+from kernelrt.native.evaluate import copied
+from kernelrt.native.fast_paths import put_rows, put_shown
+from kernelrt.native.write_barrier import memory_of, reads
 from kernelrt.tensor import state, views
 from kernelrt.tensor.autograd import hooking
 from kernelrt.tensor.autograd.tags import (
@@ -46,12 +45,13 @@ from kernelrt.tensor.nodes.positions import (
 )
 from kernelrt.tensor.nodes.promotion import as_scalar, check_size, element
 from kernelrt.tensor.operation import operation
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from kernelrt._written import Written
     from kernelrt.ir import Dim
+    from kernelrt.native.write_barrier import Written
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.methods import masked

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, Self, TypeAlias, T
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError, ShapeError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.routine import Routine
 from kernelrt.ir.shape import dim_max, dim_span, format_shape, is_static
+from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.tensor.autograd.tags import custom, detach
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import axis_of, flag, integer, real
 from kernelrt.tensor.nodes.composite_ops import settled
 from kernelrt.tensor.operation import operations
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

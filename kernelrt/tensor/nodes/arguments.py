@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module
-from kernelrt._lazy import LazyHandle
-from kernelrt._modes import placed, several_of
 from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.device.registry import check_device, is_device
 from kernelrt.errors import AxisError, DTypeError, ShapeError
 from kernelrt.ir import Dim, UOp
 from kernelrt.ir.shape import difference, dim_span, format_size
 from kernelrt.ir.size import plain
+from kernelrt.native.array_handle import ArrayHandle
+from kernelrt.native.fast_paths import LazyHandle
+from kernelrt.native.thread_modes import placed, several_of
 from kernelrt.tensor import state
 from kernelrt.tensor.nodes.promotion import element, expression, number_node
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -10,9 +10,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt._modes import local
-from kernelrt._node import expanded, reduced, reshaped
-from kernelrt._origin import here, now
 from kernelrt.ir import Dim, Op, UOp, const
 from kernelrt.ir.constants import SAME_VALUES, uniform
 from kernelrt.ir.ffi import Foreign
@@ -28,6 +25,9 @@ from kernelrt.ir.shape import (
     total,
 )  # fmt: skip
 from kernelrt.ir.symbolic import in_range
+from kernelrt.native.node import expanded, reduced, reshaped
+from kernelrt.native.source_lines import here, now
+from kernelrt.native.thread_modes import local
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, TypeAlias, cast
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module
 from kernelrt.device.dlpack import kind_name, nothing
 from kernelrt.errors import DTypeError
 from kernelrt.ir import UOp, const
 from kernelrt.ir.shape import dim_span, format_size
 from kernelrt.ir.size import plain
+from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.tensor import state
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing import weak_types
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,13 +10,13 @@ import math
 from typing import TYPE_CHECKING, Any, Final
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.errors import DTypeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor.methods.comparison import where
 from kernelrt.tensor.methods.random_draws_in_place import exponentials, positive_rand
 from kernelrt.tensor.nodes.arguments import tensor_of
 from kernelrt.tensor.rng import random
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from kernelrt.ir import Dim

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, GradientError, ShapeError
 from kernelrt.ir import Dim, Op, UOp
@@ -26,6 +25,7 @@ from kernelrt.tensor.nodes.arguments import (
     whole,
 )
 from kernelrt.tensor.rng.stream import default_generator, source_of
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,20 +15,20 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._handle import draw, undraw
-from kernelrt._late import Module
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.registry import check_device
 from kernelrt.errors import DTypeError, JitError, ShapeError
 from kernelrt.ir import Dim, Op, UOp, Variable
+from kernelrt.native.array_handle import draw, undraw
 from kernelrt.tensor import state
 from kernelrt.tensor.eager import execute
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import whole
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
-    from kernelrt._core import Bindings
     from kernelrt.dtype import DType
+    from kernelrt.native.core import Bindings
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor import tensor as tensor_module
     from kernelrt.tensor.eager import realize

@@ -10,16 +10,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._node import count_asked
 from kernelrt.errors import VariableError
 from kernelrt.ir import Op, UOp
 from kernelrt.ir.region import Choice, Loop
+from kernelrt.native.node import count_asked
 from kernelrt.tensor.autograd.dependence import varying
 from kernelrt.tensor.autograd.tags import detach, rewritten
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing import region_graphs
 from kernelrt.tensor.tracing.region_graphs import Slot, slot
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernelrt import dtype as dt
-from kernelrt._late import Module
-from kernelrt._modes import NONFINITE, Mode
 from kernelrt.device.buffer import Buffer
 from kernelrt.errors import DTypeError, GradientError, JitError, ShapeError, VariableError
 from kernelrt.ir import UOp
@@ -19,6 +17,7 @@ from kernelrt.ir.ffi import ForeignFunction
 from kernelrt.ir.nest import Nest
 from kernelrt.ir.shape import format_shape, is_static
 from kernelrt.ir.size import plain
+from kernelrt.native.thread_modes import NONFINITE, Mode
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd.tags import RuleOfAll, custom
 from kernelrt.tensor.base import TensorBase
@@ -27,6 +26,7 @@ from kernelrt.tensor.free_functions.creation import from_data
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.nodes.arguments import flag, whole
 from kernelrt.tensor.operation import operation
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

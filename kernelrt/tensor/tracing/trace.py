@@ -5,22 +5,22 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, cast
 
-from kernelrt._handle import ArrayHandle
-from kernelrt._late import Module
-from kernelrt._modes import TraceMode, count_read
-from kernelrt._origin import advance
 from kernelrt.device.buffer import Buffer
 from kernelrt.device.byte_ranges import RegionMap, region_of, taken_region
 from kernelrt.errors import JitError
 from kernelrt.ir import Op, toposort
 from kernelrt.ir.ffi import Foreign
 from kernelrt.ir.shape import format_shape, is_static
+from kernelrt.native.array_handle import ArrayHandle
+from kernelrt.native.source_lines import advance
+from kernelrt.native.thread_modes import TraceMode, count_read
 from kernelrt.tensor import state
 from kernelrt.tensor.autograd import gradient_state
 from kernelrt.tensor.autograd.tags import Given, gradient_operands, history, origins, strip
 from kernelrt.tensor.eager.data_alias import owner_of
 from kernelrt.tensor.nodes import build
 from kernelrt.tensor.tracing.weak_types import Numbers
+from kernelrt.util.lazy_import import Module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

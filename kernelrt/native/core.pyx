@@ -1,0 +1,517 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""What is linked to the C core, and calls it: the table of a plan, and the threads of the process.
+
+The core's state is that of the extension it is linked to, so other extensions call it through the
+methods of `Table`.
+"""
+
+from cpython.exc cimport PyErr_CheckSignals
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.number cimport PyNumber_Index
+from libc.stdint cimport int64_t, uint32_t
+
+from kernelrt.native.krt cimport *
+from kernelrt.native.op_structs cimport Edits, Exchange, Ops, Region, address_of, call, integer
+from kernelrt.native.running cimport begin, end, handles_signals, is_exiting, must_end
+from kernelrt.native.status cimport raise_status
+
+import _signal
+
+from kernelrt import errors
+from kernelrt.native.memory import no_copies
+
+# Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
+# threads want it, a turn of theirs; other threads can wait this long instead.
+cdef int64_t GIL_COST_NS = 10_000
+# Runs that take less, by estimate, follow each other; after so much the clock is looked at.
+cdef int64_t SHORT_NS = 100_000
+cdef int64_t LOOK_NS = 50_000
+cdef int64_t LOCK_SLICE_NS = 50_000_000
+
+cdef bint costs_are_set = False  # by set_thread_costs
+cdef bint start_failed = False
+
+
+cdef krt_status run_without_gil(krt_plan *plan, krt_sample *samples, size_t *failed_op) noexcept:
+    global start_failed
+    cdef krt_status status
+    begin()
+    with nogil:
+        if samples != NULL:
+            status = krt_plan_execute_profiled(plan, samples, failed_op)
+        else:
+            status = krt_plan_execute(plan, failed_op)
+    end()
+    start_failed = start_failed or krt_pool_take_start_failure()
+    return status
+
+
+# ---- Signals
+#
+# Python runs handlers of signals on its main thread alone, with the GIL, for which a plan waits a
+# turn of every thread that wants it. So it is taken where signals came; and, because
+# `_thread.interrupt_main` raises none, now and then without any, so seldom that the waits are a small
+# part of the time.
+
+cdef int64_t BETWEEN_LOOKS_NS = 50_000_000
+cdef int64_t WAITS_BETWEEN_LOOKS = 20
+
+cdef extern from *:
+    """
+    /* Of the calling thread: signals until it last asked Python, and when it asks again anyway. */
+    static _Thread_local uint32_t signals_asked_for;
+    static _Thread_local int64_t ask_again_ns;
+    """
+    uint32_t signals_asked_for
+    int64_t ask_again_ns
+
+
+cdef int64_t when_to_ask() noexcept nogil:
+    cdef int64_t now = krt_clock_ns()
+    if must_end():
+        return now
+    if not handles_signals():
+        return 0
+    if krt_signals_count() != signals_asked_for or now >= ask_again_ns:
+        return now
+    return 0 if krt_signals_are_counted() else now
+
+
+cdef int ask_from_now_on(int64_t since_ns) except -1:
+    global signals_asked_for, ask_again_ns
+    cdef int64_t now = krt_clock_ns()
+    find_handler()
+    krt_signals_start_counting()
+    signals_asked_for = krt_signals_count()
+    ask_again_ns = now + max(BETWEEN_LOOKS_NS, WAITS_BETWEEN_LOOKS * (now - since_ns))
+    return 0
+
+
+cdef bint handler_known = False
+
+
+cdef int find_handler() except -1:
+    """Find Python's handler in C, behind any signal that has one in Python."""
+    global handler_known
+    cdef int number
+    if handler_known:
+        return 0
+    for number in sorted(_signal.valid_signals()):
+        if callable(_signal.getsignal(number)) and krt_signals_find_handler(
+            number, <const void *> &PyErr_CheckSignals
+        ):
+            handler_known = True
+            break
+    return 0
+
+
+cdef inline int take_turn(Table table) except -1:
+    """Lock a live plan. Waits in slices, so that signals come in."""
+    cdef krt_status status = krt_lock_acquire(&table.lock, 0)
+    while status == KRT_TIMEOUT:
+        with nogil:
+            status = krt_lock_acquire(&table.lock, LOCK_SLICE_NS)
+        if status == KRT_TIMEOUT:
+            PyErr_CheckSignals()
+    if status != KRT_OK:
+        raise_status(status, NULL, 0, None)
+    if table.plan == NULL:
+        krt_lock_release(&table.lock)
+        raise errors.PlanReleasedError("the plan was released; prepare it again")
+    return 0
+
+
+cdef int leave_all(list taken) except -1:
+    """End turns that this thread has."""
+    cdef Table table
+    for table in taken:
+        krt_lock_release(&table.lock)
+    return 0
+
+
+cdef class Table:
+    """The prepared operations of a plan as flat C arrays, and whose turn it is to use them."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.customs = {}
+        self.bodies = ()
+
+    cdef int make(self, ops, krt_host host) except -1:
+        cdef krt_fault fault
+        cdef krt_status status
+        if self.plan != NULL:
+            raise errors.PlanBuildError("a plan is initialised once")
+        cdef Ops staged = Ops(ops)
+        if not costs_are_set:
+            import kernelrt.runtime.op_cost  # noqa: F401 - it sets them
+        if staged.regions:
+            self.adopt(staged, host, &fault)
+        else:
+            status = krt_plan_create(staged.ops, staged.n, host, &self.plan, &fault)
+            raise_status(status, &fault, 0, None)
+        self.count = staged.n
+        self.samples = krt_plan_n_samples(self.plan)
+        self.customs = staged.customs
+        return 0
+
+    cdef int adopt(self, Ops staged, krt_host host, krt_fault *fault) except -1:
+        """Make the plan, with others as bodies of its regions, each in a turn of its own."""
+        cdef Region region
+        cdef Table body
+        cdef krt_status status
+        cdef size_t i
+        cdef list taken = []
+        try:
+            for op, region in staged.regions.items():
+                for i, body in enumerate(region.bodies):
+                    if body is self or body in taken:
+                        raise errors.PlanBuildError(
+                            f"op {op}: bodies: a plan is the body of one region alone, and once")
+                    body.acquire()
+                    taken.append(body)
+                    region.plans[i] = body.plan
+            status = krt_plan_create(staged.ops, staged.n, host, &self.plan, fault)
+            raise_status(status, fault, 0, None)
+            for body in taken:
+                body.owned = True
+            self.bodies = tuple([(op, (<Region> region).bodies)
+                                 for op, region in staged.regions.items()])
+        finally:
+            leave_all(taken)
+        return 0
+
+    def __dealloc__(self):
+        krt_plan_destroy(self.plan)
+
+    cdef int acquire(self) except -1:
+        """Take the plan's turn: a live plan that is nobody's body, locked."""
+        take_turn(self)
+        if self.owned:
+            krt_lock_release(&self.lock)
+            raise errors.PlanBuildError(
+                "the plan is the body of a region, and run and changed by the region's plan alone; "
+                "make another plan of it")
+        return 0
+
+    cdef int acquire_to_read(self) except -1:
+        """Take the turn of a live plan, which may be a body."""
+        return take_turn(self)
+
+    cdef krt_status try_acquire(self) noexcept:
+        return krt_lock_acquire(&self.lock, 0)
+
+    cdef int acquire_with(self, bind) except -1:
+        self.acquire()
+        self.bound_by = None
+        try:
+            self.assign(bind())
+        except BaseException:
+            krt_lock_release(&self.lock)
+            raise
+        return 0
+
+    cdef int assign(self, tuple changes) except -1:
+        """Make all changes, and only then set the attributes that tell of them."""
+        pointers, values, chunks, attributes = changes
+        cdef Edits edits = Edits(tuple(pointers), tuple(values), tuple(chunks))
+        cdef krt_fault fault
+        raise_status(krt_plan_edit(self.plan, edits.items, edits.n, &fault), &fault, 0, None)
+        for owner, name, value in attributes:
+            setattr(owner, name, value)
+        return 0
+
+    cdef void bind(self, size_t op, size_t slot, void *address) noexcept:
+        cdef krt_fault fault
+        krt_plan_set_pointer(self.plan, op, slot, address, &fault)
+
+    cdef krt_status launch(self, krt_sample *samples, size_t *failed_op,
+                           bint keep_gil) noexcept:
+        """Run what is in the table, with a clock where there are samples to be taken."""
+        global start_failed
+        cdef krt_status status
+        if not is_exiting() and not keep_gil and (
+            samples != NULL or krt_plan_cost_ns(self.plan) >= GIL_COST_NS
+        ):
+            return run_without_gil(self.plan, samples, failed_op)
+        if samples != NULL:
+            return krt_plan_execute_profiled(self.plan, samples, failed_op)
+        status = krt_plan_execute(self.plan, failed_op)
+        if keep_gil:  # what is as short as to keep it by itself starts no threads
+            start_failed = start_failed or krt_pool_take_start_failure()
+        return status
+
+    cdef Py_ssize_t in_a_burst(self, int64_t beside_ns) noexcept:
+        """How many runs may follow each other with the GIL until the clock is looked at; 0: none.
+
+        What others' code a run calls might wait for another thread that wants it. Each takes
+        `beside_ns` beside what the plan does.
+        """
+        if self.customs or self.bodies or self.foreign:
+            return 0
+        cdef int64_t cost = krt_plan_cost_ns(self.plan)
+        if cost >= SHORT_NS or beside_ns >= SHORT_NS - cost:
+            return 0
+        return max(1, LOOK_NS // max(cost + beside_ns, 1))
+
+    cdef int64_t now(self) noexcept:
+        """Nanoseconds, from whenever."""
+        return krt_clock_ns()
+
+    cdef void leave(self) noexcept:
+        krt_lock_release(&self.lock)
+
+    cdef int call_custom(self, size_t op) except -1:
+        return call(self.customs[op], self.plan, op, krt_plan_get_pointer)
+
+    cdef list stopped_in(self, size_t *op):
+        """The regions, outermost first, within which the last run stopped: for each of them
+        its plan, its op, the plan of the body and the number of the turn. `op` becomes that of the
+        last of these plans."""
+        cdef krt_failure failure
+        cdef Table table = self, body
+        cdef list path = []
+        while krt_region_failure(table.plan, op[0], &failure):
+            body = table.body_at(op[0], failure.body)
+            path.append((table, op[0], body, failure.turn))
+            table, op[0] = body, failure.op
+        return path
+
+    cdef Table body_at(self, size_t op, size_t which):
+        for place, bodies in self.bodies:
+            if place == op:
+                return <Table?> bodies[which]
+        return None
+
+    cdef int64_t status_word(self, size_t op) noexcept:
+        """What the op stored; 0 where there is no such op."""
+        return krt_plan_status(self.plan, op) if op < self.count else 0
+
+    def set_with(self, bind):
+        self.acquire_with(bind)
+        krt_lock_release(&self.lock)
+
+    def exchange_with(self, bind):
+        self.acquire()
+        self.bound_by = None
+        try:
+            changes, attributes = bind()
+            self.exchange([(table, Exchange(items)) for table, items in changes])
+            for owner, name, value in attributes:
+                setattr(owner, name, value)
+        finally:
+            krt_lock_release(&self.lock)
+
+    cdef int exchange(self, list changes) except -1:
+        """Let other kernels take the place of some, here and in bodies, in their turns."""
+        cdef krt_exchange *exchanges
+        cdef Exchange items
+        cdef Table table
+        cdef krt_fault fault
+        cdef size_t n = 0
+        cdef list bodies = self.all_bodies(), taken = []
+        exchanges = <krt_exchange *> PyMem_Calloc(<size_t> len(changes) + 1, sizeof(krt_exchange))
+        if exchanges == NULL:
+            raise errors.OutOfMemoryError("no memory to change a plan")
+        try:
+            for table, items in changes:
+                if table is not self:
+                    if table not in bodies or table in taken:
+                        raise errors.PlanBuildError(
+                            "kernels are exchanged in a plan and in bodies of its regions, once each")
+                    table.acquire_to_read()
+                    taken.append(table)
+                exchanges[n] = krt_exchange(plan=table.plan, where=items.where,
+                                            items=items.ops.ops, n=items.ops.n)
+                n += 1
+            raise_status(krt_exchange_all(exchanges, n, &fault), &fault, 0, None)
+        finally:
+            leave_all(taken)
+            PyMem_Free(exchanges)
+        return 0
+
+    cdef list all_bodies(self):
+        """The bodies of its regions, and of theirs."""
+        cdef list found = []
+        cdef Table body
+        for _, bodies in self.bodies:
+            for body in bodies:
+                found.append(body)
+                found += body.all_bodies()
+        return found
+
+    def unless_busy(self, work):
+        if self.try_acquire() != KRT_OK:
+            return False
+        try:
+            work()
+        finally:
+            krt_lock_release(&self.lock)
+        return True
+
+    def pointer(self, size_t op, size_t slot):
+        cdef void *address = NULL
+        cdef krt_fault fault
+        self.acquire_to_read()
+        cdef krt_status status = krt_plan_get_pointer(self.plan, op, slot, &address, &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+        return <size_t> address
+
+    def set_pointer(self, size_t op, size_t slot, address):
+        cdef void *target = address_of(op, "address", address)
+        cdef krt_fault fault
+        self.acquire()
+        cdef krt_status status = krt_plan_set_pointer(self.plan, op, slot, target,
+                                                      &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+
+    def value(self, size_t op, size_t slot):
+        cdef int64_t value = 0
+        cdef krt_fault fault
+        self.acquire_to_read()
+        cdef krt_status status = krt_plan_get_value(self.plan, op, slot, &value, &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+        return value
+
+    def set_value(self, size_t op, size_t slot, v):
+        cdef int64_t value = integer(op, "value", v)
+        cdef krt_fault fault
+        self.acquire()
+        self.bound_by = None
+        cdef krt_status status = krt_plan_set_value(self.plan, op, slot, value, &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+
+    def chunks(self, size_t op):
+        cdef int64_t n = 0
+        cdef krt_fault fault
+        self.acquire_to_read()
+        cdef krt_status status = krt_plan_get_chunks(self.plan, op, &n, &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+        return n
+
+    def slices(self, size_t op):
+        return 0 if self.plan == NULL else krt_plan_slices(self.plan, op)
+
+    def set_chunks(self, size_t op, n):
+        cdef int64_t chunks = integer(op, "chunks", n)
+        cdef krt_fault fault
+        self.acquire()
+        self.bound_by = None
+        cdef krt_status status = krt_plan_set_chunks(self.plan, op, chunks, &fault)
+        krt_lock_release(&self.lock)
+        raise_status(status, &fault, op, None)
+
+    def set_threads(self, n):
+        cdef int threads = thread_count(n)
+        self.acquire()
+        krt_plan_set_threads(self.plan, threads)
+        self.limit = threads
+        krt_lock_release(&self.lock)
+
+    @property
+    def max_threads(self):
+        return self.limit or None
+
+    def calls_foreign_code(self):
+        self.acquire()
+        self.foreign = True
+        krt_lock_release(&self.lock)
+
+    def need_stack(self, size_t nbytes):
+        self.acquire()
+        krt_plan_need_stack(self.plan, nbytes)
+        krt_lock_release(&self.lock)
+
+    @property
+    def is_body(self):
+        return self.owned
+
+    @property
+    def n_ops(self):
+        return self.count
+
+    @property
+    def cost_ns(self):
+        self.acquire_to_read()
+        cdef int64_t cost = krt_plan_cost_ns(self.plan)
+        krt_lock_release(&self.lock)
+        return cost
+
+    @property
+    def released(self):
+        return self.plan == NULL
+
+    def release(self):
+        if self.plan == NULL:
+            return
+        try:
+            self.acquire()
+        except errors.PlanReleasedError:
+            return
+        cdef Table table
+        cdef list taken = [self]
+        try:
+            for table in self.all_bodies():
+                table.acquire_to_read()
+                taken.append(table)
+        except BaseException:
+            leave_all(taken)
+            raise
+        for table in taken:
+            krt_plan_destroy(table.plan)
+            table.plan = NULL
+        leave_all(taken)
+        for table in taken:
+            table.customs, table.bodies, table.owned = {}, (), False
+
+    def __reduce__(self):
+        no_copies(self)
+
+
+def clock_ns():
+    return krt_clock_ns()
+
+
+def affinity_count():
+    return krt_affinity_count()
+
+
+def cgroup_quota():
+    cdef int64_t milli = krt_cgroup_milli_cpus()
+    return milli / 1000.0 if milli else None
+
+
+def pool_limit():
+    return krt_pool_limit()
+
+
+def get_num_threads():
+    return krt_get_num_threads()
+
+
+def set_thread_costs(
+    int64_t hand_over_ns, int64_t chunk_ns, int64_t part_ns, int64_t wake_ns
+):
+    global costs_are_set
+    costs_are_set = True
+    krt_set_thread_costs(krt_thread_costs(hand_over_ns, chunk_ns, part_ns, wake_ns))
+
+
+cpdef int thread_count(n) except -1:
+    try:
+        n = PyNumber_Index(n)
+    except TypeError:
+        raise errors.DTypeError(
+            f"threads: expected an int of at least 1, not {type(n).__name__} ({n!r})"
+        ) from None
+    if n < 1:
+        raise errors.ShapeError(f"the number of threads must be at least 1, not {n}")
+    return <int> min(n, 1 << 20)
+
+
+def set_num_threads(n):
+    krt_set_num_threads(thread_count(n))

@@ -1,0 +1,562 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, binding=False
+"""The hot path of jit: check a signature with C comparisons, copy in, run the plan, hand out."""
+
+cimport cython
+cimport numpy as cnp
+from cpython.float cimport PyFloat_AS_DOUBLE
+from cpython.mem cimport PyMem_Free
+from cpython.object cimport PyObject
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint64_t
+from libc.string cimport memcpy, memmove
+
+from kernelrt.native.core cimport BURST_NS
+from kernelrt._dispatch cimport PlanCore, list_of_samples, new_samples
+from kernelrt.native.batch_slices cimport Feed, Source, first_row, follows, gather, gather_ns, step_on
+from kernelrt.native.array_handle cimport (
+    FLOAT32, ArrayHandle, all_empty, check_registers, count_bytes, hand_over, lineage, world,
+)
+from kernelrt.native.krt cimport KRT_OK, krt_sample, krt_status
+from kernelrt.native.memory cimport BlockCache, Memory, new_memory, share_bytes
+from kernelrt.native.thread_modes cimport records_gradients
+from kernelrt.native.name_guards cimport Names
+from kernelrt.native.signature cimport (
+    KIND_ARRAY, KIND_FLOAT, Guard, Input, Output, Site, calloc_for, check_structure, collect,
+    fill_guard, fill_input, fill_output, is_array, is_strided, matches,
+)
+
+from kernelrt import errors
+from kernelrt.native.memory import no_copies
+
+cnp.import_array()
+
+cdef extern from *:
+    """
+    /* An instance as __new__ makes it, without __init__. */
+    static PyObject *bare_instance(PyTypeObject *type, PyObject *no_args)
+    {
+        return type->tp_new(type, no_args, NULL);
+    }
+    """
+    object bare_instance(type type, tuple no_args)
+
+cdef tuple NO_ARGS = ()
+
+# How often a call makes way for lazy tensors that came meanwhile; other threads may go on for ever.
+cdef enum:
+    MOST_PASSES = 4
+
+
+class Mismatch:
+    __slots__ = ()
+
+    def __repr__(self):
+        return "MISMATCH"
+
+
+MISMATCH = Mismatch()
+cdef object mismatch = MISMATCH
+
+
+@cython.final
+cdef class Replay:
+    """One prepared plan together with the calling convention of the traced function."""
+
+    def __cinit__(self, *args, **kwargs):
+        self.n_args = -1
+
+    def __init__(self, PlanCore plan not None, inputs, outputs, type result_type not None, *,
+                 build=None, bindings=None, structure=None, registers=(), make_way=None,
+                 list births=None, watch=None, entry=None, Names names=None, int records=-1,
+                 guards=(), writes=(), keep=None, BlockCache results_from=None, severed=(),
+                 by_argument=None):
+        if self.begun:
+            raise errors.JitError("a replay is initialised once")
+        self.begun = True  # before any other code, which may come back here
+        if not issubclass(result_type, ArrayHandle):
+            raise errors.DTypeError(f"result_type must extend ArrayHandle: {result_type!r}")
+        inputs, outputs = tuple(inputs), tuple(outputs)
+        guards, writes = tuple(guards), tuple(writes)
+        self.plan = plan
+        self.result_type = result_type
+        self.build = build
+        self.bindings = bindings
+        self.structure = None if structure is None else check_structure(structure)
+        self.results_from = results_from
+        self.registers = check_registers(registers)
+        self.make_way = make_way
+        self.births = births
+        self.watch = watch
+        self.entry = entry
+        self.names = names
+        self.records = records
+        self.held = [keep, inputs, outputs, guards]
+        self.strided = {}
+        self.inputs = <Input *> calloc_for(len(inputs), sizeof(Input))
+        self.outputs = <Output *> calloc_for(len(outputs), sizeof(Output))
+        self.guards = <Guard *> calloc_for(len(guards), sizeof(Guard))
+        self.writes = <Range *> calloc_for(len(writes), sizeof(Range))
+        for spec in inputs:
+            self.n_inputs += 1
+            fill_input(self.inputs + self.n_inputs - 1, spec, plan, self.held)
+            self.binds |= self.inputs[self.n_inputs - 1].n_sites > 0
+        for spec in outputs:
+            self.n_outputs += 1
+            fill_output(self.outputs + self.n_outputs - 1, tuple(spec), plan, self.held)
+            self.binds |= self.outputs[self.n_outputs - 1].n_sites > 0
+        self.by_argument = by_argument
+        for i, (mark, given) in enumerate(severed):
+            self.sever(i, mark, given)
+        for handle, address in guards:
+            fill_guard(self.guards + self.n_guards, handle, address, self.held)
+            self.n_guards += 1
+        for begin, end in writes:
+            self.writes[self.n_writes].begin = <char *> <size_t> begin
+            self.writes[self.n_writes].end = <char *> <size_t> end
+            self.n_writes += 1
+        self.n_args = self.n_inputs
+
+    def __dealloc__(self):
+        cdef Py_ssize_t i
+        for i in range(self.n_inputs):
+            PyMem_Free(self.inputs[i].sites)
+        for i in range(self.n_outputs):
+            PyMem_Free(self.outputs[i].sites)
+        PyMem_Free(self.inputs)
+        PyMem_Free(self.outputs)
+        PyMem_Free(self.guards)
+        PyMem_Free(self.writes)
+
+    cdef int sever(self, Py_ssize_t i, mark, given) except -1:
+        cdef Py_ssize_t place
+        if i >= self.n_outputs:
+            raise errors.JitError(f"there is no output {i} to be marked")
+        if mark is not None:
+            self.held.append(mark)
+            self.outputs[i].severed = <PyObject *> mark
+            self.severs = True
+        for place in given:
+            if not 0 <= place < self.n_inputs or self.inputs[place].kind != KIND_ARRAY:
+                raise errors.JitError(f"there is no array argument {place}")
+            self.inputs[place].flag = <uint64_t> 1 << min(place, 63)
+            self.outputs[i].given |= self.inputs[place].flag
+        return 0
+
+    @property
+    def calls(self):
+        return self.n_calls
+
+    def __reduce__(self):
+        no_copies(self)
+
+    def __call__(self, *args):
+        return self.with_leaves(args)
+
+    cdef object attempt(self, tuple args):
+        """MISMATCH or the results."""
+        cdef list leaves
+        if self.most_calls and self.n_calls >= self.most_calls:
+            return mismatch
+        if self.structure is not None:
+            leaves = []
+            if not collect(self.structure, args, leaves):
+                return mismatch
+            args = tuple(leaves)
+        return self.with_leaves(args)
+
+    def load(self, *args):
+        """Copy arguments in, each to its place in the plan's memory; MISMATCH, or None."""
+        cdef bint held = False
+        if not self.takes(args, NULL):
+            return mismatch
+        if not all_empty(self.registers):
+            self.make_way()
+        self.plan.acquire()
+        try:
+            held = self.settled() and self.copy_in(args, False, NULL)
+        finally:
+            self.plan.leave()
+        return None if held else mismatch
+
+    def profile(self, *args):
+        """Run as a call does, without results; MISMATCH, or the samples of the kernels."""
+        cdef krt_sample *samples = new_samples(self.plan.samples)
+        try:
+            if self.results_of(args, samples, NULL, None) is None:
+                return mismatch
+            return list_of_samples(samples, self.plan.samples)
+        finally:
+            PyMem_Free(samples)
+
+    cdef object with_leaves(self, tuple args):
+        """MISMATCH or the results."""
+        results = self.results_of(args, NULL, NULL, None)
+        if results is None:
+            return mismatch
+        if self.build is not None:
+            return self.build(*results)
+        return <object> PyTuple_GET_ITEM(results, 0) if self.n_outputs == 1 else results
+
+    cdef bint takes(self, tuple args, const Feed *feed) except -1:
+        """Whether this was made for such arguments, where it is called.
+
+        Those that a `feed` has rows for are as they have to be.
+        """
+        cdef Py_ssize_t i
+        if PyTuple_GET_SIZE(args) != self.n_args:
+            return False
+        for i in range(self.n_inputs):
+            if feed != NULL and feed.sources[i].data != NULL:
+                continue
+            if not matches(self.inputs + i, PyTuple_GET_ITEM(args, i)):
+                return False
+        if self.records >= 0 and self.records != records_gradients():
+            return False
+        return self.names is None or self.names.hold()
+
+    cdef tuple results_of(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
+        """The results, or None where it was made for something else.
+
+        With a `feed` it is one or some of many steps, whose results are stacked in `into`.
+        """
+        cdef bint late = False
+        if not self.takes(args, feed):
+            return None
+        if self.watch is None or self.seen == world:
+            results = self.run(args, None, self.seen, &late, samples, feed, into)
+            if not late:
+                return results
+        if self.entry is None:
+            return self.watched(args, samples, feed, into)
+        with self.entry:
+            return self.watched(args, samples, feed, into)
+
+    cdef tuple watched(self, tuple args, krt_sample *samples, Feed *feed, tuple into):
+        """The results after a look at the Python objects that the plan depends on and changes."""
+        cdef bint late = True
+        cdef unsigned long long now
+        cdef tuple settings = ()
+        while late:
+            now = world
+            if not self.watch.fits():
+                return None
+            if not all_empty(self.registers):
+                self.make_way()
+            busy, handover, settings = self.watch.before()
+            late = False
+            results = self.run(args, handover, world, &late, samples, feed, into)
+        if results is not None and not busy:
+            self.seen = now  # what changed a gradient let `world` grow beyond
+        if results is not None:
+            for tensor, required in settings:
+                tensor.requires_grad_(required)
+        return results
+
+    cdef tuple run(self, tuple args, tuple handover, unsigned long long known, bint *late,
+                   krt_sample *samples, Feed *feed, tuple into):
+        """The results; None, and nothing done, where something is not as it was traced.
+
+        It is `late` where the world has changed since it was `known`, up to the plan's turn: then
+        `handover` is not what there is to be done.
+        """
+        cdef krt_status status
+        cdef size_t op = 0
+        cdef int passes = 0
+        cdef tuple results
+        cdef list owners  # gone when the turn is over: their end may run any code
+        cdef list dropped = None if handover is None else []  # likewise
+        while True:
+            passes += 1
+            births = None if self.births is None else self.births[0]
+            if not all_empty(self.registers):
+                births = self.make_way()
+            self.plan.acquire()
+            if self.watch is not None and world != known:
+                late[0] = True
+                self.plan.leave()
+                return None
+            try:
+                results = None
+                if self.settled():
+                    results = self.make_results(-1) if into is None else into
+                # Whatever can fail comes before the run, which may commit to state.
+                if results is None or not self.copy_in(args, True, feed):
+                    owners = self.unbind()
+                    self.plan.leave()
+                    return None
+                if passes < MOST_PASSES and self.overtaken(births):
+                    owners = self.unbind()
+                    self.plan.leave()
+                    continue
+                self.bind_results(results, feed)
+            except BaseException:
+                owners = self.unbind()
+                self.plan.leave()
+                raise
+            break
+        if feed != NULL and handover is None:
+            status = self.go_on(results, feed, &op)
+        else:
+            status = self.plan.run(samples, &op, False)
+            if status == KRT_OK:
+                self.copy_out(results, feed)
+                self.n_calls += 1
+                if feed != NULL:
+                    step_on(feed)
+                if handover is not None:
+                    self.settle(handover, dropped)
+        owners = self.unbind()
+        self.plan.finish(status, op)
+        return results
+
+    cdef krt_status go_on(self, tuple results, Feed *feed, size_t *op) noexcept:
+        """Run the steps ahead, the arguments and the results of the first of which are bound.
+
+        Other threads wait meanwhile, so that what was looked at stays as it is; it ends where
+        Python has run nevertheless.
+        """
+        cdef krt_status status
+        cdef Py_ssize_t i, until_look = 0, done = 0
+        cdef int64_t copies_ns = 0, end = 0
+        cdef bint keep_gil
+        if not self.aliased:
+            for i in range(self.n_inputs):
+                if feed.sources[i].data == NULL:
+                    continue
+                if not self.stays(self.inputs + i, feed.sources + i, feed):
+                    copies_ns += gather_ns(feed.sources + i, feed)
+            until_look = self.plan.in_a_burst(copies_ns)
+        keep_gil = until_look > 0 and feed.ahead > 1
+        if keep_gil:
+            end = self.plan.now() + BURST_NS
+        cdef unsigned long long before = self.plan.called_back
+        while True:
+            status = self.plan.run(NULL, op, keep_gil)
+            if status != KRT_OK:
+                return status
+            self.copy_out(results, feed)
+            self.n_calls += 1
+            step_on(feed)
+            done += 1
+            if not keep_gil or done == feed.ahead or self.plan.called_back != before:
+                return KRT_OK
+            if done % until_look == 0 and self.plan.now() >= end:
+                return KRT_OK
+            for i in range(self.n_inputs):
+                if feed.sources[i].data != NULL:
+                    self.take_rows(self.inputs + i, feed.sources + i, feed)
+            self.place_results(results, feed)
+
+    cdef bint overtaken(self, births) except -1:
+        """Whether code that came in between has made lazy tensors since all was done for them."""
+        if self.births is None or births is None or births == -1 or all_empty(self.registers):
+            return False
+        return births != self.births[0]
+
+    cdef int settle(self, tuple handover, list dropped) except -1:
+        """Do what goes with the run, which has written to state: nothing comes in between."""
+        try:
+            return hand_over(handover, dropped)
+        except BaseException:
+            dropped.append(self.unbind())
+            self.plan.leave()
+            raise
+
+    cdef bint settled(self) except -1:
+        """Let the plan have the numbers of this replay; whether its state is where it was."""
+        if self.bindings is not None and self.plan.bound_by is not self:
+            self.plan.bound_by = None
+            self.plan.assign(self.bindings())
+            self.plan.bound_by = self
+        return self.guarded()
+
+    cdef bint guarded(self) noexcept:
+        """Whether the state that the plan was made for is where it was."""
+        cdef Py_ssize_t i
+        for i in range(self.n_guards):
+            if (<ArrayHandle> self.guards[i].handle).data != self.guards[i].data:
+                return False
+        return True
+
+    cdef bint copy_in(self, tuple args, bint bind, const Feed *feed) except -1:
+        """Put the arguments in place; False where one of them is not any more what it was.
+
+        Where that can be done, and `bind` is true, the plan reads them where they are.
+
+        Since they were matched any code may have run, and done anything to them. From here to the
+        run nobody else does, except while NumPy copies: behind that everything begins again.
+        """
+        cdef Py_ssize_t i = 0
+        cdef Input *spec
+        cdef PyObject *arg
+        cdef double value
+        self.given = 0
+        self.aliased = False
+        self.turn += 1
+        while i < self.n_inputs:
+            spec = self.inputs + i
+            arg = PyTuple_GET_ITEM(args, i)
+            if spec.kind == KIND_ARRAY:
+                if feed != NULL and feed.sources[i].data != NULL:
+                    if spec.flag and not cnp.PyArray_CheckExact(<object> arg):
+                        if lineage(<ArrayHandle> arg):
+                            self.given |= spec.flag
+                    self.take_rows(spec, feed.sources + i, feed)
+                elif not is_array(spec, arg):
+                    return False
+                elif not is_strided(arg):
+                    self.take_array(spec, <object> arg, bind)
+                    if feed != NULL:
+                        self.aliased |= self.changes(spec, arg)
+                elif spec.copied != self.turn:
+                    self.aliased |= self.n_writes > 0
+                    spec.copied = self.turn
+                    self.copy_strided(spec, i, <cnp.ndarray> arg)
+                    i = 0
+                    continue
+            elif spec.kind == KIND_FLOAT:
+                value = PyFloat_AS_DOUBLE(<object> arg)
+                if spec.code == FLOAT32:
+                    (<float *> spec.home)[0] = <float> value
+                else:
+                    (<double *> spec.home)[0] = value
+            i += 1
+        return True
+
+    cdef int take_array(self, Input *spec, object arg, bint bind) except -1:
+        cdef char *data
+        cdef bint aligned = True
+        cdef bint array = cnp.PyArray_CheckExact(arg)
+        if array:
+            data = <char *> cnp.PyArray_DATA(<cnp.ndarray> arg)
+            aligned = cnp.PyArray_ISALIGNED(<cnp.ndarray> arg)
+        else:
+            data = (<ArrayHandle> arg).data
+            if spec.flag and lineage(<ArrayHandle> arg):
+                self.given |= spec.flag
+        if bind and spec.n_sites and aligned and not self.overlaps(data, spec.nbytes):
+            if not array:
+                if self.owners is None:
+                    self.owners = []
+                self.owners.append((<ArrayHandle> arg).memory if (<ArrayHandle> arg).hold is None
+                                   else (<ArrayHandle> arg).hold)
+            self.point(spec.sites, spec.n_sites, data)
+        elif spec.nbytes:
+            memmove(spec.home, data, <size_t> spec.nbytes)
+        return 0
+
+    cdef bint stays(self, const Input *spec, const Source *source, const Feed *feed) noexcept:
+        """Whether the plan reads the rows of a step where they lie."""
+        return (follows(source, feed) and spec.n_sites and source.aligned
+                and not self.overlaps(first_row(source, feed), spec.nbytes))
+
+    cdef bint changes(self, const Input *spec, PyObject *arg) noexcept:
+        """Whether the plan writes to what it was given whole."""
+        if cnp.PyArray_CheckExact(<object> arg):
+            return self.overlaps(<char *> cnp.PyArray_DATA(<cnp.ndarray> arg), spec.nbytes)
+        return self.overlaps((<ArrayHandle> arg).data, spec.nbytes)
+
+    cdef void take_rows(self, Input *spec, const Source *source, const Feed *feed) noexcept:
+        """As `take_array`, from rows that whoever runs the steps holds."""
+        if self.stays(spec, source, feed):
+            self.point(spec.sites, spec.n_sites, <char *> first_row(source, feed))
+            return
+        self.point(spec.sites, spec.n_sites, NULL)  # the step before may have read its rows
+        gather(spec.home, source, feed)
+
+    cdef int copy_strided(self, Input *spec, Py_ssize_t index, cnp.ndarray arg) except -1:
+        target = self.strided.get(index)
+        if target is None:
+            target = cnp.PyArray_SimpleNewFromData(spec.ndim, spec.dims, spec.typenum, spec.home)
+            self.strided[index] = target
+        return cnp.PyArray_CopyInto(<cnp.ndarray> target, arg)
+
+    cdef bint overlaps(self, const char *data, Py_ssize_t nbytes) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.n_writes):
+            if share_bytes(data, nbytes, self.writes[i].begin,
+                           self.writes[i].end - self.writes[i].begin):
+                return True
+        return False
+
+    cdef char *place_of(self, tuple results, Py_ssize_t i, const Feed *feed) noexcept:
+        """Where a result goes."""
+        cdef char *data = (<ArrayHandle> PyTuple_GET_ITEM(results, i)).data
+        return data if feed == NULL else data + feed.step * self.outputs[i].nbytes
+
+    cdef void bind_results(self, tuple results, const Feed *feed) noexcept:
+        """Let the plan write results where the caller will find them, and mark these."""
+        self.place_results(results, feed)
+        if (self.severs or self.given) and (self.records >= 0 or records_gradients()):
+            self.mark(results)
+
+    cdef void place_results(self, tuple results, const Feed *feed) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            self.point(self.outputs[i].sites, self.outputs[i].n_sites,
+                       self.place_of(results, i, feed))
+
+    cdef void point(self, const Site *sites, Py_ssize_t count, char *data) noexcept:
+        """Bind `sites` to `data`, or home again if that is NULL."""
+        cdef Py_ssize_t i
+        for i in range(count):
+            self.plan.bind(sites[i].op, sites[i].slot,
+                           sites[i].home if data == NULL else data + sites[i].offset)
+
+    cdef list unbind(self):
+        """Point every site home again: the plan must not hold on to what the caller may free."""
+        cdef Py_ssize_t i
+        cdef list owners = self.owners
+        if not self.binds:
+            return None
+        for i in range(self.n_inputs):
+            self.point(self.inputs[i].sites, self.inputs[i].n_sites, NULL)
+        for i in range(self.n_outputs):
+            self.point(self.outputs[i].sites, self.outputs[i].n_sites, NULL)
+        self.owners = None
+        return owners
+
+    cdef tuple make_results(self, Py_ssize_t steps):
+        """Bare handles over fresh memory, for the results of so many steps; -1: for those of one."""
+        cdef Py_ssize_t i
+        cdef ArrayHandle handle
+        cdef Memory memory
+        cdef tuple shape
+        cdef Py_ssize_t nbytes
+        cdef tuple results = PyTuple_New(self.n_outputs)
+        for i in range(self.n_outputs):
+            shape, nbytes = <tuple> self.outputs[i].shape, self.outputs[i].nbytes
+            if steps >= 0:
+                shape = (steps, *shape)
+                nbytes = count_bytes(shape, self.outputs[i].code)
+            memory = new_memory(self.results_from, nbytes)
+            handle = <ArrayHandle?> bare_instance(self.result_type, NO_ARGS)
+            handle.memory = memory
+            handle.data = memory.data
+            handle.code = self.outputs[i].code
+            handle.shape = shape
+            handle.nbytes = nbytes
+            Py_INCREF(handle)
+            PyTuple_SET_ITEM(results, i, handle)
+        return results
+
+    cdef void mark(self, tuple results) noexcept:
+        cdef Py_ssize_t i
+        cdef ArrayHandle handle
+        cdef PyObject *severed
+        for i in range(self.n_outputs):
+            severed = self.outputs[i].severed
+            if self.outputs[i].given & self.given:
+                severed = <PyObject *> self.by_argument
+            handle = <ArrayHandle> PyTuple_GET_ITEM(results, i)
+            if severed != NULL and handle.severed == NULL:
+                Py_INCREF(<object> severed)
+                handle.severed = severed
+
+    cdef void copy_out(self, tuple results, const Feed *feed) noexcept:
+        cdef Py_ssize_t i
+        for i in range(self.n_outputs):
+            if self.outputs[i].nbytes and self.outputs[i].n_sites == 0:
+                memcpy(self.place_of(results, i, feed), self.outputs[i].source,
+                       <size_t> self.outputs[i].nbytes)

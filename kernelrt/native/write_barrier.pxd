@@ -1,0 +1,39 @@
+# cython: language_level=3
+"""What is asked about memory that is about to be written, for other extensions."""
+
+from libc.stdint cimport uint64_t
+
+from kernelrt.native.node cimport Node
+
+
+cdef struct Span:
+    size_t start
+    size_t stop
+
+
+cdef class Spans:
+    cdef Span *spans
+    cdef Py_ssize_t n, room
+
+    cdef Py_ssize_t behind(self, size_t place) noexcept
+    cdef bint meets(self, size_t start, size_t stop) noexcept
+    cdef bint covers(self, size_t start, size_t stop) noexcept
+    cdef int add(self, size_t start, size_t stop) except -1
+    cdef int add_all(self, Spans others) except -1
+    cdef bint covers_all(self, Spans others) noexcept
+
+
+cdef class Written:
+    cdef Spans bytes
+    cdef Spans storages  # those that the bytes belong to
+    cdef uint64_t serial  # no other object has it
+
+    cdef int add(self, object buffer) except -1
+    cdef bint meets(self, object buffer) noexcept
+
+
+# The memory of pending assignments; `known` has it as its only element, or None.
+cdef Written pending_memory(dict pending, list known)
+
+# Whether the value or the history of a node reads what is written.
+cdef bint reads_now(Node root, Written written) except -1

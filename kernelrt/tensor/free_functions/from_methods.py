@@ -1,0 +1,172 @@
+"""Operations as functions: ``krt.exp(x)`` is ``x.exp()``.
+
+They are made of Tensor's methods where they are first asked for, so that each is said once and
+importing costs nothing. Types are in ``tensor/free_functions/from_methods.pyi``, which tests/support/function_stub.py
+writes.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from kernelrt.errors import DTypeError
+from kernelrt.native.array_handle import ArrayHandle
+from kernelrt.native.thread_modes import aliases_of, several_of
+from kernelrt.tensor.free_functions import creation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+__all__ = ["function", "names", "provide"]
+
+#: Methods that say what a tensor is, or do something to it, which are no functions of it; and
+#: names that a module has for something else.
+_NO_FUNCTIONS: Final = """
+assign backward bfloat16 bool byte cast char contiguous cpu data_ptr dim double
+element_size expand expand_as float half int is_contiguous is_pinned item long ndimension nelement
+new_empty new_full new_ones new_tensor new_zeros numpy prepare realize repeat requires_grad_
+register_hook reshape_as retain_grad short size storage storage_offset stride to to_device tolist
+type type_as uop view view_as zero_grad is_realized where
+"""
+#: Methods that assign to their tensor and are functions all the same, as PyTorch has them.
+_IN_PLACE: Final = """
+abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_
+atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_
+erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_
+log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_
+sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
+"""
+#: What PyTorch's functions of these names take before the tensor.
+_SECOND: Final = {"embedding": "weight", "polygamma": "n"}
+#: What PyTorch calls the tensor where it is not ``input``.
+_FIRST: Final = {
+    "cosine_embedding_loss": "input1", "ctc_loss": "log_probs", "gumbel_softmax": "logits",
+    "margin_ranking_loss": "input1", "triplet_margin_loss": "anchor",
+    "triplet_margin_with_distance_loss": "anchor",
+    "cdist": "x1", "cosine_similarity": "x1", "pairwise_distance": "x1", "isin": "elements",
+    "searchsorted": "sorted_sequence", "split": "tensor", "unsafe_split": "tensor",
+    "matrix_exp": "A",
+}
+
+
+@functools.cache
+def names(kind: type) -> frozenset[str]:
+    """The methods of `kind` that are functions, too."""
+    found = set()
+    others, assigning = frozenset(_NO_FUNCTIONS.split()), frozenset(_IN_PLACE.split())
+    for name in dir(kind):
+        if name.startswith("_") or (name.endswith("_") and name not in assigning):
+            continue
+        if name in others:
+            continue
+        if callable(inspect.getattr_static(kind, name, None)):
+            found.add(name)
+    return frozenset(found)
+
+
+def function(kind: type, name: str, module: str) -> Callable[..., Any]:
+    """The method `name` of `kind` as a function, whose first parameter is called ``input``.
+
+    What stands there may be an array, or a number beside a tensor.
+    """
+    method = getattr(kind, name)
+    plain = inspect.unwrap(method)
+    before = module == "kernelrt" and name in _SECOND  # nn.functional has orders of its own
+    own = _FIRST.get(name, "input")
+
+    def call(*args: Any, **options: Any) -> Any:
+        if "out" in options:
+            raise TypeError(
+                f"{name}() has no out=; write y = {name}(...), or out[...] = {name}(...) where a "
+                "tensor is to be changed"
+            )
+        if before and len(args) > 1:
+            args = (args[1], args[0], *args[2:])
+        if args and not (before and own in options):
+            first, *rest = args
+        elif own in options:
+            first, rest = options.pop(own), list(args)
+        else:
+            raise TypeError(f"{name}() missing 1 required positional argument: {own!r}")
+        if not isinstance(first, kind) and name.endswith("_"):
+            raise DTypeError(f"{name}: input: expected a Tensor, not {type(first).__name__}")
+        if not isinstance(first, kind):
+            first = _lifted(kind, first, (*rest, *options.values()))
+        return method(first, *rest, **options)
+
+    functools.update_wrapper(call, plain, ("__doc__", "__annotations__"), ())
+    call.__name__, call.__qualname__, call.__module__ = name, name, module
+    # What was called is told by the code: in profiles, as the grad_fn of a result.
+    call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
+    del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
+    call.__signature__ = signature(plain, name, before=before)  # type: ignore[attr-defined]
+    others = (*(several_of(plain) or ()), *(aliases_of(plain) or ()))
+    call.other_names = frozenset(others)  # type: ignore[attr-defined]
+    return call
+
+
+def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect.Signature:
+    """That of a method as a function; `before` says that an argument precedes the tensor."""
+    known = inspect.signature(method)
+    _, *rest = known.parameters.values()
+    # A name before it would be no name of an argument.
+    own = _FIRST.get(name, "input")
+    first = inspect.Parameter(own, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    others = [p for p in rest if p.name != own]
+    others.insert(1 if before else 0, first)
+    return known.replace(parameters=others)
+
+
+def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
+    """`value` as a tensor: a number has the type that it has beside a tensor among `others`."""
+    for other in others:
+        if isinstance(other, kind) and isinstance(other, ArrayHandle):
+            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    return creation.from_data(kind, value, "input")
+
+
+def provide(
+    module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
+    values: Mapping[str, object] | None = None,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`.
+
+    Parameters
+    ----------
+    module : str
+        What the module is called.
+    kind : type
+        Whose methods they are.
+    public : iterable of str or None
+        Which of them, all for None; those that are none are left out.
+    values : mapping, optional
+        Other names that it has.
+    otherwise : callable
+        What the module's ``__getattr__`` does with other names.
+    """
+    given = values or {}
+    chosen = None if public is None else frozenset(public)
+
+    def wanted() -> frozenset[str]:
+        return names(kind) if chosen is None else names(kind) & chosen
+
+    def found(name: str) -> Any:
+        if name in given:
+            return given[name]
+        if name.startswith("_") or name not in wanted():
+            return otherwise(name)
+        made = function(kind, name, module)
+        setattr(sys.modules[module], name, made)
+        return made
+
+    def listed() -> list[str]:
+        own = vars(sys.modules[module])
+        return sorted({*own.get("__all__", own), *wanted(), *given})
+
+    return found, listed
+
+

@@ -1,0 +1,62 @@
+"""Imports llvmlite out of sight of signal handlers, and locks it for forks."""
+
+from __future__ import annotations
+
+import functools
+import re
+import threading
+from typing import TYPE_CHECKING, Any
+
+from kernelrt.native import locks
+from kernelrt.util.lazy_import import Module
+
+if TYPE_CHECKING:
+    import llvmlite
+    import llvmlite.binding as llvm
+else:
+    llvmlite = Module("llvmlite")
+    llvm = Module("llvmlite.binding")
+
+__all__ = ["binding", "llvmlite_version"]
+
+OLDEST = (0, 45)
+"""The oldest version of llvmlite that works, as pyproject.toml has it."""
+
+
+def binding() -> Any:
+    """Give llvmlite.binding. A process forks only while no thread is inside.
+
+    Raises
+    ------
+    ImportError
+        If llvmlite is missing or too old.
+    """
+    _check_version()
+    _guard_forks()
+    return llvm
+
+
+def llvmlite_version() -> str:
+    """Version of the llvmlite that is installed."""
+    return str(llvmlite.__version__)
+
+
+@functools.cache
+def _check_version() -> None:
+    found = llvmlite_version()
+    numbers = tuple(map(int, re.findall(r"\d+", found)[:2]))
+    if numbers < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise ImportError(
+            f"kernelrt needs llvmlite {oldest} or newer, but llvmlite {found} is installed in "
+            f"{llvmlite.__path__[0]}. Run `python -m pip install 'llvmlite>={oldest}'`",
+            name="llvmlite",
+        )
+
+
+@functools.cache
+def _guard_forks() -> locks.Lock | None:
+    guard = getattr(llvm.ffi.lib, "_lock", None)
+    if isinstance(getattr(guard, "_lock", None), type(threading.RLock())):
+        return locks.Lock(locks.LLVM, guard)
+    return None
