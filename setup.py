@@ -56,13 +56,11 @@ ROUTINES = ["csrc/linalg.c", "csrc/sort.c", "csrc/foreign.c"]
 MEMORY = [f"csrc/{name}.c" for name in ("blocks", "platform")]
 HOT = (
     "_dispatch", "native.array_handle", "native.eager_plan", "native.evaluate",
-    "native.fast_paths", "native.graph_key", "native.graph_templates", "native.jit_call",
-    "native.multi_step", "native.name_guards", "native.node", "native.replay", "native.running",
-    "native.signature", "native.source_lines", "native.thread_modes", "native.write_barrier",
+    "native.fast_paths", "native.graph_key", "native.graph_templates", "native.multi_step",
+    "native.name_guards", "native.node", "native.replay", "native.signature",
+    "native.source_lines", "native.thread_modes", "native.write_barrier",
 )  # fmt: skip
-COLD = (
-    "native.emit_object", "native.locks", "native.op_structs", "native.status", "native.tile_cost",
-)  # fmt: skip
+COLD = ("native.emit_object", "native.locks", "native.op_structs", "native.tile_cost")
 """Modules off the hot path: -O1 compiles a third faster."""
 CYTHON = ("-3", "-I.", "-X", "auto_pickle=False")
 VARIABLES = (

@@ -5,11 +5,11 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.stdint cimport int64_t
 
-from kernelrt.native.core cimport Table, ask_from_now_on, start_failed, when_to_ask
+from kernelrt.native.core cimport (
+    Table, ask_from_now_on, must_end, raise_stopped, start_failed, when_to_ask,
+)
 from kernelrt.native.krt cimport *
 from kernelrt.native.memory cimport Storage, writes
-from kernelrt.native.running cimport must_end
-from kernelrt.native.status cimport raise_stopped
 
 import warnings
 

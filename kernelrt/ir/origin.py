@@ -1,8 +1,8 @@
 """Origins of nodes: the user's line and the layer.
 
-An origin is noted where a Tensor is made (`kernelrt.native.source_lines.here`) and lies beside the node, not in
-it: equal computations stay one node. Rewriting hands it on (`inherit`), and a node that nothing was
-noted for belongs to what it is an operand of (`spread`).
+An origin is noted where a Tensor is made (`kernelrt.native.source_lines.here`) and lies beside the
+node, not in it: equal computations stay one node. Rewriting hands it on (`inherit`). A node without
+an origin takes that of the node which reads it (`spread`).
 """
 
 from __future__ import annotations

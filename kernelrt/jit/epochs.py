@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kernelrt.errors import JitError
-from kernelrt.native.jit_call import JitCore
+from kernelrt.native.replay import JitCore
 from kernelrt.tensor import state
 from kernelrt.util.lazy_import import load
 

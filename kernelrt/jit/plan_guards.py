@@ -27,8 +27,8 @@ __all__ = ["Watch"]
 class Watch:
     """Python state that a traced function read, and what its plan does to gradients.
 
-    A replay asks it before a run whenever `kernelrt.native.array_handle.touch` was called since the last run
-    that it had nothing to do for.
+    A replay asks it before a run whenever `kernelrt.native.array_handle.touch` was called since the
+    last run that it had nothing to do for.
 
     Parameters
     ----------

@@ -7,6 +7,31 @@ from kernelrt.native.krt cimport krt_fault, krt_host, krt_lock, krt_plan, krt_sa
 from kernelrt.native.op_structs cimport Ops
 
 
+# Whether the process ends: then executions keep the GIL from now on.
+cdef bint is_exiting() noexcept nogil
+
+# This thread executes without the GIL, between the first and the second. Both are called with it.
+cdef void begin() noexcept
+cdef void end() noexcept
+
+# Whether the process waits for this thread to come out of its plan.
+cdef bint must_end() noexcept nogil
+
+# Whether Python runs handlers of signals on this thread.
+cdef bint handles_signals() noexcept nogil
+
+
+# `cause` is what a custom function or a signal handler raised, `name` what errors call its
+# operation, `index_error` what to raise for an index, `turn` that of the loop around either.
+cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
+                      object name=*, object index_error=*, object turn=*) except -1
+
+# As above for a run of a plan, which stopped at `op`: within regions (`path`, see
+# `Table.stopped_in`) at the op `at` of `plan`, the last of their bodies, which stored `word`.
+cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, size_t at,
+                       int64_t word, list path) except -1
+
+
 # A thread could not be started, and nobody was told yet.
 cdef bint start_failed
 

@@ -9,16 +9,175 @@ from cpython.exc cimport PyErr_CheckSignals
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t, uint32_t
+from posix.unistd cimport usleep
 
 from kernelrt.native.krt cimport *
 from kernelrt.native.op_structs cimport Edits, Exchange, Ops, Region, address_of, call, integer
-from kernelrt.native.running cimport begin, end, handles_signals, is_exiting, must_end
-from kernelrt.native.status cimport raise_status
 
 import _signal
+import atexit
+import os
+import threading
 
 from kernelrt import errors
 from kernelrt.native.memory import no_copies
+
+# ---- Executions without the GIL
+#
+# At exit compiled code is freed, so no thread may be executing it without the GIL by then. The
+# interpreter waits until they have left it. Executions that begin later keep the GIL, and daemon
+# threads that try to take it are stopped by the interpreter. A forked child has one thread. All of
+# this is written with the GIL held; running plans poll it without the GIL.
+
+cdef extern from "Python.h" nogil:
+    unsigned long PyThread_get_thread_ident()
+
+cdef extern from *:
+    """
+    /* Executions without the GIL: of all threads, and of this one. */
+    static int executing;
+    static _Thread_local int executing_here;
+    /* Whether the process ends, and then the thread that ends it. */
+    static _Atomic int exiting;
+    static unsigned long last_thread;
+    """
+    int executing
+    int executing_here
+    int exiting
+    unsigned long last_thread
+
+cdef unsigned long main_thread = threading.main_thread().ident
+
+
+cdef void begin() noexcept:
+    global executing, executing_here
+    executing += 1
+    executing_here += 1
+
+
+cdef void end() noexcept:
+    global executing, executing_here
+    executing_here -= 1
+    executing -= 1
+
+
+cdef bint is_exiting() noexcept nogil:
+    return exiting != 0
+
+
+cdef bint must_end() noexcept nogil:
+    return exiting and executing_here and PyThread_get_thread_ident() != last_thread
+
+
+cdef bint handles_signals() noexcept nogil:
+    return PyThread_get_thread_ident() == main_thread
+
+
+def _wait_for_daemon_threads():
+    """Let executions end; long plans notice within a poll. Gives up after some seconds: False."""
+    global last_thread, exiting
+    cdef int rounds
+    last_thread = PyThread_get_thread_ident()
+    exiting = 1
+    for rounds in range(5000):
+        if executing <= executing_here:
+            return True
+        with nogil:
+            usleep(1000)
+    return False
+
+
+def _forget_other_threads():
+    """In a forked child only this thread executes, and it is the main one."""
+    global executing, main_thread
+    executing = executing_here
+    main_thread = PyThread_get_thread_ident()
+
+
+atexit.register(_wait_for_daemon_threads)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_other_threads)
+
+
+# ---- Statuses as exceptions
+
+cdef int raise_status(krt_status status, const krt_fault *fault, size_t op, object cause,
+                      object name=None, object index_error=None, object turn=None) except -1:
+    if status == KRT_OK:
+        return 0
+    if status == KRT_NO_MEMORY:
+        raise errors.OutOfMemoryError("no memory for the tables of a plan")
+    if status == KRT_INVALID:
+        raise errors.PlanBuildError(
+            f"op {fault.op}: {fault.field.decode()}: {fault.reason.decode()}"
+        )
+    if status == KRT_BUSY:
+        raise errors.PlanBusyError(
+            "the plan is in use by the code that this call interrupts: it comes from one of the "
+            "plan's own custom functions, a handler of a signal or a finalizer; execute a "
+            "replica() there, or make the call once the plan is done"
+        )
+    if status == KRT_DEADLOCK:
+        raise errors.PlanBusyError(
+            "the plan is in use by a thread that waits for a plan which this thread is executing; "
+            "execute a replica() in custom functions, or move the calls out of the plans"
+        )
+    if status == KRT_FORKED:
+        raise errors.ForkError(
+            "this process was forked by a signal handler while several threads executed the plan; "
+            "they do not exist in the child, so this run has no result here; execute it again"
+        )
+    if status == KRT_NO_STACK:
+        raise errors.OutOfMemoryError(
+            "too little is left of this thread's stack for the arrays of the plan's kernels, and "
+            "the system gives no other thread to call them on; start the thread with more stack, "
+            "as by threading.stack_size(1 << 20), or end other threads"
+        )
+    if status == KRT_OUT_OF_BOUNDS:
+        index_error.op = op
+        raise index_error from cause  # an interrupt that came at the same time
+    if status == KRT_CUSTOM_FAILED:
+        if not isinstance(cause, Exception):
+            raise cause  # Ctrl-C, sys.exit and the like are no failures of the function
+        error = errors.CustomFunctionError(
+            f"the custom function of {name} raised {type(cause).__name__}: {cause}"
+        )
+        error.op, error.turn = op, turn
+        raise error from cause
+    if status == KRT_INTERRUPTED:
+        raise cause
+    raise SystemError(f"unexpected status {<int> status} from the C core")
+
+
+cdef int raise_stopped(krt_status status, size_t op, object cause, object plan, size_t at,
+                       int64_t word, list path) except -1:
+    cdef str where = ""
+    turn = name = index_error = None
+    if status == KRT_OUT_OF_BOUNDS:
+        index_error = plan._index_error(at, word)
+        where, turn = told_turns(path)
+        if where:
+            index_error.args = (f"{index_error.args[0]}{where}", *index_error.args[1:])
+            index_error.turn = turn
+    elif status == KRT_CUSTOM_FAILED:
+        name = plan._op_name(at)
+        where, turn = told_turns(path)
+        name += where
+    return raise_status(status, NULL, op, cause, name, index_error, turn)
+
+
+cdef tuple told_turns(list path):
+    """Where regions stopped, for people, and the number of the innermost turn that has one."""
+    text, number = "", None
+    for plan, op, _, turn in reversed(path):
+        name = plan._turn_name(op, turn)
+        if name is not None:
+            text += f", in {name}"
+            number = turn if number is None else number
+    return text, number
+
+
+# ---- Runs
 
 # Releasing the GIL and taking it back costs about a tenth of a microsecond and, where other
 # threads want it, a turn of theirs; other threads can wait this long instead.

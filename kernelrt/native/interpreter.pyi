@@ -111,9 +111,9 @@ class Interpretation:
     ) -> int:
         """Compute graphs, given their BUFFER and CONST nodes, and hand everything over.
 
-        Returns what :meth:`kernelrt.native.eager_plan.Prepared.run` does. UNFIT means that an index is out of
-        range or memory is short. Nothing has happened then, and graphs of this structure are
-        compiled from now on.
+        Returns what :meth:`kernelrt.native.eager_plan.Prepared.run` does. UNFIT means that an index
+        is out of range or memory is short. Nothing has happened then, and graphs of this structure
+        are compiled from now on.
         """
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:

@@ -10,9 +10,8 @@ from libc.stdint cimport int64_t, uint64_t
 from libc.string cimport memcpy
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec
 
-from kernelrt.native.batch_slices cimport Feed, Source
 from kernelrt.native.array_handle cimport DIMS, LINEAGE_WHOLE, ArrayHandle, lineage, world
-from kernelrt.native.replay cimport Replay
+from kernelrt.native.replay cimport Feed, Replay, Source
 from kernelrt.native.signature cimport KIND_ARRAY, Input, calloc_for
 
 from sys import getswitchinterval

@@ -1,4 +1,4 @@
-"""Types of the compiled hot path of jit: check a signature, copy in, run a plan, hand out."""
+"""Types of the hot path of jit: find a replay, copy arguments in, run, hand results out."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
@@ -36,8 +36,8 @@ class Watch(Protocol):
     def before(self) -> tuple[bool, tuple[list[Any], list[Any]], tuple[tuple[Any, bool], ...]]:
         """Make ready for a run.
 
-        Whether there was anything to do, what `kernelrt.native.array_handle.finish` does afterwards, and
-        tensors that require a gradient, or none, from then on.
+        Returns whether there was anything to do, what `kernelrt.native.array_handle.finish` does
+        afterwards, and tensors that require a gradient, or none, from then on.
         """
 
 class Replay:
@@ -141,3 +141,22 @@ class Replay:
         """MISMATCH, or what `PlanCore.execute_profiled_raw` gives of a call with these leaves."""
     def __call__(self, *args: object) -> Any:
         """MISMATCH, or the results for these leaves. Raises what `PlanCore.execute` raises."""
+
+class JitCore:
+    """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
+
+    The replay that matched last is tried first. Keyword arguments are brought into the order of
+    the named parameters, if they continue the positional ones.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
+    def _require_empty(self, registers: Iterable[Register]) -> None:
+        """Call `_slow` as long as any of these dicts holds something."""
+    def _name_parameters(self, names: Iterable[str]) -> None:
+        """Say what the parameters that may be passed by position are called."""
+    def _add_replay(self, replay: Replay) -> None: ...
+    def _clear_replays(self) -> None: ...
+    @property
+    def _replays(self) -> tuple[Replay, ...]: ...

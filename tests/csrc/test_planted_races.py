@@ -1,8 +1,8 @@
 """ThreadSanitizer sees the threads of test_overlap.py meet in the core, so it would see a race.
 
-The module `native.core` is built here with a race in every function of the C core, which the compiler
-plants as it compiles (planted_races.c). ThreadSanitizer has to report those of the functions that
-two threads enter in no order, and nothing else.
+The module `native.core` is built here with a race in every function of the C core, which the
+compiler plants as it compiles (planted_races.c). ThreadSanitizer has to report those of the
+functions that two threads enter in no order, and nothing else.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def test_exit_waits_for_daemon_threads_and_lets_no_one_in(script):
     """Whatever runs at exit must not outlive the code and the buffers it uses."""
     script(
         """
-        from kernelrt.native.running import _wait_for_daemon_threads
+        from kernelrt.native.core import _wait_for_daemon_threads
         plan = burner(10_000, 2, ops=10_000)  # takes minutes
         threading.Thread(target=lambda: [plan.execute() for _ in iter(int, 1)], daemon=True).start()
         while not counter[0]:
@@ -216,7 +216,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             "atexit": """
             import atexit
             # Handlers run in reverse order; kernelrt's is there already.
-            from kernelrt.native.running import _wait_for_daemon_threads
+            from kernelrt.native.core import _wait_for_daemon_threads
             atexit.unregister(_wait_for_daemon_threads)
             atexit.register(late)
             atexit.register(_wait_for_daemon_threads)
@@ -232,7 +232,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
             """,
             "thread": """
             import atexit
-            from kernelrt.native.running import _wait_for_daemon_threads
+            from kernelrt.native.core import _wait_for_daemon_threads
             def join():
                 go.set()
                 thread.join()
@@ -263,7 +263,7 @@ def test_a_plan_that_runs_while_the_process_ends(script, when):
                 time.sleep(0.003)
                 child = os.fork()
                 if child == 0:
-                    from kernelrt.native.running import _wait_for_daemon_threads
+                    from kernelrt.native.core import _wait_for_daemon_threads
                     os._exit(not _wait_for_daemon_threads())
                 assert os.waitpid(child, 0)[1] == 0
             print("ran", flush=True)
@@ -519,7 +519,8 @@ def test_one_thread_when_asked(script, how):
 @pytest.mark.parametrize("text", ["0", "-3", "many", "", "99999999999999999999"])
 def test_senseless_thread_counts_are_no_limit(script, text):
     script(
-        "from kernelrt.native.core import affinity_count\nassert 1 <= pool_limit() <= affinity_count()",
+        "from kernelrt.native.core import affinity_count\n"
+        "assert 1 <= pool_limit() <= affinity_count()",
         KERNELRT_THREADS=text,
     )
 

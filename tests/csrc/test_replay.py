@@ -13,9 +13,8 @@ import pytest
 from kernelrt import dtype, errors
 from kernelrt._dispatch import COPY, CUSTOM, KERNEL, MAY_FAIL, STATUS, PlanCore
 from kernelrt.native.array_handle import MAX_DIMS, ArrayHandle
-from kernelrt.native.jit_call import JitCore
 from kernelrt.native.memory import BlockCache, Memory
-from kernelrt.native.replay import MISMATCH, Replay
+from kernelrt.native.replay import MISMATCH, JitCore, Replay
 from kernelrt.native.signature import ARRAY, FLOAT, STATIC
 
 F32 = dtype.float32.code

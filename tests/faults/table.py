@@ -257,7 +257,7 @@ FAULTS: Final = (
         "The gradient of a loop that reads the number of its turn is wrong.",
     ),
     Fault(
-        "padded-rows", "csrc", "kernelrt/native/batch_slices.pxd",
+        "padded-rows", "csrc", "kernelrt/native/replay.pxd",
         "and (source.stride == source.nbytes or feed.rows == 1))",
         "and (source.stride >= source.nbytes or feed.rows == 1))",
         "over() takes the wrong rows of an array whose rows do not follow each other.",

@@ -10,7 +10,7 @@ import pytest
 from support.skip_list import Package
 
 import kernelrt as krt
-from kernelrt.util import unsupported_names
+from kernelrt.util import unsupported_names as lacking
 
 torch = Package("torch")
 
@@ -78,7 +78,7 @@ def code_of(text: str) -> str | None:
 
 ROWS = [
     (table, name, code)
-    for table, rows in (("Tensor", unsupported_names.TENSOR), ("nn", unsupported_names.NN), ("top", unsupported_names.TOP))
+    for table, rows in (("Tensor", lacking.TENSOR), ("nn", lacking.NN), ("top", lacking.TOP))
     for name, text in rows.items() if (code := code_of(text)) is not None
 ]  # fmt: skip
 

@@ -11,7 +11,7 @@ import pytest
 
 import kernelrt as krt
 from kernelrt import nn
-from kernelrt.util import unsupported_names
+from kernelrt.util import unsupported_names as lacking
 
 X = krt.ones(3)
 
@@ -113,7 +113,7 @@ def names(text: str) -> set[str]:
 
 
 def test_what_is_to_be_used_is_there():
-    for table in (unsupported_names.TENSOR, unsupported_names.NN, unsupported_names.TOP, unsupported_names.OPTIM, unsupported_names.INIT):
+    for table in (lacking.TENSOR, lacking.NN, lacking.TOP, lacking.OPTIM, lacking.INIT):
         for name, text in table.items():
             assert all(hasattr(krt.Tensor, n) for n in names(text)), (name, text)
             for path in re.findall(r"\bkernelrt\.(\w+)", text):
@@ -125,21 +125,21 @@ def test_what_is_to_be_used_is_there():
 def test_nothing_in_the_tables_is_there_itself():
     """What was added since must leave the table."""
     own = {n for n in dir(krt.Tensor) if hasattr(krt.Tensor, n)}
-    assert not own & {*unsupported_names.TENSOR, *unsupported_names.OTHERS}
-    assert not {n for n in unsupported_names.MODULE if hasattr(nn.Module, n)}
-    for module, table in ((nn, unsupported_names.NN), (krt, unsupported_names.TOP), (nn.optim, unsupported_names.OPTIM),
-                          (nn.init, unsupported_names.INIT)):  # fmt: skip
+    assert not own & {*lacking.TENSOR, *lacking.OTHERS}
+    assert not {n for n in lacking.MODULE if hasattr(nn.Module, n)}
+    for module, table in ((nn, lacking.NN), (krt, lacking.TOP), (nn.optim, lacking.OPTIM),
+                          (nn.init, lacking.INIT)):  # fmt: skip
         assert not set(table) & set(module.__all__)
 
 
 def test_names_of_torch():
     torch = pytest.importorskip("torch")
-    for table in (unsupported_names.TENSOR, unsupported_names.OTHERS):
+    for table in (lacking.TENSOR, lacking.OTHERS):
         extra = {n for n in table if not hasattr(torch.Tensor, n)}
         functional = {n for n in extra if hasattr(torch.nn.functional, n)}
         assert len(extra - functional) <= 3, extra - functional
     lost = {n for n in dir(torch.nn.Module) if not n.startswith("_")}
-    assert set(unsupported_names.MODULE) <= lost
+    assert set(lacking.MODULE) <= lost
 
 
 def test_errors_of_calls_name_the_public_class():

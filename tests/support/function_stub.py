@@ -1,4 +1,4 @@
-"""Writes the types of Tensor's methods as functions: tensor/free_functions/from_methods.pyi of kernelrt and kernelrt/nn.
+"""Writes the types of Tensor's methods as functions: from_methods.pyi and nn/_functions.pyi.
 
 ``python -m tests.support.function_stub`` in the project's root, after a method came or went.
 """
@@ -21,8 +21,9 @@ from kernelrt.tensor.free_functions.from_methods import _FIRST, _SECOND, names, 
 if TYPE_CHECKING:
     from collections.abc import Container
 
-STUB = Path(kernelrt.__file__).parent / "tensor/free_functions/from_methods.pyi"
-STUB_OF_LAYERS = STUB.parent / "nn" / "tensor/free_functions/from_methods.pyi"
+PACKAGE = Path(kernelrt.__file__).parent
+STUB = PACKAGE / "tensor/free_functions/from_methods.pyi"
+STUB_OF_LAYERS = PACKAGE / "nn/_functions.pyi"
 HEAD = '''"""Types of Tensor's methods as functions; written by tests/support/function_stub.py."""
 '''
 NOQA = "# ruff: noqa: I001, E501, A001, A002, F401, F811, N803, RUF022, RUF100"

@@ -91,7 +91,7 @@ def is_method(place: str, name: str) -> bool:
 
 
 def _is_made(value: Any) -> bool:
-    """Whether a function is made of the method of its name: see kernelrt/tensor/free_functions/from_methods.py."""
+    """Whether a function is made of the method of its name: see from_methods.py."""
     code = getattr(value, "__code__", None)
     made = Path(from_methods.__file__).name
     own = getattr(code, "co_qualname", "") == "_activation.<locals>.call"

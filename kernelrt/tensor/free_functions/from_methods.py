@@ -1,8 +1,8 @@
 """Operations as functions: ``krt.exp(x)`` is ``x.exp()``.
 
-They are made of Tensor's methods where they are first asked for, so that each is said once and
-importing costs nothing. Types are in ``tensor/free_functions/from_methods.pyi``, which tests/support/function_stub.py
-writes.
+A function is made of the method of its name when it is first looked up. So each is written once,
+and the import of the package costs nothing. Types are in ``from_methods.pyi``, which
+tests/support/function_stub.py writes.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
     """`value` as a tensor: a number has the type that it has beside a tensor among `others`."""
     for other in others:
         if isinstance(other, kind) and isinstance(other, ArrayHandle):
-            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]  # noqa: SLF001
+            return other._lift(value, "input", like=True)  # type: ignore[attr-defined]
 
     return creation.from_data(kind, value, "input")
 
