@@ -27,7 +27,7 @@ cdef enum:
     OTHER = 2
     BETWEEN = 3  # of nobody: what enters and leaves contexts that are written as generators
 
-cdef str PACKAGE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+cdef str PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 cdef dict rooms = {contextlib.contextmanager.__code__.co_filename: BETWEEN}
 #: How many traces and schedules there were: what was written before one is older than it.
 epoch = 0
