@@ -1,4 +1,4 @@
-"""From a tensor graph to kernels in execution order."""
+"""Scheduler: lowers a tensor graph to kernels in execution order."""
 
 from kernelrt.schedule.scheduler import schedule
 from kernelrt.schedule.types import (

@@ -1,4 +1,4 @@
-"""The stages of scheduling, one after the other."""
+"""Runs the stages of the scheduler in order."""
 
 from __future__ import annotations
 
@@ -59,31 +59,31 @@ def schedule(
     device: DeviceSpec | None = None,
     arena: bool = True,
 ) -> Schedule:
-    """Turn a tensor graph into kernels in execution order.
+    """Lower a tensor graph to kernels in execution order.
 
     Parameters
     ----------
     outputs : sequence of UOp
-        Values that the caller wants (tensor stage, any shape).
+        Values to compute (tensor stage, any shape).
     commits : sequence of (UOp, UOp)
-        BUFFER nodes and the values (with as many elements) that are to replace their content.
-        All values are computed from the old content, whatever the order of the commits.
+        Pairs of a BUFFER node and the value that replaces its content, with as many elements.
+        All values are computed from the old content, in whatever order the commits are given.
     device : DeviceSpec, optional
-        What the kernels are for; the processor that this runs on if not given.
+        Target of the kernels; the CPU of this process by default.
     arena : bool
-        Whether intermediates share memory over time; results are equal either way.
+        Whether intermediates may reuse each other's memory. Results do not depend on it.
 
     Returns
     -------
     Schedule
-        ``outputs`` are in the caller's order.
+        The schedule; its ``outputs`` are in the caller's order.
 
     Raises
     ------
     SpecError
-        When the graph breaks the rules of the tensor stage.
+        The graph breaks a rule of the tensor stage.
     ShapeError
-        When a commit's value has another number of elements or type than its target.
+        A commit's value and its target differ in dtype or number of elements.
     """
     for place, value in commits:
         _check_commit(place, value)
@@ -108,11 +108,11 @@ def schedule(
 
 def _check_commit(target: UOp, value: UOp) -> None:
     if target.op is not Op.BUFFER:
-        raise ShapeError(f"commits: the target is a {target.op.name}; it must be a BUFFER")
+        raise ShapeError(f"commits: the target is a {target.op.name} node; it must be a BUFFER")
     if target.dtype is not value.dtype or int(target.arg.size) != elements(value.shape):
         raise ShapeError(
             f"commits: a value of {elements(value.shape)} {value.dtype.name} cannot replace "
-            f"{int(target.arg.size)} {target.dtype.name}; sizes and types must be equal"
+            f"{int(target.arg.size)} {target.dtype.name}; sizes and dtypes must be equal"
         )
 
 
@@ -126,7 +126,7 @@ class _Scheduling:
         self._changing: RegionMap[None] = RegionMap()
         self._commits: list[tuple[UOp, UOp]] = []
         for target, value in commits:
-            # What stays as it is is written all the same where an earlier commit changes it.
+            # A commit of the target itself is needed only if an earlier commit changes the target.
             if strip(value) is not target or self._changes(target):
                 self._commits.append((target, value))
                 self._changing.add(self._where[target], None)
@@ -202,7 +202,7 @@ class _Scheduling:
         return RegionDraft(group, run, places, bodies, turns, loops and program.reverse)
 
     def _operand(self, node: UOp) -> UOp:
-        """The BUFFER of what a region is given."""
+        """Return the BUFFER of a region operand."""
         return node if node.op is Op.BUFFER else self._output(node)
 
     def _fuse(self) -> Fusion:
@@ -210,13 +210,13 @@ class _Scheduling:
         for target, value in self._commits:
             committed.setdefault(strip(value), []).append(target)
         wanted = [*self._outputs, *(v for _, v in self._commits)]
-        spread(list(toposort(wanted)))  # before a reshape at the end, and what it says, is gone
+        spread(list(toposort(wanted)))  # while reshapes at the end still carry their origins
         wanted = [strip(v) for v in wanted]
         wanted = [n for n in dict.fromkeys(wanted) if n.op is not Op.BUFFER]
         return fuse(wanted, committed, self._indexer, self._device)
 
     def _output(self, node: UOp) -> UOp:
-        """The BUFFER that holds an output: not one that a commit is about to change."""
+        """Return the BUFFER of an output: a copy if a commit is about to change the buffer."""
         if node.op is Op.BUFFER:
             return self._copied(node) if self._changes(node) else node
         if node not in self._places:  # no elements, no kernel
@@ -224,13 +224,13 @@ class _Scheduling:
         return self._places[node]
 
     def _source(self, node: UOp) -> UOp:
-        """The BUFFER that a commit's value is found in: again not one about to change."""
+        """Return the BUFFER of a commit's value: a copy if a commit is about to change it."""
         if node.op is not Op.BUFFER:
             return self._places[node]
         return self._copied(node) if self._changes(node) else node
 
     def _changes(self, node: UOp) -> bool:
-        """Whether a commit is about to change a BUFFER."""
+        """Return whether a commit is about to change a BUFFER."""
         return bool(self._changing.meeting(self._where[node]))
 
     def _copied(self, node: UOp) -> UOp:
@@ -248,7 +248,7 @@ def _fresh(size: int, dtype: DType) -> UOp:
 
 
 def _decisions(items: Sequence[Item]) -> Iterator[Decision]:
-    """Those of the bodies of regions."""
+    """Yield the fusion decisions of region bodies."""
     for item in items:
         if isinstance(item, RegionItem):
             for body in item.bodies:

@@ -1,4 +1,4 @@
-"""Types of a schedule: kernels and copies in execution order, and the place of each value."""
+"""Types of a schedule: kernels, copies and regions in execution order, and their buffers."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Intermediate:
     Attributes
     ----------
     size : int
-        Elements, for the largest values of the Variables.
+        Number of elements, for the largest values of the Variables.
     dtype : DType
-        Scalar type.
+        Dtype of the elements.
     """
 
     size: int
@@ -46,22 +46,22 @@ class Intermediate:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the storage needs."""
+        """Size of the storage in bytes."""
         return self.size * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of another BUFFER's storage; the `arg` of a BUFFER that a kernel reads.
+    """Part of another BUFFER's storage: the `arg` of a BUFFER that a kernel reads.
 
     Attributes
     ----------
     base : UOp
-        The BUFFER that it is part of.
+        BUFFER whose storage this is part of.
     offset : int
-        First byte.
+        Offset of the first byte.
     size : int
-        Elements.
+        Number of elements.
     """
 
     base: UOp
@@ -70,12 +70,12 @@ class Part:
 
 
 def root(buffer: UOp) -> UOp:
-    """The BUFFER that `buffer` is, or is part of."""
+    """Return the base BUFFER of a Part, or `buffer` itself if it is no Part."""
     return buffer.arg.base if isinstance(buffer.arg, Part) else buffer
 
 
 def is_lasting(buffer: UOp) -> bool:
-    """Whether a BUFFER is memory that outlives the plan."""
+    """Return whether a BUFFER is memory that outlives the plan."""
     return not isinstance(root(buffer).arg, Intermediate | Port)
 
 
@@ -86,20 +86,20 @@ class KernelItem:
     Attributes
     ----------
     ast : UOp
-        A SINK (kernel stage).
+        The kernel AST (a SINK).
     buffers : tuple of UOp
-        The BUFFER of each PARAM slot; the status word's slot, always the last, is not listed.
-        Its `arg` is what the caller made it over, an :class:`Intermediate` or a :class:`Part`.
+        The BUFFER of each PARAM slot, without the status word's slot, which is always the last.
+        The `arg` is the caller's object, an :class:`Intermediate` or a :class:`Part`.
     writes : tuple of int
-        Slots that are stored to. An in-place kernel reads some of them too.
+        Slots that are written. An in-place kernel also reads some of them.
     may_fail : bool
-        Whether the kernel checks an index and so takes the status word.
+        Whether the kernel checks an index, so that it takes the status word.
     renewed : tuple of int
-        Slots that are read for what a commit of the same run has put there.
+        Slots from which the kernel reads the new value of a commit of the same run.
     origins : tuple of Origin
-        What the kernel was made from, producers first.
+        Source locations of the operations that the kernel computes, producers first.
     checks : tuple of Origin or None
-        Where each BOUND of the kernel comes from, by its number.
+        Source location of each BOUND of the kernel, by its number.
     """
 
     ast: UOp
@@ -123,9 +123,9 @@ class KernelItem:
 
 @dataclass(frozen=True, slots=True)
 class CopyItem:
-    """`nbytes` bytes from the start of BUFFER `src` to the start of BUFFER `dst`.
+    """A copy of `nbytes` bytes from the start of BUFFER `src` to the start of BUFFER `dst`.
 
-    `renewed` says that they are what a commit of the same run has put there.
+    `renewed` tells whether it reads the new value of a commit of the same run.
     """
 
     dst: UOp
@@ -146,18 +146,18 @@ class CopyItem:
 
 @dataclass(frozen=True, slots=True)
 class PortUse:
-    """What a port of a body stands for.
+    """Binding of one port of a region body to a slot of the region.
 
     Attributes
     ----------
     body : int
-        Whose port it is.
+        Index of the body that the port belongs to.
     port : UOp
-        The BUFFER there.
+        The port's BUFFER.
     slot : int
-        The buffer of the item; -1: the number of the turn.
+        Slot of the item that the port is bound to, or -1 for the iteration number.
     stride : int
-        Bytes from one turn to the next.
+        Bytes by which the port's address advances each iteration.
     """
 
     body: int
@@ -168,33 +168,33 @@ class PortUse:
 
 @dataclass(frozen=True, slots=True)
 class RegionItem:
-    """Schedules that run within the plan: one of them, or one again and again.
+    """A control-flow region of the plan: a loop body, or the branches of a choice.
 
     Attributes
     ----------
     bodies : tuple of Schedule
-        What runs; several where one of them is chosen.
+        The loop body, or the branches.
     buffers : tuple of UOp
-        The BUFFER of each slot: values that it gives, then operands.
+        The BUFFER of each slot, results before operands.
     writes : tuple of int
-        Slots of values that it gives.
+        Slots of the results.
     ports : tuple of PortUse
-        What the bodies are given.
+        Bindings of the ports of all bodies.
     copies : tuple of (int, int)
-        Slots, where what is carried is put, and where its first value comes from.
+        Pairs of a slot that holds a carry and the slot of its initial value.
     turns : int
-        How many turns there are, at most.
+        Maximum number of iterations.
     reverse : bool
-        Whether from the last to the first.
+        Whether the loop runs from the last iteration to the first.
     count_slot, condition_slot, choice_slot : int
-        The buffer that says how many turns there are, whether another follows, and which body
-        runs; -1 where nothing says that.
+        Slots of the number of iterations, of the loop condition, and of the index of the branch
+        to run; -1 for none.
     may_fail : bool
-        Whether anything in the bodies may.
+        Whether any item of the bodies may fail.
     renewed : tuple of int
-        Slots that are read for what a commit of the same run has put there.
+        Slots from which the bodies read the new value of a commit of the same run.
     origins : tuple of Origin
-        What the item was made from.
+        Source locations of the operations that the region computes.
     """
 
     bodies: tuple[Schedule, ...]
@@ -236,9 +236,9 @@ class Decision:
     choice : str
         ``"inline"``, ``"local"``, ``"global"`` or ``"merge"``.
     grounds : str
-        Why, in a few words, with places for `counts`.
+        Format string of the reason, with placeholders for `counts`.
     counts : tuple of float
-        What was counted.
+        Numbers that the decision depends on, such as operations and bytes.
     """
 
     node: UOp
@@ -248,7 +248,7 @@ class Decision:
 
     @property
     def reason(self) -> str:
-        """The counted grounds, in a few words."""
+        """The reason in a few words, with its numbers."""
         return self.grounds.format(*self.counts)
 
     def __str__(self) -> str:
@@ -263,26 +263,26 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A graph as kernels and copies.
+    """The kernels, copies and regions that compute a tensor graph.
 
     Attributes
     ----------
-    items : tuple of KernelItem or CopyItem
-        In execution order.
+    items : tuple of KernelItem, CopyItem or RegionItem
+        Items in execution order.
     outputs : tuple of UOp
-        The BUFFER that holds each output: an :class:`Intermediate` outside the arena, or, where
-        an output is stored data as it is, that data's own BUFFER.
+        The BUFFER that holds each output: an :class:`Intermediate` outside the arena, or the
+        BUFFER of stored data if the output is that data unchanged.
     deps : tuple of tuple of int
         For each item, the earlier items that must have run, transitively reduced or not.
     arena_offsets : mapping of Intermediate to int
-        Byte offset of each intermediate that lives in the arena; the others (outputs) need
+        Byte offset of each intermediate in the arena. The other intermediates (outputs) need
         storage of their own.
     arena_size : int
-        Bytes of the arena.
+        Size of the arena in bytes.
     variables : tuple of UOp
         VAR nodes of all kernels, in order of first appearance.
     decisions : tuple of Decision
-        What was fused and why.
+        Fusion decisions and their reasons.
     """
 
     items: tuple[Item, ...]
@@ -295,7 +295,7 @@ class Schedule:
 
     @property
     def kernels(self) -> tuple[KernelItem, ...]:
-        """The items that are kernels, those of bodies of regions behind the others."""
+        """The kernels of the schedule: its own, then those of region bodies."""
         own = [item for item in self.items if isinstance(item, KernelItem)]
         for item in self.items:
             if isinstance(item, RegionItem):

@@ -152,7 +152,7 @@ def test_a_link_of_someone_else_or_to_their_folder_is_refused(tmp_path, theirs):
 def test_a_folder_that_cannot_be_made_is_no_error(tmp_path):
     (tmp_path / "file").write_text("x")
     cache = ObjectCache(tmp_path / "file" / "cache")
-    with pytest.warns(RuntimeWarning, match="cannot be made"):
+    with pytest.warns(RuntimeWarning, match="cannot be created"):
         cache.put(KEY, b"object")
 
 
@@ -286,7 +286,7 @@ def test_a_limit_that_is_no_size_is_named(monkeypatch, tmp_path, size):
     monkeypatch.delenv("KERNELRT_CACHE", raising=False)
     monkeypatch.setenv("KERNELRT_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("KERNELRT_CACHE_SIZE", size)
-    with pytest.warns(RuntimeWarning, match="KERNELRT_CACHE_SIZE is .*expected bytes"):
+    with pytest.warns(RuntimeWarning, match="KERNELRT_CACHE_SIZE is .*expected a number of bytes"):
         assert ObjectCache.default().limit == 256 << 20
 
 

@@ -95,11 +95,11 @@ def test_what_is_decided_passes_and_each_dependency_is_needed(seed: int) -> None
 def test_a_step_that_may_fail_behind_one_that_lasts_is_found(seed: int) -> None:
     steps, deps, places = drawn(seed)
     late = Access((), [Region(HOST, 5000, 5008)], fails=True)
-    with pytest.raises(SpecError, match=f"step {len(steps) - 1} writes what a run that fails"):
+    with pytest.raises(SpecError, match=f"step {len(steps) - 1} writes memory that a failing"):
         check([*steps, late], [*deps, (len(steps) - 1,)], places)
     steps[0] = replace(steps[0], lasts=True, fails=False)
     steps[1] = replace(steps[1], fails=True)
-    with pytest.raises(SpecError, match="step 0 writes what a run that fails"):
+    with pytest.raises(SpecError, match="step 0 writes memory that a failing run"):
         check(steps, deps, places)
 
 
@@ -109,11 +109,11 @@ def test_intermediates_that_lie_over_each_other_are_found() -> None:
     steps = [Access((), [whole_a]), Access((), [whole_b]), Access([whole_a, whole_b], [out])]
     check(steps, list(dependencies(steps)), {a: 0, b: 64})
     in_turns: Deps = [(), (0,), (0, 1)]
-    with pytest.raises(SpecError, match="step 2 reads an intermediate that step 1 wrote over"):
+    with pytest.raises(SpecError, match="step 2 reads an intermediate that step 1 overwrote"):
         check(steps, in_turns, {a: 0, b: 32})
-    with pytest.raises(SpecError, match="step 1 does not wait for step 0 which writes the same"):
+    with pytest.raises(SpecError, match="step 1 does not wait for step 0, which writes the same"):
         check(steps, [(), (), (0, 1)], {a: 0, b: 32})
-    with pytest.raises(SpecError, match="wait for earlier ones"):
+    with pytest.raises(SpecError, match="it may depend on earlier steps only"):
         check(steps, [(), (1,), (0, 1)], {a: 0, b: 64})
 
 

@@ -59,9 +59,9 @@ class LLVMCompiler:
         optimize: int = 0,
     ) -> None:
         if not 0 <= codegen_level <= 3:
-            raise SpecError(f"codegen_level: expected 0 to 3, not {codegen_level}")
+            raise SpecError(f"codegen_level is {codegen_level}; expected 0 to 3")
         if not 0 <= optimize <= 3:
-            raise SpecError(f"optimize: expected 0 to 3, not {optimize}")
+            raise SpecError(f"optimize is {optimize}; expected 0 to 3")
         self.spec = spec
         self.cache = cache
         self._codegen_level = codegen_level

@@ -194,9 +194,9 @@ class ObjectCache:
             folder = self.folder.resolve()  # so that a link is followed once
             info = folder.lstat()
         except (OSError, RuntimeError) as error:
-            return self._refuse(f"it cannot be made ({error})")
+            return self._refuse(f"it cannot be created ({error})")
         if not stat.S_ISDIR(info.st_mode):
-            return self._refuse("it is not a folder")
+            return self._refuse("the path is not a folder")
         if {info.st_uid, link.st_uid} != {_user(info)}:
             return self._refuse("it belongs to another user")
         if os.name == "posix" and info.st_mode & 0o022:
@@ -209,8 +209,8 @@ class ObjectCache:
 
     def _refuse(self, why: str) -> bool:
         warnings.warn(
-            f"the cache folder {self.folder} is not used: {why}. Kernels are compiled anew in "
-            "each process; set KERNELRT_CACHE_DIR to another folder, or KERNELRT_CACHE=0",
+            f"the cache folder {self.folder} is not used: {why}. Each process compiles its "
+            "kernels anew; set KERNELRT_CACHE_DIR to another folder, or KERNELRT_CACHE=0",
             RuntimeWarning,
             stacklevel=2,
         )
@@ -290,8 +290,8 @@ def _default_limit() -> int:
         number, shift = given[:-1], _SUFFIXES[given[-1].upper()]
     if not (number.isascii() and number.isdigit() and len(number) < _MOST_DIGITS):
         warnings.warn(
-            f"KERNELRT_CACHE_SIZE is {given!r}; expected bytes, or a number with the suffix K, M "
-            f"or G, as in 512M. The kernel cache keeps {DEFAULT_LIMIT >> 20}M.",
+            f"KERNELRT_CACHE_SIZE is {given!r}; expected a number of bytes, or a number with the "
+            f"suffix K, M or G, as in 512M. The limit stays at {DEFAULT_LIMIT >> 20}M.",
             RuntimeWarning,
             stacklevel=3,
         )

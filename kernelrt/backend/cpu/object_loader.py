@@ -171,8 +171,8 @@ def _explain(name: str, data: bytes, reason: str) -> str:
     process = ctypes.CDLL(None)
     missing = [symbol for symbol in elf.undefined(data) if not hasattr(process, symbol)]
     if missing:
-        reason = f"it refers to {', '.join(missing)}, which this process does not have"
+        reason = f"it calls {', '.join(missing)}, which this process does not define"
     return (
         f"kernel {name!r}: the object could not be linked: {reason}. A kernel may call functions "
-        "of the C and math libraries, and nothing else"
+        "of the C library and the math library only"
     )

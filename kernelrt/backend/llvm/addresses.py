@@ -278,7 +278,7 @@ class Memory:
                 lane = lane_within(held.place, within)
                 if lane is not None:
                     return replace(held.array, lane=lane)
-        raise CompileError(f"{source!r} was asked for outside its tile")
+        raise CompileError(f"the address of {source!r} is needed outside the tile that defines it")
 
     def step(self, u: UOp, r: UOp, place: Mapping[UOp, Position]) -> int | None:
         """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""

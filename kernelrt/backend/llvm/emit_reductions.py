@@ -282,7 +282,7 @@ class Accumulators:
             lane = lane_within(native, place)
             if found is not None and lane is not None:
                 return self.text.lane(found, lane)
-        raise CompileError(f"{u!r} was asked for outside its tile")
+        raise CompileError(f"the value of {u!r} is needed outside the tile that computes it")
 
     def _native(self, ranges: Sequence[UOp]) -> list[Place]:
         """Places at which results over `ranges` are held: vectors along the innermost alone.

@@ -368,7 +368,9 @@ class Emitter:
             return self.memory.variable(self.variables.index(u))
         if u.op is Op.PARAM:
             return self.memory.pointer(u)
-        raise CompileError(f"{u.op.name} has no place in a kernel; lower it before")
+        raise CompileError(
+            f"{u.op.name} is not allowed in a kernel; lower it before code generation"
+        )
 
     def _range(self, u: UOp, place: Place) -> Value:
         """The loop variable as a value: a number, or consecutive numbers in lanes."""

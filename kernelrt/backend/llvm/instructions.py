@@ -25,7 +25,7 @@ def alu(b: Text, op: Op, dtype: DType, operands: list[Value]) -> Value:
     """
     rule = _RULES.get(op)
     if rule is None:
-        raise CompileError(f"{op.name} reached the code generator; it has no instruction")
+        raise CompileError(f"{op.name} has no LLVM instruction; lower it before code generation")
     values, lanes = b.align(operands)
     return Value(rule(b, dtype, values), lanes, dtype)
 

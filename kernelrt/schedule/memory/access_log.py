@@ -1,4 +1,4 @@
-"""Access log: who read and wrote which bytes, and the order that dependencies imply."""
+"""Access log: the items that read and wrote each byte, and the order that dependencies imply."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ if TYPE_CHECKING:
 
 __all__ = ["Ledger", "Order", "Span", "Storage", "Unforced"]
 
-#: Up to this many items it is written down for each which ones come before it, as bits.
+#: Maximum number of items for which a bit mask of all predecessors is stored with each item.
 _CLOSURE_LIMIT: Final = 8192
-#: Who has read some bytes: item and slot, and the rest.
+#: Readers of some bytes, as a linked list of (item, slot).
 Readers = tuple[tuple[int, int], "Readers"] | None
-#: An earlier item that one does not always run after, and what that does there; None: it does.
+#: An earlier item that no dependency puts first, and its access ("reads" or "writes"); or None.
 Unforced = tuple[int, str] | None
 
 
 class Span:
-    """Bytes that the same items have touched.
+    """A range of bytes that the same items have accessed.
 
     Attributes
     ----------
     start, stop : int
-        Where they lie in their storage.
+        Byte range in its storage.
     writer : int
-        Who wrote them last; -1: nobody.
+        Last item that wrote the bytes; -1 for none.
     value : Intermediate, int or None
-        What they hold: an Intermediate, or the number of the commit that put it there.
+        Content: an Intermediate, or the number of the commit that wrote it.
     readers : tuple or None
-        Who has read that.
+        Items that have read this content.
     """
 
     __slots__ = ("readers", "start", "stop", "value", "writer")
@@ -46,19 +46,19 @@ class Span:
 
 
 class Storage:
-    """The bytes of one storage, as spans in order."""
+    """The bytes of one storage, as sorted spans."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._spans: list[Span] = []
 
     def spans(self, start: int, stop: int) -> list[Span]:
-        """The spans between `start` and `stop`; all of them lie between."""
+        """Return the spans from `start` to `stop`. Spans are cut so that none extends beyond."""
         first, last = self._between(start, stop)
         return self._spans[first:last]
 
     def put(self, span: Span) -> list[Span]:
-        """Let one span take the place of all that lie where it does; give those."""
+        """Replace all spans in the range of `span` by it. Return the replaced spans."""
         first, last = self._between(span.start, span.stop)
         old = self._spans[first:last]
         if last - first > 1:
@@ -95,7 +95,7 @@ class Storage:
 
 
 class Order:
-    """What the dependencies put before what."""
+    """Partial order of the items that the dependencies imply."""
 
     def __init__(self, deps: Sequence[Sequence[int]]) -> None:
         self._deps = deps
@@ -108,13 +108,13 @@ class Order:
                 self._before.append(bits)
 
     def waits(self, late: int, early: int) -> bool:
-        """Whether `late` always runs after `early`."""
+        """Return whether `late` always runs after `early`."""
         if self._before is not None:
             return bool(self._before[late] >> early & 1) and late != early
         return not self.missing(late, (early,))
 
     def missing(self, late: int, wanted: Iterable[int]) -> list[int]:
-        """Those of `wanted` that `late` does not always run after."""
+        """Return the items of `wanted` that do not always run before `late`."""
         if self._before is not None:
             return [w for w in wanted if not self.waits(late, w)]
         rest = set(wanted).difference(self._deps[late])
@@ -131,12 +131,12 @@ class Order:
 
 
 class Ledger:
-    """Accesses of items, in the order of the list, which dependencies must force.
+    """Log of the accesses of items, which checks that dependencies order conflicting accesses.
 
     Parameters
     ----------
     deps : sequence
-        For each item those that it waits for.
+        For each item, the items that it waits for.
     """
 
     def __init__(self, deps: Sequence[Sequence[int]]) -> None:
@@ -144,11 +144,11 @@ class Ledger:
         self._storages: dict[int, Storage] = {}
 
     def storage(self, key: object) -> Storage:
-        """The bytes of the storage that is `key`, which must stay alive."""
+        """Return the log of the storage `key`, which must stay alive."""
         return self._storages.setdefault(id(key), Storage())
 
     def read(self, item: int, slot: int, spans: Iterable[Span]) -> Unforced:
-        """Note that `item` reads what lies there."""
+        """Log a read by `item`. Return an earlier writer that `item` does not wait for."""
         for span in spans:
             if span.writer >= 0 and not self.order.waits(item, span.writer):
                 return span.writer, "writes"
@@ -156,7 +156,10 @@ class Ledger:
         return None
 
     def replace(self, item: int, old: Span) -> Unforced:
-        """Look at what `item` writes over; accesses of its own do not count."""
+        """Return an earlier access to `old` that the write by `item` does not wait for.
+
+        Accesses by `item` itself do not count.
+        """
         if old.writer not in (-1, item) and not self.order.waits(item, old.writer):
             return old.writer, "writes"
         readers = old.readers

@@ -19,20 +19,19 @@ if TYPE_CHECKING:
 
 __all__ = ["most_alive", "plan_arena", "touched"]
 
-#: Above this many items the closure of the order would take too much memory, and bytes are
-#: reused only after an item's direct dependencies.
+#: Maximum number of items whose dependencies get a transitive closure. It would take too much
+#: memory for more items, so their bytes are reused only after direct dependencies.
 _CLOSURE_LIMIT = 8192
 
 
-#: Bytes that were in use: start, stop, and, as bits, the intermediates (by their numbers) that may
-#: have them.
+#: Free bytes: start, stop, and a bit mask of the intermediates (by number) that may use them.
 _Idle = tuple[int, int, int]
-#: After this many intermediates, idle bytes that the same ones may have are joined.
+#: Adjacent free ranges with equal masks are merged once per this many intermediates.
 _JOIN_EVERY = 64
 
 
 def touched(items: Iterable[Item]) -> list[list[Intermediate]]:
-    """For each of `items` the intermediates that it reads or writes."""
+    """Return the intermediates that each item reads or writes."""
     return [
         [b for b in dict.fromkeys(root(b).arg for b in (*item.ins, *item.outs))
          if isinstance(b, Intermediate)]
@@ -47,22 +46,29 @@ def plan_arena(
     *,
     reuse: bool = True,
 ) -> tuple[dict[Intermediate, int], int]:
-    """Byte offsets of the intermediates that items use, and the bytes needed in all.
+    """Assign an arena offset to each intermediate.
 
-    Bytes pass from one intermediate to another only when the dependencies alone make every
-    item that touches the first run before all that touch the second. So items may run in any
-    order, or at once, as far as the dependencies allow.
+    An intermediate reuses the bytes of another one only if the dependencies alone make every item
+    that touches the old one run before all items that touch the new one. So items may run in any
+    order that the dependencies allow, or at the same time.
 
     Parameters
     ----------
     uses : sequence of iterable of Intermediate
-        What each item reads or writes, in execution order.
+        Intermediates that each item reads or writes, in execution order.
     deps : sequence of sequence of int, or None
-        For each item, the items it waits for; None where they run one after the other.
+        For each item, the items that it waits for; None if items run one after the other.
     keep : collection of Intermediate
-        Left out: they have storage of their own.
+        Intermediates to leave out of the arena, as they have their own storage.
     reuse : bool
-        Whether bytes may serve several intermediates.
+        Whether several intermediates may share bytes.
+
+    Returns
+    -------
+    offsets : dict of Intermediate to int
+        Byte offsets in the arena.
+    size : int
+        Size of the arena in bytes.
     """
     users: dict[Intermediate, list[int]] = {}
     for number, holders in enumerate(uses):
@@ -80,7 +86,7 @@ def plan_arena(
         return offsets, sum(sizes.values())
     firsts = [users[h][0] for h in ordered]
     followers = [] if deps is None else _followers(_begin(ordered, users, deps), deps)
-    # All other bytes so far wait for the first that may have them: its number, then as in idle.
+    # Bytes that no intermediate may use yet: the first one that may, then the fields of _Idle.
     busy: list[tuple[int, int, int, int]] = []
     idle: list[_Idle] = []
     total = 0
@@ -94,7 +100,7 @@ def plan_arena(
         _claim(idle, start, stop)
         total = max(total, stop)
         if deps is None:
-            known = bisect_right(firsts, users[holder][-1])  # these begin before it is free
+            known = bisect_right(firsts, users[holder][-1])  # their lifetimes overlap `holder`'s
             after = ((1 << len(ordered)) - 1) >> known << known
         else:
             after = functools.reduce(operator.and_, (followers[n] for n in users[holder]))
@@ -108,7 +114,7 @@ def _begin(
     users: Mapping[Intermediate, Sequence[int]],
     deps: Sequence[Sequence[int]],
 ) -> list[list[int]]:
-    """For each intermediate the users that wait for no other: several, where each writes a part."""
+    """Return each intermediate's users that wait for no other user (several partial writers)."""
     out: list[list[int]] = []
     for holder in ordered:
         known = set(users[holder])
@@ -117,17 +123,19 @@ def _begin(
 
 
 def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) -> list[int]:
-    """For each item, as bits, the intermediates all of whose users always run after it.
+    """Return, for each item, a bit mask of the intermediates that come after it.
+
+    These are the intermediates all of whose users always run after the item.
 
     Parameters
     ----------
     begin : sequence of sequence of int
-        The users of each intermediate that the others wait for.
+        First users of each intermediate; its other users wait for them.
     deps : sequence of sequence of int
-        For each item, the items it waits for.
+        For each item, the items that it waits for.
     """
     begun = [0] * len(deps)
-    # An intermediate with several has a bit for each of them, above the bits of all.
+    # An intermediate with several first users has one bit for each, above all ordinary bits.
     several: list[tuple[int, int]] = []
     width = len(begin)
     for number, firsts in enumerate(begin):
@@ -149,7 +157,7 @@ def _followers(begin: Sequence[Sequence[int]], deps: Sequence[Sequence[int]]) ->
 
 
 def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
-    """`idle` with neighbours made one that the same intermediates from `number` on may have."""
+    """Merge adjacent ranges of `idle` if the same intermediates from `number` on may use them."""
     out: list[_Idle] = []
     for start, stop, after in idle:
         rest = after >> number << number
@@ -161,7 +169,7 @@ def _joined(idle: Sequence[_Idle], number: int) -> list[_Idle]:
 
 
 def _claim(idle: list[_Idle], start: int, stop: int) -> None:
-    """Take bytes out of `idle`, where the first of them begin a block."""
+    """Remove bytes from `idle`; `start` is the start of a free range."""
     first = bisect_left(idle, (start,))
     last = bisect_left(idle, (stop,))
     rest: list[_Idle] = []
@@ -171,9 +179,18 @@ def _claim(idle: list[_Idle], start: int, stop: int) -> None:
 
 
 def _fit(size: int, idle: Sequence[_Idle], bit: int, end: int) -> int:
-    """Offset of the tightest gap of at least `size` bytes in `idle` (sorted) for one intermediate.
+    """Return the offset of the tightest free gap for one intermediate.
 
-    It is given by its bit.
+    Parameters
+    ----------
+    size : int
+        Bytes that the intermediate needs.
+    idle : sequence of _Idle
+        Free ranges, sorted.
+    bit : int
+        Bit of the intermediate in the masks of `idle`.
+    end : int
+        Size of the arena so far.
     """
     best: tuple[int, int] | None = None
     start = position = -1
@@ -189,14 +206,14 @@ def _fit(size: int, idle: Sequence[_Idle], bit: int, end: int) -> int:
         if position - start >= size and (best is None or position - start < best[0]):
             best = (position - start, start)
         start = end
-    # At its end the arena may grow; a gap inside it is better.
+    # A gap at the end can grow with the arena, but a gap inside that is big enough is better.
     if best is not None and end - start >= size:
         return min(best, (end - start, start))[1]
     return start if best is None else best[1]
 
 
 def most_alive(lives: Iterable[tuple[int, int, int]]) -> int:
-    """The most bytes that are alive at once, of what has a first user, a last one, and bytes."""
+    """Return the peak number of live bytes, for (first user, last user, bytes) of each value."""
     change: dict[int, int] = {}
     for first, last, nbytes in lives:
         change[first] = change.get(first, 0) + nbytes

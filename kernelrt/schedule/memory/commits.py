@@ -1,12 +1,12 @@
-"""Writes to state that outlives the plan: in place where that is safe, else last.
+"""Commits: writes to state that outlives the plan, in place if that is safe.
 
-Every commit starts as a copy at the very end, which is always right. It is then taken into the
-kernel that computes the value if that kernel
+Every commit starts as a copy at the very end, which is always correct. It is then merged into the
+kernel that computes the value, so that the kernel writes the target itself, if that kernel
 
-- cannot fail, and no kernel that can fail has to come after it (a run that raises leaves all
-  state as it was);
-- reads the target only at the element it is about to write;
-- can come after every other reader of the old value.
+- cannot fail, and no kernel that can fail has to run after it (a run that raises leaves all state
+  unchanged);
+- reads the target only at the element that it is about to write;
+- can run after every other reader of the old value.
 """
 
 from __future__ import annotations
@@ -32,9 +32,16 @@ __all__ = ["Commit", "Graph", "settle"]
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """`source` (where the new value is computed to) becomes the content of `target`.
+    """A write of the value in `source` to `target`.
 
-    Where the size of the value depends on Variables, its `nbytes` bytes do.
+    Attributes
+    ----------
+    target : UOp
+        BUFFER whose content is replaced.
+    source : UOp
+        BUFFER that the new value is computed to.
+    nbytes : Dim
+        Size of the value in bytes. It depends on Variables if the value's shape does.
     """
 
     target: UOp
@@ -43,14 +50,14 @@ class Commit:
 
 
 class Graph:
-    """Drafts and which of them come before which.
+    """Drafts and their order.
 
     Attributes
     ----------
     drafts : list of Draft or None
-        Each after what it reads; None where a draft turned out to be needless.
+        Drafts, each after the drafts that it reads; None for a draft that was removed.
     after : list of set of int
-        For each draft, those that must come later.
+        For each draft, the drafts that must run later.
     """
 
     def __init__(self, drafts: Sequence[Draft], waits: Sequence[Sequence[int]]) -> None:
@@ -61,11 +68,11 @@ class Graph:
                 self.after[earlier].add(n)
 
     def reaches(self, start: int, goals: Iterable[int]) -> bool:
-        """Whether any of `goals` must come after `start`."""
+        """Return whether any of `goals` must run after `start`."""
         return not set(goals).isdisjoint(reached([start], self.after))
 
     def remove(self, n: int) -> None:
-        """Drop a draft that nothing comes after."""
+        """Remove a draft that nothing has to run after."""
         self.drafts[n] = None
         self.after[n] = set()
         for successors in self.after:
@@ -75,18 +82,23 @@ class Graph:
 def settle(
     drafts: Sequence[Draft], commits: Sequence[Commit], outputs: set[UOp], where: Extents
 ) -> Graph:
-    """The drafts with commits added, and the order that they must keep.
+    """Add the commits to the drafts, in place where that is safe.
 
     Parameters
     ----------
     drafts : sequence of Draft
-        What computes every value, operands first; none writes a commit target.
+        Drafts that compute all values, operands first; none writes a commit target.
     commits : sequence of Commit
-        In the caller's order.
+        Commits in the caller's order.
     outputs : set of UOp
-        BUFFERs that the caller keeps, which a commit cannot take the place of.
+        BUFFERs that the caller keeps, so that a commit target cannot replace them.
     where : Extents
-        Regions that are known.
+        Known byte ranges.
+
+    Returns
+    -------
+    Graph
+        All drafts and the order that they must keep.
     """
     return _Settling(drafts, commits, outputs, where).run()
 
@@ -113,7 +125,7 @@ class _Settling:
         self._touches = Touches()
         for n, step in enumerate(steps[: len(drafts)]):
             self._touches.add(n, step.reads, step.writes)
-        # Commits by number, as writers of their targets.
+        # Commits, by number, as writers of their targets.
         self._targets = Touches()
         for k, commit in enumerate(commits):
             self._targets.add(k, (), (self._where[commit.target],))
@@ -137,7 +149,7 @@ class _Settling:
         return self._where[a].meets(self._where[b])
 
     def _committing(self, target: UOp) -> list[int]:
-        """Commits, by number, that change any byte of `target`."""
+        """Return the numbers of the commits that change any byte of `target`."""
         return self._targets.writers(self._where[target])
 
     def _draft(self, n: int) -> Draft:
@@ -145,7 +157,7 @@ class _Settling:
         assert draft is not None
         return draft
 
-    # Taking a commit into the kernel that computes it
+    # Merging a commit into the kernel that computes its value
 
     def _take_in(self, k: int, commit: Commit) -> None:
         writers = self._writers(commit.source)
@@ -153,20 +165,20 @@ class _Settling:
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
         if any(self._graph.drafts[n] is None for n in writers):
-            return  # another commit of the same value has taken the kernels
+            return  # another commit of the same value has redirected the kernels
         if len(writers) > 1 and self._joins(writers[0]):
-            return  # a portion may read what another one would write
+            return  # the kernel of one CAT operand may read elements that another one writes
         writer = writers[-1]
         base = writers[0] if len(writers) > 1 else None
         if not self._reads_only_where_it_writes(writer, base, commit):
             return
-        # What the copy waits for: readers of the old value, whatever may fail.
+        # The copy waits for readers of the old value and for everything that may fail.
         others = set(self._waits[self._count + k]) - {writer, base}
         if self._graph.reaches(writer, others):
             return
         draft = self._draft(writer)
         if isinstance(draft, RegionDraft):
-            return  # what it writes, turn by turn, is not there before the last one
+            return  # a region's results are complete only after its last iteration
         if commit.source in self._outputs or commit.source in self._taken:
             if not isinstance(draft, KernelDraft) or base is not None:
                 return
@@ -202,7 +214,7 @@ class _Settling:
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
         if not isinstance(draft, KernelDraft):
-            # What fails has written nothing by then that outlives the plan.
+            # A draft that fails must not have written memory that outlives the plan.
             return not draft.fails and not any(self._meet(b, commit.target) for b in draft.reads)
         if base is not None:
             return self._adds_to_target(draft, base, commit)
@@ -214,11 +226,11 @@ class _Settling:
         return reads_beside(draft.stores, draft.loads_of(commit.target), stores) is None
 
     def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
-        """Whether a scatter's base is the target as it is, so that only the updates are needed."""
+        """Return whether a scatter's base is the target itself, so that it only needs updates."""
         if any(self._meet(buffer, commit.target) for buffer in draft.loads):
             return False
-        # What takes the place of an update at a wrong index is zero, which only sums do not see.
-        # What is put at a wrong index matters to what outlives the run alone.
+        # An update at an invalid index becomes zero, which only a sum ignores. A value stored at
+        # an invalid index matters only if the memory outlives the run.
         seen = draft.fails and is_lasting(commit.target)
         if any(s.arg is not Op.ADD and (seen or s.arg is not None) for s in draft.stores):
             return False

@@ -1,7 +1,7 @@
 """Hazards: the one source of dependencies between memory accesses.
 
-An access is a region of memory. Two accesses conflict when their regions share bytes and one of
-them writes. Views of a buffer share its storage; every intermediate is a storage of its own.
+An access is a byte range. Two accesses conflict if their ranges overlap and one of them writes.
+Views of a buffer share its storage; every intermediate is its own storage.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Access", "Extents", "Touches", "accesses", "dependencies", "extent",
 
 
 def extent(buffer: UOp) -> Region:
-    """The bytes that a BUFFER node stands for."""
+    """Return the byte range of a BUFFER node."""
     holder = buffer.arg
     if isinstance(holder, Buffer):
         return region_of(holder)
@@ -37,7 +37,7 @@ def extent(buffer: UOp) -> Region:
 
 
 class Extents(dict["UOp", Region]):
-    """Regions of BUFFER nodes, each found once."""
+    """Cache of the byte range of each BUFFER node."""
 
     def __missing__(self, buffer: UOp) -> Region:
         found = self[buffer] = extent(buffer)
@@ -45,31 +45,31 @@ class Extents(dict["UOp", Region]):
 
 
 class Touches:
-    """Who reads and who writes which bytes; numbers stand for the items."""
+    """Readers and writers of byte ranges; items are identified by number."""
 
     def __init__(self) -> None:
         self._reads: RegionMap[int] = RegionMap()
         self._writes: RegionMap[int] = RegionMap()
 
     def add(self, item: int, reads: Iterable[Region], writes: Iterable[Region]) -> None:
-        """Note what `item` touches."""
+        """Add the accesses of `item`."""
         for region in reads:
             self._reads.add(region, item)
         for region in writes:
             self._writes.add(region, item)
 
     def readers(self, region: Region) -> list[int]:
-        """Items that read any byte of `region`."""
+        """Return the items that read any byte of `region`."""
         return self._reads.meeting(region)
 
     def writers(self, region: Region) -> list[int]:
-        """Items that write any byte of `region`."""
+        """Return the items that write any byte of `region`."""
         return self._writes.meeting(region)
 
     def conflicts(self, reads: Iterable[Region], writes: Iterable[Region]) -> set[int]:
-        """Items that must have run before one with these accesses may.
+        """Return the items that must run before an item with these accesses.
 
-        Read after write, write after read and write after write.
+        Conflicts are read after write, write after read and write after write.
         """
         out: set[int] = set()
         for region in reads:
@@ -80,7 +80,7 @@ class Touches:
         return out
 
     def forget_covered(self, writes: Iterable[Region]) -> None:
-        """Drop accesses to bytes that are all written later: waiting for the write is enough."""
+        """Drop accesses to bytes that a later item overwrites: waiting for that item is enough."""
         for region in writes:
             self._reads.drop_covered(region)
             self._writes.drop_covered(region)
@@ -88,17 +88,17 @@ class Touches:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What one item, or one operation of a plan, does to memory.
+    """Memory accesses of one item, or of one operation of a plan.
 
     Attributes
     ----------
     reads, writes : sequence of Region
-        What it may touch. What is written may be read too: a write conflicts with all that a
-        read does.
+        Byte ranges that it may access. It may also read what it writes: a write conflicts with
+        everything that a read conflicts with.
     fails : bool
-        Whether a run may end there.
+        Whether the run may end there with an error.
     lasts : bool
-        Whether it writes what a run that fails must leave as it was.
+        Whether it writes memory that a failing run must leave unchanged.
     """
 
     reads: Sequence[Region]
@@ -108,7 +108,7 @@ class Access:
 
 
 def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
-    """What `items` do to memory, of which some regions may be known."""
+    """Return the memory accesses of `items`; `where` may hold known byte ranges."""
     return [
         Access(
             [where[b] for b in item.ins], [where[b] for b in item.outs],
@@ -119,9 +119,9 @@ def accesses(items: Iterable[Item], where: Extents) -> list[Access]:
 
 
 def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
-    """For each of `steps`, in execution order, the earlier ones that it must wait for.
+    """Return, for each of `steps` (in execution order), the earlier steps that it must wait for.
 
-    Besides conflicts, a write that lasts waits for all that may fail.
+    A step waits for conflicting steps. A lasting write also waits for all steps that may fail.
     """
     touches = Touches()
     failing: list[int] = []
@@ -139,7 +139,7 @@ def dependencies(steps: Iterable[Access]) -> tuple[tuple[int, ...], ...]:
 
 
 def reached(starts: Iterable[int], edges: Sequence[Collection[int]]) -> Iterator[int]:
-    """`starts`, and all that `edges` lead to from there, each once."""
+    """Yield `starts` and all nodes that `edges` lead to from there, each once."""
     stack = list(dict.fromkeys(starts))
     seen = set(stack)
     yield from stack
@@ -152,7 +152,7 @@ def reached(starts: Iterable[int], edges: Sequence[Collection[int]]) -> Iterator
 
 
 def waves(deps: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Items that may run together, wave after wave."""
+    """Group items into waves: the items of one wave may run together."""
     level: list[int] = []
     out: list[list[int]] = []
     for number, before in enumerate(deps):

@@ -1,4 +1,4 @@
-"""Decides whether a kernel may write the memory that it reads."""
+"""Decides whether a kernel may write to memory that it reads."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ __all__ = ["reads_beside"]
 def reads_beside(
     stores: Sequence[UOp], loads: Collection[UOp], written: Sequence[UOp]
 ) -> str | None:
-    """Why what is read of some memory may be gone by then; None where it cannot be.
+    """Return why a kernel may overwrite an element before it reads it, or None if it cannot.
 
     Parameters
     ----------
     stores : sequence of UOp
         All STOREs of a kernel.
     loads : collection of UOp
-        LOADs below them of the memory in question.
+        LOADs of the memory in question, in the expressions of `stores`.
     written : sequence of UOp
-        Those of `stores` that write to that memory.
+        The STOREs of `stores` that write to that memory.
     """
     if not loads or not written:
         return None
     if len(written) > 1 or written[0].arg is not None:
-        return "writes in parts, or updates,"
+        return "a kernel that reads it must write it with a single store, without an update"
     at = written[0].src[1]
     if any(load.src[1] is not at for load in loads):
-        return "writes at another element than it reads of"
+        return "a kernel that reads it must not write another element than it reads"
     loops = ranges_of(at)
     for store in stores:
         # A store under fewer loops runs before one under more.
         if ranges_of(store.src[1]) != loops and not set(loads).isdisjoint(toposort([store])):
-            return "writes under other loops than it reads"
+            return "a kernel that reads it must write it in the same loops"
     return None

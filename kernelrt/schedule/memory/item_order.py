@@ -1,4 +1,4 @@
-"""Topological order of the items of a schedule."""
+"""Orders the items of a schedule topologically."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["execution_order"]
 
 
 def execution_order(graph: Graph) -> list[Draft]:
-    """The drafts of `graph`, each after all that must come before it.
+    """Return the drafts of `graph` in topological order.
 
-    Of the drafts that may come next, the one that leaves the fewest bytes of intermediates
-    alive comes next; among equals, the one that was drafted first.
+    Of the drafts that are ready, the next one is the draft after which the fewest bytes of
+    intermediates are alive. Ties go to the draft that was created first.
     """
     alive = [n for n, draft in enumerate(graph.drafts) if draft is not None]
     waiting = dict.fromkeys(alive, 0)
@@ -61,8 +61,8 @@ def execution_order(graph: Graph) -> list[Draft]:
                 heapq.heappush(ready, (growth(later), later))
     if len(out) < len(alive):
         raise SpecError(
-            f"{len(alive) - len(out)} of {len(alive)} items wait for each other; "
-            "the scheduler must not build such an order"
+            f"{len(alive) - len(out)} of {len(alive)} items wait for each other in a cycle; "
+            "this is a bug in the scheduler, please report it"
         )
     return out
 

@@ -1,11 +1,11 @@
 """Merges chains of partial writes to a tensor.
 
-In the graph an assignment to a part is a choice for each element of the whole: the part among
-zeros where a mask of the part holds, else what was there before. The gradient of a value of which
-parts are read is a sum of parts among zeros. A loop of Python over n rows makes n choices, or n
-sums, for each of n rows. Here each value of such a tensor, a *version*, says where its elements
-come from instead: a part of it is read from what was put there, and the whole is put together
-once, from as many parts as the loop has steps.
+In the graph, an assignment to a part is a WHERE over the whole tensor: it selects the zero-padded
+part where the padded mask is true, else the old value. The gradient of a tensor whose parts are
+read is a sum of zero-padded parts. So a Python loop over n rows makes n WHEREs or n sums, each over
+n rows. This pass instead records, for each value of such a tensor (a *version*), the source of its
+elements. Reads of a part use the value written there, and the whole is assembled once, with one
+CAT of as many parts as the loop has steps.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ if TYPE_CHECKING:
 
 __all__ = ["join_assigned"]
 
-#: So many changes stay choices and sums, which a kernel may make on the way to something else. It
-#: is also the most parts that a read looks for one by one.
+#: Up to this many changes stay WHEREs and sums, which a kernel may fuse. It is also the maximum
+#: number of parts that a read combines.
 FEW: Final = 8
 
 
 class _Span(NamedTuple):
-    """Elements that lie side by side along the axes from `axis` on, as many as are of known size.
+    """A contiguous range of elements, in row-major order, of the axes from `axis` on.
 
-    `start` and `stop` count in row-major order. Of the axes before and behind it has all.
+    `start` and `stop` count elements of these axes, up to the first dynamic one. The range covers
+    all other axes whole.
     """
 
     axis: int
@@ -43,7 +44,7 @@ class _Span(NamedTuple):
 
 
 class _Change(NamedTuple):
-    """How a node differs from `base`: the elements of each span of `values`, or what they add."""
+    """A change of `base`: `values` replace, or are added to, the elements of `spans`."""
 
     base: UOp
     spans: tuple[_Span, ...]
@@ -52,9 +53,9 @@ class _Change(NamedTuple):
 
 
 class _Source(NamedTuple):
-    """Where elements come from: the one at place p is that at p - `begin` of `node`.
+    """Source of a range of elements: element p of the version is element p - `begin` of `node`.
 
-    It was put there by the change `step`. A sum adds zero to it where the sum came later.
+    The change number `step` wrote it. A later sum adds zero to it.
     """
 
     node: UOp
@@ -67,28 +68,28 @@ class _Halves(NamedTuple):
     right: _Sources
 
 
-#: Sources of the elements of an interval, whose halves may have others. Trees share what they have
-#: in common, so a version has no more of its own than the way down to what it changes.
+#: Sources of the elements of an interval, as a binary tree of intervals. Trees share subtrees, so a
+#: version only stores the path to the elements that it changes.
 _Sources: TypeAlias = "_Source | _Halves"
-#: What lies in an interval: its first place, its end, and the source.
+#: Part of an interval: first position, end position, and source.
 _Part: TypeAlias = "tuple[int, int, _Source]"
 
 
 class _Version(NamedTuple):
-    """Where the elements of a value come from.
+    """Sources of the elements of a value.
 
     Attributes
     ----------
     axis : int
-        As in a span.
+        First axis of the spans.
     sources : _Sources
-        Of all elements.
+        Sources of all elements.
     step : int
-        How many changes these are since a value that is stored.
+        Number of changes since a stored value.
     added : int
-        The last of them that was a sum.
+        Number of the last change that is a sum.
     apart : bool
-        Whether all of them are sums, of parts among zeros that do not lie over each other.
+        Whether all changes are sums of zero-padded parts that do not overlap.
     """
 
     axis: int
@@ -99,21 +100,22 @@ class _Version(NamedTuple):
 
 
 def join_assigned(roots: Sequence[UOp]) -> list[UOp]:
-    """Equal graphs in which what is changed part by part is put together once.
+    """Rewrite graphs so that each partially written tensor is assembled once.
 
-    Zeros are still added to what sums leave alone, so that -0.0 becomes 0.0 as it did in the sum.
+    Values do not change. Elements that a sum leaves alone still get zero added, since that turns
+    -0.0 into 0.0.
 
     Parameters
     ----------
     roots : sequence of UOp
-        Graphs of the tensor stage, simplified.
+        Simplified graphs of the tensor stage.
     """
     nodes = toposort(roots)
     changes = _changes(nodes)
     return _Joining(roots, nodes, changes).run() if changes else list(roots)
 
 
-# ---- what is a change
+# ---- recognizing changes
 
 
 def _changes(nodes: Iterable[UOp]) -> dict[UOp, _Change]:
@@ -136,13 +138,13 @@ def _assignment(node: UOp) -> _Change | None:
     if span is None or value is base:
         return None
     if mask is not inner and (span.axis or not is_static(node.shape)):
-        return None  # it counts other elements
+        return None  # the mask's span counts elements of another shape
     holds = uniform(inner.src[0])
     return _Change(base, (span,), (value,), adds=False) if holds is not None and holds.arg else None
 
 
 def _sum(node: UOp, known: dict[UOp, _Change]) -> _Change | None:
-    """Sums of anything and a few parts among zeros."""
+    """Match a sum of any value and a few zero-padded parts."""
     for base, value in (node.src, node.src[::-1]):
         parts = _parts_among_zeros(value, known)
         if parts is not None and all(s.axis == parts[0][0].axis for s, _ in parts):
@@ -152,7 +154,7 @@ def _sum(node: UOp, known: dict[UOp, _Change]) -> _Change | None:
 
 
 def _parts_among_zeros(node: UOp, known: dict[UOp, _Change]) -> list[tuple[_Span, UOp]] | None:
-    """The PADs that `node` is a sum of, at most a few, none over another, and where each is."""
+    """Return the PADs that `node` is a sum of, with their spans, if few and not overlapping."""
     out: list[tuple[_Span, UOp]] = []
     while (change := known.get(node)) is not None and change.adds and len(out) < FEW:
         out += zip(change.spans, change.values, strict=True)
@@ -166,7 +168,7 @@ def _parts_among_zeros(node: UOp, known: dict[UOp, _Change]) -> list[tuple[_Span
 
 
 def _padded(node: UOp) -> _Span | None:
-    """Where the operand of a PAD lies."""
+    """Return the span of a PAD's operand."""
     if node.op is not Op.PAD:
         return None
     sizes = zip(node.arg, node.src[0].shape, strict=True)
@@ -174,7 +176,7 @@ def _padded(node: UOp) -> _Span | None:
 
 
 def _given(node: UOp, axis: int) -> list[tuple[_Span, UOp]] | None:
-    """The parts among zeros that `node` is by itself."""
+    """Return the zero-padded parts of a PAD or CAT."""
     span = _padded(node)
     if span is not None:
         return [(span, node.src[0])] if span.axis == axis else None
@@ -186,7 +188,7 @@ def _given(node: UOp, axis: int) -> list[tuple[_Span, UOp]] | None:
 
 
 def _known_axes(shape: tuple[Dim, ...], axis: int) -> tuple[int, ...]:
-    """The sizes of the axes that spans from `axis` on go along."""
+    """Return the sizes of the static axes that spans from `axis` on cover."""
     out: list[int] = []
     for size in shape[axis:]:
         if not isinstance(size, int):
@@ -200,7 +202,7 @@ def _count(shape: tuple[Dim, ...], axis: int) -> int:
 
 
 def _span(box: Sequence[tuple[Dim, Dim]], shape: tuple[Dim, ...]) -> _Span | None:
-    """The elements of `box`, if they lie side by side."""
+    """Return the span of the elements of `box`, if they are contiguous."""
     pairs = zip(box, shape, strict=True)
     partial = [a for a, (pair, size) in enumerate(pairs) if pair != (0, size)]
     if not partial or 0 in shape:
@@ -219,7 +221,7 @@ def _span(box: Sequence[tuple[Dim, Dim]], shape: tuple[Dim, ...]) -> _Span | Non
     return _Span(first, start * behind, (start + known[-1][1] - known[-1][0]) * behind)
 
 
-# ---- the walk
+# ---- traversal
 
 
 class _Joining:
@@ -231,7 +233,7 @@ class _Joining:
         self._changes = changes
         self._versions: dict[UOp, _Version] = {}
         self._done: dict[UOp, UOp] = {}
-        #: By a change and a span: what of another version is put there.
+        #: For a change and its span: the elements of another version that the change uses there.
         self._taken: dict[tuple[UOp, _Span], UOp] = {}
         self._users: dict[UOp, list[UOp]] = {n: [] for n in changes}
         for node in nodes:
@@ -290,7 +292,7 @@ class _Joining:
         return _Version(axis, sources, apart=apart)
 
     def _is_read_in_parts(self, node: UOp, version: _Version) -> bool:
-        """Give those who read parts of `node` what was put there; whether these are all."""
+        """Replace all reads of parts of `node`; return whether no other use of `node` is left."""
         given = [self._reads_parts(user, node, version) for user in self._users[node]]
         return all(given)
 
@@ -313,7 +315,7 @@ class _Joining:
         return None not in found.values()
 
     def _read(self, span: _Span, node: UOp, version: _Version) -> UOp | None:
-        """The elements of `span`, if they have few sources."""
+        """Return the elements of `span`, if they have few sources."""
         if span.axis != version.axis:
             return None
         here = 0, _count(node.shape, span.axis)
@@ -333,7 +335,7 @@ class _Joining:
 def _put(
     sources: _Sources, here: tuple[int, int], to: tuple[int, int], source: _Source
 ) -> _Sources:
-    """`sources` of the interval `here`, with `source` for what lies in `to`."""
+    """Return `sources` of the interval `here` with `source` for the interval `to`."""
     low, high = here
     if to[0] <= low and high <= to[1]:
         return source
@@ -345,7 +347,7 @@ def _put(
 
 
 def _parts(sources: _Sources, here: tuple[int, int], within: tuple[int, int]) -> Iterator[_Part]:
-    """The runs of one source each that `within` is made of, in order."""
+    """Yield the parts of `within` in order, each with a single source."""
     last: _Part | None = None
     for low, high, source in _leaves(sources, here, within):
         if last is not None and last[2] is source:
@@ -371,7 +373,7 @@ def _leaves(sources: _Sources, here: tuple[int, int], within: tuple[int, int]) -
     yield from _leaves(sources.right, (middle, high), within)
 
 
-# ---- elements as nodes
+# ---- building nodes
 
 
 def _reshaped(node: UOp, shape: tuple[Dim, ...]) -> UOp:
@@ -389,14 +391,14 @@ def _plus_zero(x: UOp) -> UOp:
 
 
 def _part(node: UOp, span: _Span) -> UOp:
-    """The elements of `span`, of a node that is often nothing but these among zeros."""
+    """Return the elements of `span`; if `node` is just these elements zero-padded, its operand."""
     flat = not span.axis and is_static(node.shape)
     padded = node.src[0] if flat and node.op is Op.RESHAPE else node
     return padded.src[0] if _padded(padded) == span else _elements(node, span)
 
 
 def _elements(node: UOp, span: _Span) -> UOp:
-    """The elements of `span`, of any node; its axes may be grouped."""
+    """Return the elements of `span` of any node; the result's axes may be merged."""
     axis, start, stop = span
     if (start, stop) == (0, _count(node.shape, axis)):
         return node
@@ -407,7 +409,7 @@ def _elements(node: UOp, span: _Span) -> UOp:
 
 
 def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: int) -> UOp:
-    """What `parts` of a value of `shape` are together; its axes may be grouped."""
+    """Concatenate `parts` of a value of `shape`; the result's axes may be merged."""
     axis, first, _ = span
     places = [p - first for low, high, _ in parts for p in (low, high)]
     grouped, unit = _grouped(shape, axis, places)
@@ -422,16 +424,21 @@ def _joined(parts: Sequence[_Part], span: _Span, shape: tuple[Dim, ...], added: 
 
 
 def _behind(shape: tuple[Dim, ...], axis: int) -> int:
-    """How many elements that spans count one step along `axis` is."""
+    """Return by how many span elements one step along `axis` advances."""
     return prod(_known_axes(shape, axis)[1:])
 
 
 def _grouped(
     shape: tuple[Dim, ...], axis: int, places: Sequence[int]
 ) -> tuple[tuple[Dim, ...], int]:
-    """`shape` with axes from `axis` on as one, as few as leave `places` between its elements.
+    """Merge as few axes of `shape` from `axis` on as put all `places` between two elements.
 
-    And how many elements that spans count each of these elements has.
+    Returns
+    -------
+    shape : tuple of Dim
+        The new shape.
+    unit : int
+        Number of span elements in one element of the merged axis.
     """
     sizes = _known_axes(shape, axis)
     units = [prod(sizes[k:]) for k in range(1, len(sizes) + 1)]

@@ -1,4 +1,4 @@
-"""Verifier of the operations of any plan, by their memory accesses."""
+"""Plan verifier: checks the operations of any plan by their memory accesses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["verify_steps"]
 
-#: The storage of all that the arena holds.
+#: Key of the arena's storage in the access log.
 _ARENA: Final = object()
 
 
@@ -26,31 +26,31 @@ def verify_steps(
     places: Mapping[Intermediate, int],
     label: Callable[[int], str],
 ) -> None:
-    """Check the order of steps and where the arena puts what they share.
+    """Check the order of steps and the arena offsets of their intermediates.
 
     - Of two steps that touch the same bytes, one of them writing, the later waits for the earlier.
-      This holds of bytes of the arena as well, whichever intermediates they are of.
-    - What a step reads of an intermediate was written, and is what was written to it last.
-    - What may fail comes before all that must be left as it was.
+      This includes arena bytes that several intermediates share.
+    - The bytes that a step reads of an intermediate were written, and not overwritten since.
+    - Steps that may fail run before all writes to memory that a failing run must leave unchanged.
 
-    A schedule says more of its items: see
-    :func:`~kernelrt.schedule.memory.verify_schedule.verify_schedule`.
+    :func:`~kernelrt.schedule.memory.verify_schedule.verify_schedule` checks more rules for the
+    items of a schedule.
 
     Parameters
     ----------
     steps : sequence of Access
-        In execution order.
+        Accesses of each step, in execution order.
     deps : sequence
-        For each of them those that it waits for.
+        For each step, the steps that it waits for.
     places : mapping of Intermediate to int
-        Offsets into the arena of what lies there.
+        Byte offset in the arena of each intermediate that the arena holds.
     label : callable
-        What errors call a step.
+        Returns the name of a step for error messages.
 
     Raises
     ------
     SpecError
-        Naming the step and the rule that it breaks.
+        A rule is broken. The message names the step and the rule.
     """
     _Steps(steps, deps, places, label).run()
 
@@ -65,9 +65,9 @@ class _Steps:
         self._label = label
         for k, waits in enumerate(deps):
             if any(not 0 <= d < k for d in waits):
-                self._fault(k, f"waits for {list(waits)}; steps wait for earlier ones")
+                self._fault(k, f"depends on {list(waits)}; it may depend on earlier steps only")
         self._ledger = Ledger(deps)
-        # What was written to intermediates, by their own bytes: others may lie there since.
+        # Writes by intermediate, since the arena's log shows only the last owner of a byte.
         self._contents: dict[int, Storage] = {}
 
     def run(self) -> None:
@@ -76,8 +76,8 @@ class _Steps:
         for k, step in enumerate(self._steps):
             for later in self._ledger.order.missing(k, failing) if step.lasts else ():
                 self._fault(
-                    k, f"writes what a run that fails must leave as it was, without waiting for "
-                    f"{self._label(later)} which may fail"
+                    k, f"writes memory that a failing run must leave unchanged, without waiting "
+                    f"for {self._label(later)}, which may fail"
                 )  # fmt: skip
             for region in step.reads:
                 self._read(k, region)
@@ -90,13 +90,13 @@ class _Steps:
     def _check_forced(self, k: int, unforced: Unforced) -> None:
         if unforced is not None:
             earlier, does = unforced
-            self._fault(k, f"does not wait for {self._label(earlier)} which {does} the same bytes")
+            self._fault(k, f"does not wait for {self._label(earlier)}, which {does} the same bytes")
 
     def _content(self, own: object) -> Storage:
         return self._contents.setdefault(id(own), Storage())
 
     def _offset(self, region: Region) -> int | None:
-        """Where the arena has the storage of `region`, if it has."""
+        """Return the arena offset of the storage of `region`, or None if it is not there."""
         return self._places.get(region.storage)
 
     def _spans(self, region: Region) -> list[Span]:
@@ -119,7 +119,7 @@ class _Steps:
             for span in self._spans(part):
                 if span.value is not region.storage:
                     self._fault(
-                        k, f"reads an intermediate that {self._label(span.writer)} wrote over"
+                        k, f"reads an intermediate that {self._label(span.writer)} overwrote"
                     )
 
     def _write(self, k: int, region: Region) -> None:

@@ -1,9 +1,10 @@
-"""Verifier of schedules.
+"""Schedule verifier.
 
-The items are gone through once, with a record of who wrote each byte last and who has read it
-since. Intermediates stand where the arena puts them, so that the record is of memory as it will be:
-what is wanted of a byte must be what was put there last, and whoever comes to it must wait for
-those before. Items that are ordered in the list only, and not by dependencies, are found by that.
+The verifier visits the items once, in order, and logs the last writer of each byte and the reads
+since. Intermediates are logged at their arena addresses, so the log describes memory as it will be
+at run time. Every byte read must hold the expected value, and every access must wait for the
+conflicting accesses before it. So the verifier finds items that only the list orders, and no
+dependency.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["verify_schedule"]
 
-#: The storage of all that the arena holds.
+#: Key of the arena's storage in the access log.
 _ARENA: Final = object()
 
 
@@ -49,51 +50,53 @@ def verify_schedule(
 ) -> None:
     """Check a schedule.
 
-    - What an item reads was put there by one that it waits for, or was there before the run; what
-      a commit replaces is read before, what it puts there is read after.
-    - An intermediate is read when all is written of it, by others than those who write it.
+    - An item reads data from before the run, or data written by an item that it waits for. Readers
+      of the old content of a commit target run before the commit, readers of the new content
+      after it.
+    - An intermediate is read only after all of it is written, and not by an item that writes it.
     - Of two items that touch the same bytes, one of them writing, the later waits for the earlier.
-      This holds of bytes of the arena as well, whichever intermediates they are of.
-    - A kernel reads what it writes at the element that it writes, if at all.
-    - Each commit writes its target once, and where targets overlap the last one wins; nothing else
-      that outlives the plan is written.
-    - What may fail comes before all that outlives the plan.
-    - Everything has the room that it needs.
+      This includes arena bytes that several intermediates share.
+    - A kernel may read memory that it writes, but only the element that it is about to write.
+    - Each commit writes its target once. Where targets overlap, the last commit wins. No other
+      memory that outlives the plan is written.
+    - Items that may fail run before all writes to memory that outlives the plan.
+    - Every buffer is as large as its accesses need.
 
     Parameters
     ----------
     made : Schedule
-        What to check.
+        Schedule to check.
     targets : sequence of UOp
         The BUFFER that each commit writes, in the caller's order.
     where : Extents, optional
-        Regions that are known.
+        Known byte ranges.
 
     Raises
     ------
     SpecError
+        A rule is broken. The message names the item, the memory and the rule.
         Naming the item, the memory and the rule that is broken.
     """
     _Verifier(made, targets, Extents() if where is None else where).run()
 
 
-# What a kernel does with its slots
+# Slots of a kernel
 
 
 @dataclass(frozen=True, slots=True)
 class _Slots:
-    """What an AST says of its slots.
+    """Slots of a kernel AST and their accesses.
 
     Attributes
     ----------
     params : tuple of (DType, int)
-        Type and size of each, the status word's left out.
+        Dtype and number of elements of each slot, without the status word.
     stored, loaded : frozenset of int
-        Those that are written and those that are read.
+        Slots that are written, and slots that are read.
     fails : bool
-        Whether an index is checked.
+        Whether the AST checks an index.
     fault : str or None
-        Why elements cannot be computed in any order.
+        Error message if elements cannot be computed in any order.
     """
 
     params: tuple[tuple[DType, int], ...]
@@ -119,12 +122,12 @@ def _slots_of(ast: UOp) -> _Slots:
     params = [n for n in nodes if n.op is Op.PARAM and n not in status]
     params.sort(key=lambda p: int(p.arg[0]))
     faults = [
-        f"{reason} slot {p.arg[0]}"
+        f"slot {p.arg[0]}: {reason}"
         for p in params
         if (reason := reads_beside(ast.src, loads.get(p, ()), stores.get(p, ()))) is not None
     ]
     if [p.arg[0] for p in params] != list(range(len(params))):
-        faults.append("has slots whose numbers do not follow each other from 0")
+        faults.append("its slots are not numbered 0, 1, 2, ... without gaps")
     return _Slots(
         tuple((p.dtype, p.arg[1]) for p in params),
         frozenset(p.arg[0] for p in stores),
@@ -143,23 +146,23 @@ def _slots_of_call(call: UOp) -> _Slots:
     )  # fmt: skip
 
 
-# Where memory lies
+# Memory of a buffer
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a BUFFER lies.
+    """Bytes of a BUFFER in the access log.
 
     Attributes
     ----------
     storage : Storage
-        What it is part of.
+        Log of the storage that holds the buffer.
     start, stop : int
-        Its bytes there.
+        Byte range in the storage.
     own : Intermediate or None
-        The intermediate that they are of, if any.
+        The intermediate that owns the bytes, if any.
     still : bool
-        Whether they outlive the plan and no commit changes any of them.
+        Whether the bytes outlive the plan and no commit changes any of them.
     """
 
     storage: Storage
@@ -204,7 +207,9 @@ class _Verifier:
                 self._kernel(k, item)
         for target, numbers in self._targets.items():
             if self._written.get(target, 0) < len(numbers):
-                raise SpecError(f"schedule: no item commits to {_name(target)}")
+                raise SpecError(
+                    f"schedule: no item commits to {_name(target)}; each commit needs one"
+                )
         for output in self._made.outputs:
             self._check_output(output)
 
@@ -215,45 +220,48 @@ class _Verifier:
         if unforced is not None:
             earlier, does = unforced
             self._fault(
-                k, f"{what} and does not wait for {self._label(earlier)} which {does} it"
+                k, f"{what} but does not wait for {self._label(earlier)}, which {does} it"
             )  # fmt: skip
 
     def _label(self, k: int) -> str:
         item = self._items[k]
         if isinstance(item, CopyItem):
-            return f"item {k}, a copy to {_name(item.dst)},"
+            return f"item {k} (copy to {_name(item.dst)})"
         what = summary(item.origins) or "kernel"
-        return f"item {k}, {what},"
+        return f"item {k} ({what})"
 
     def _check_deps(self) -> None:
         if len(self._made.deps) != len(self._items):
             raise SpecError(
                 f"schedule: {len(self._items)} items have {len(self._made.deps)} lists of "
-                "dependencies; each has one"
+                "dependencies; expected one list for each item"
             )
         for k, waits in enumerate(self._made.deps):
             for d in waits:
                 if not 0 <= d < k:
-                    self._fault(k, f"waits for item {d}; items wait for earlier ones")
+                    self._fault(k, f"depends on item {d}; it may depend on earlier items only")
 
     def _check_arena(self) -> None:
         size = self._made.arena_size
         for holder, offset in self._made.arena_offsets.items():
             if offset < 0 or offset % ALIGNMENT or offset + holder.nbytes > size:
                 raise SpecError(
-                    f"schedule: an intermediate of {holder.nbytes} bytes stands at {offset} of "
-                    f"the arena's {size}; it must lie inside, aligned to {ALIGNMENT}"
+                    f"schedule: an intermediate of {holder.nbytes} bytes has offset {offset} in an "
+                    f"arena of {size} bytes; it must lie inside, aligned to {ALIGNMENT} bytes"
                 )
 
     def _check_output(self, output: UOp) -> None:
         place = self._place(output)
         if place.own is not None and place.own in self._made.arena_offsets:
-            raise SpecError(f"schedule: the output {_name(output)} lies in the arena")
+            raise SpecError(
+                f"schedule: the output {_name(output)} lies in the arena; an output needs its "
+                "own storage"
+            )
         for span in place.storage.spans(place.start, place.stop):
             if place.own is None and span.writer >= 0:
                 raise SpecError(
                     f"schedule: {self._label(span.writer)} writes the output {_name(output)}, "
-                    "which is stored data as it was"
+                    "which is stored data that no item may change"
                 )
             if place.own is not None and span.writer < 0:
                 raise SpecError(f"schedule: no item writes all of the output {_name(output)}")
@@ -265,7 +273,7 @@ class _Verifier:
         for buffer in (item.src, item.dst):
             room = self._where[buffer].nbytes
             if not 0 <= most <= room:
-                self._fault(k, f"copies {item.nbytes} bytes; {_name(buffer)} has {room}")
+                self._fault(k, f"copies {item.nbytes} bytes, but {_name(buffer)} has {room}")
         self._read(k, 1, item.src, renewed=item.renewed, nbytes=most)
         self._write(k, 0, item.dst, nbytes=most)
 
@@ -280,9 +288,9 @@ class _Verifier:
             self._write(k, slot, item.buffers[slot])
 
     def _region(self, k: int, item: RegionItem) -> None:
-        """What a run is given is read, and what it gives is written, as far as its ports go."""
+        """Check a region: it reads its inputs and writes its outputs as far as its ports reach."""
         if item.may_fail != any(map(fails, item.bodies)):
-            self._fault(k, f"may_fail is {item.may_fail}; its bodies say otherwise")
+            self._fault(k, f"may_fail is {item.may_fail}, but the items of its bodies differ")
         turns = item.turns
         for use in item.ports:
             if use.slot < 0:
@@ -291,15 +299,17 @@ class _Verifier:
             last = use.stride * (turns - 1) + use.port.arg.size * use.port.dtype.itemsize
             if use.port.dtype is not buffer.dtype or last > self._where[buffer].nbytes:
                 self._fault(
-                    k, f"a port of {use.port.arg.size} {use.port.dtype.name} reaches byte {last} "
-                    f"of slot {use.slot}; {_name(buffer)} stands there"
+                    k, f"a port of {use.port.arg.size} {use.port.dtype.name} ends at byte {last} "
+                    f"of slot {use.slot}, but that slot holds {_name(buffer)}"
                 )  # fmt: skip
         for to, source in item.copies:
             if self._where[item.buffers[to]].nbytes != self._where[item.buffers[source]].nbytes:
-                self._fault(k, f"slot {source} does not fill slot {to}, where it is copied to")
+                self._fault(k, f"copies slot {source} to slot {to}, but their sizes differ")
         written = {use.slot for use in item.ports if use.slot in item.writes}
         if written != set(item.writes):
-            self._fault(k, f"writes slots {sorted(written)}, and says {list(item.writes)}")
+            self._fault(
+                k, f"its ports write slots {sorted(written)}, but `writes` is {list(item.writes)}"
+            )  # fmt: skip
         for slot in range(len(item.buffers)):
             if slot not in item.writes:
                 self._read(k, slot, item.buffers[slot], renewed=slot in item.renewed)
@@ -310,21 +320,28 @@ class _Verifier:
         if slots.fault is not None:
             self._fault(k, slots.fault)
         if slots.fails != item.may_fail:
-            self._fault(k, f"may_fail is {item.may_fail}; its checks say {slots.fails}")
+            self._fault(k, f"may_fail is {item.may_fail}, but its AST implies {slots.fails}")
         if len(slots.stored) != len(item.writes) or not slots.stored.issuperset(item.writes):
-            self._fault(k, f"writes slots {sorted(slots.stored)}, and says {list(item.writes)}")
+            self._fault(
+                k, f"its AST writes slots {sorted(slots.stored)}, but `writes` is "
+                f"{list(item.writes)}"
+            )  # fmt: skip
         if len(slots.params) != len(item.buffers):
-            self._fault(k, f"takes {len(slots.params)} buffers, and has {len(item.buffers)}")
+            self._fault(
+                k, f"its AST takes {len(slots.params)} buffers, but it has {len(item.buffers)}"
+            )  # fmt: skip
         for slot, ((dtype, size), buffer) in enumerate(
             zip(slots.params, item.buffers, strict=True)
         ):
             if buffer.dtype is not dtype or buffer.arg.size < size:
                 self._fault(
-                    k, f"slot {slot} takes {size} {dtype.name}; {_name(buffer)} stands there"
+                    k, f"slot {slot} takes {size} {dtype.name}, but holds {_name(buffer)}"
                 )
         for slot in item.renewed:
             if slot in slots.stored or isinstance(root(item.buffers[slot]).arg, Intermediate):
-                self._fault(k, f"slot {slot} cannot have been renewed by a commit")
+                self._fault(
+                    k, f"slot {slot} is in `renewed`, but is written here or an intermediate"
+                )  # fmt: skip
 
     # Accesses
 
@@ -338,7 +355,7 @@ class _Verifier:
         region, whole = self._where[buffer], root(buffer)
         if whole is not buffer and not self._where[whole].covers(region):
             raise SpecError(
-                f"schedule: {_name(buffer)} leaves it: bytes {buffer.arg.offset} to "
+                f"schedule: {_name(buffer)} exceeds its base: bytes {buffer.arg.offset} to "
                 f"{buffer.arg.offset + region.nbytes} of {self._where[whole].nbytes}"
             )
         own = whole.arg if isinstance(whole.arg, Intermediate) else None
@@ -361,11 +378,11 @@ class _Verifier:
             writer = span.writer
             if place.own is not None and span.value is not place.own:
                 self._fault(
-                    k, f"reads {_name(buffer)}, of which not all is there: "
-                    + ("nothing wrote it" if writer < 0 else f"{self._label(writer)} wrote over it")
+                    k, f"reads {_name(buffer)}, but some bytes are missing: "
+                    + ("never written" if writer < 0 else f"{self._label(writer)} overwrote them")
                 )  # fmt: skip
             if place.own is None and renewed and writer < 0:
-                self._fault(k, f"reads what a commit puts into {_name(buffer)} before it does")
+                self._fault(k, f"reads the new content of {_name(buffer)} before the commit")
             if place.own is None and not renewed and writer >= 0:
                 self._fault(
                     k, f"reads the old content of {_name(buffer)}, which {self._label(writer)} "
@@ -385,8 +402,8 @@ class _Verifier:
             self._check_overwritten(k, slot, buffer, span)
             if isinstance(value, int) and isinstance(span.value, int) and span.value > value:
                 self._fault(
-                    k, f"commits to {_name(buffer)} after {self._label(span.writer)} which commits "
-                    "to some of it later"
+                    k, f"commits to {_name(buffer)} after {self._label(span.writer)}, whose commit "
+                    "of the same bytes must come last"
                 )  # fmt: skip
 
     def _check_overwritten(self, k: int, slot: int, buffer: UOp, span: Span) -> None:
@@ -403,25 +420,27 @@ class _Verifier:
                     )
             elif span.value is not None and span.value is root(buffer).arg:
                 self._fault(
-                    k, f"writes {_name(buffer)}, which {self._label(reader)} has read already"
+                    k, f"writes {_name(buffer)}, which {self._label(reader)} has already read"
                 )
 
     def _commit(self, k: int, buffer: UOp, nbytes: int) -> int:
-        """The number of the commit that writes `buffer`."""
+        """Return the number of the commit that writes `buffer`."""
         numbers = self._targets.get(buffer, [])
         done = self._written.get(buffer, 0)
         if done >= len(numbers):
             self._fault(
-                k, f"writes {_name(buffer)}, which outlives the plan and which "
-                + ("is committed to already" if numbers else "no commit changes")
+                k, f"writes {_name(buffer)}, which outlives the plan, but "
+                + ("all commits to it are done" if numbers else "no commit changes it")
             )  # fmt: skip
         room = self._where[buffer].nbytes
         if nbytes != room:
-            self._fault(k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}")
+            self._fault(
+                k, f"commits {nbytes} of the {room} bytes of {_name(buffer)}; expected all bytes"
+            )  # fmt: skip
         failing = self._failing if is_lasting(buffer) else ()
         for other in self._ledger.order.missing(k, failing):
             self._fault(
-                k, f"commits to {_name(buffer)} without waiting for {self._label(other)} which "
+                k, f"commits to {_name(buffer)} without waiting for {self._label(other)}, which "
                 "may fail"
             )  # fmt: skip
         self._written[buffer] = done + 1
