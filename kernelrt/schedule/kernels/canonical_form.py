@@ -1,7 +1,7 @@
 """Canonical form of a kernel: canonical loops and numbered buffers.
 
-Kernels that differ in nothing but which memory they touch have one form, found once. So an unrolled
-training loop costs as much thought as one step of it.
+Kernels that differ only in the memory they access have the same form, which is computed once. So
+scheduling an unrolled training loop costs about as much as scheduling one step of it.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Form", "Forms"]
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A kernel and what its slots stand for.
+    """A kernel AST and the buffers of its slots.
 
     Attributes
     ----------
     ast : UOp
-        A SINK (kernel stage).
+        The kernel AST (a SINK).
     slots : tuple of UOp
-        The BUFFER of each slot but the status word's.
+        The BUFFER of each slot, without the status word's.
     writes : int
-        How many of them, the first ones, are stored to.
+        Number of slots that are written; they come first.
     checks : tuple of UOp
         The BOUNDs, in the order of their numbers.
     """
@@ -46,21 +46,21 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """Some memory: the `arg` of a BUFFER that stands for others of its size."""
+    """Placeholder memory: the `arg` of a BUFFER that stands for any buffer of its size."""
 
     number: int
     size: int
 
 
 class Forms:
-    """Forms of kernels, with a memory.
+    """Cache of the canonical forms of kernels.
 
     Parameters
     ----------
     indexer : Indexer
         Index arithmetic.
     keep : collection of UOp
-        BUFFERs that the caller may put elsewhere, of which no parts are taken.
+        BUFFERs that the caller may relocate, so that no Part of them is used.
     """
 
     def __init__(self, indexer: Indexer, keep: Collection[UOp]) -> None:
@@ -71,20 +71,20 @@ class Forms:
     def of(
         self, stores: Sequence[UOp], loops: Sequence[UOp], places: Mapping[UOp, UOp]
     ) -> Form:
-        """The form of a kernel.
+        """Return the canonical form of a kernel.
 
         Parameters
         ----------
         stores : sequence of UOp
             STOREs to BUFFERs.
         loops : sequence of UOp
-            Their RANGEs that belong to no REDUCE, outermost first.
+            RANGEs of the STOREs that belong to no REDUCE, outermost first.
         places : mapping of UOp to UOp
-            BUFFERs in them -> those meant.
+            Replacements of BUFFERs in the STOREs.
         """
         nodes = toposort(stores)
         if any(n.op is Op.BOUND for n in nodes):
-            # A check knows the line it stands for, and equal nodes know the same one.
+            # A check has the source line of its operation, and equal nodes must have the same one.
             meant = substitute(stores, {b: p for b, p in places.items() if p is not b})
             return self._made(meant, loops, frozenset(self._keep))
         holes: dict[UOp, UOp] = {}
@@ -100,7 +100,7 @@ class Forms:
                 mapping[node] = holes[place]
             elif node.op is Op.RANGE and node not in outer:
                 inner.append(node)
-        # In the order of their old numbers, by which terms are sorted.
+        # Keep the order of the old numbers, since terms are sorted by them.
         first = 1 + max((int(r.arg) for r in loops), default=-1)
         for number, loop in enumerate(sorted(inner, key=lambda r: int(r.arg)), first):
             mapping[loop] = loop.replace(arg=number)
@@ -129,7 +129,7 @@ class Forms:
 
 
 def _filled(slot: UOp, meant: Mapping[UOp, UOp]) -> UOp:
-    """The BUFFER that a slot of a form stands for."""
+    """Return the actual BUFFER of a form's slot."""
     if isinstance(slot.arg, Part) and slot not in meant:
         base = meant[slot.arg.base]
         return slot.replace(arg=Part(base, slot.arg.offset, slot.arg.size))
@@ -137,9 +137,9 @@ def _filled(slot: UOp, meant: Mapping[UOp, UOp]) -> UOp:
 
 
 def _with_parts(stores: Sequence[UOp], whole: Collection[UOp]) -> list[UOp]:
-    """STOREs that read no more of a buffer than is looked at, as a buffer of its own.
+    """Replace each BUFFER that is read only in part by a BUFFER of that part.
 
-    Kernels that differ in nothing but which part that is are then one kernel.
+    Kernels that differ only in the part they read then share one form.
     """
     nodes = toposort(stores)
     accesses: dict[UOp, list[UOp]] = {}
@@ -166,8 +166,8 @@ def _with_parts(stores: Sequence[UOp], whole: Collection[UOp]) -> list[UOp]:
 
 
 def _part(buffer: UOp, loads: Sequence[UOp]) -> tuple[UOp, int] | None:
-    """The part of `buffer` that `loads` read, and the index that it begins at."""
-    # The least index, not the constant term: a flipped axis counts down.
+    """Return the part of `buffer` that `loads` read, and the index of its first element."""
+    # Use the smallest index, not the constant term: the index of a flipped axis counts down.
     first = min(load.src[1].vmin for load in loads)
     span = max(load.src[1].vmax for load in loads) + 1 - first
     size = int(buffer.arg.size)

@@ -1,9 +1,9 @@
 """Canonical form of the loops of a kernel.
 
-Reshapes leave divisions and remainders of loop indices behind; splitting a loop where that
-happens removes them. Adjacent loops that every access walks as one become one, so that an
-elementwise kernel is a single flat loop. Then loops are numbered by what the kernel computes,
-not by how it was found, so that equal computations are one node.
+Reshapes leave divisions and remainders of loop indices behind. Splitting such a loop by the divisor
+removes them. Adjacent loops that every access traverses as one loop are merged, so that an
+elementwise kernel is a single flat loop. Then loops are numbered in the order of the kernel's
+computation, so that equal computations become the same node.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 
 __all__ = ["canonical_loops"]
 
-#: How far splitting goes; each round removes one level of a nested division.
+#: Maximum number of rounds of splitting; each one removes one level of a nested division.
 _ROUNDS = 8
 _Coefficients = dict[UOp, "int | UOp"]
 
 
 def canonical_loops(stores: Sequence[UOp], outer: Sequence[UOp], indexer: Indexer) -> list[UOp]:
-    """STOREs that compute the same over canonical RANGEs.
+    """Return STOREs over canonical RANGEs that compute the same values.
 
     Parameters
     ----------
     stores : sequence of UOp
         STORE nodes.
     outer : sequence of UOp
-        Their RANGEs that belong to no REDUCE, outermost first.
+        RANGEs of the STOREs that belong to no REDUCE, outermost first.
     indexer : Indexer
         Index arithmetic.
     """
@@ -62,7 +62,7 @@ class _Loops:
     # Splitting
 
     def split(self, *, may: bool) -> bool:
-        """Split each loop whose index is divided by a factor of its size; whether any was."""
+        """Split loops whose index is divided by a factor of their size. Return whether any was."""
         factors: dict[UOp, int] = {}
         self._nodes = list(toposort(self.stores))
         for node in self._nodes:
@@ -88,7 +88,7 @@ class _Loops:
     # Merging and numbering
 
     def merge_and_number(self) -> None:
-        """Merge adjacent loops where every access allows, and number all anew."""
+        """Merge adjacent loops where every access allows it, and renumber all loops."""
         table = _Accesses(self._nodes)
         nests = [self._outer]
         nests += [list(n.src[1:]) for n in reversed(self._nodes) if n.op in _CLOSING]
@@ -106,7 +106,7 @@ class _Loops:
         self._rebuild(values, loops)
 
     def _rebuild(self, values: Mapping[UOp, UOp], loops: Mapping[UOp, tuple[UOp, ...]]) -> None:
-        """Exchange RANGEs by expressions, and by loops where they are loops."""
+        """Replace RANGEs by the expressions `values`, and in loop lists by `loops`."""
         done: dict[UOp, UOp] = dict(values)
         pure: set[UOp] = {n for n in done.values() if _is_pure(n)}
         simplify = self._indexer.simplify
@@ -133,7 +133,7 @@ class _Loops:
         self._outer = [x for r in self._outer for x in loops.get(r, (r,))]
 
 
-#: Ops that have loops of their own.
+#: Ops that have their own loops.
 _CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
 _PURE_LEAVES = frozenset({Op.RANGE, Op.VAR})
 
@@ -145,18 +145,18 @@ def _is_index(node: UOp) -> bool:
 
 
 def _is_pure(node: UOp) -> bool:
-    """Whether `node` is made of loop indices, Variables and numbers alone: it cannot wrap."""
+    """Return whether `node` contains only loop indices, Variables and numbers: it cannot wrap."""
     return all(n.op in _PURE_LEAVES or _is_index(n) for n in toposort([node]))
 
 
-#: Of the ops whose last sources are their loops: how many others there are.
+#: Number of sources before the loops, for ops whose last sources are their loops.
 _OPERANDS = {Op.REDUCE: 1, Op.LOCAL: 1, Op.STORE: 3}
-#: What :func:`linear` and :meth:`_Accesses._product` look through.
+#: Ops that :func:`linear` and :meth:`_Accesses._product` look through.
 _WITHIN_SUM = frozenset({Op.ADD, Op.SUB, Op.NEG, Op.MUL})
 
 
 class _Accesses:
-    """How every index expression of a kernel walks with each loop."""
+    """Strides of every index expression of a kernel along each loop."""
 
     def __init__(self, nodes: Iterable[UOp]) -> None:
         self._rows: dict[tuple[tuple[UOp, int | UOp], ...], _Coefficients] = {}
@@ -165,7 +165,7 @@ class _Accesses:
         seen: set[UOp] = set()
         for node in nodes:
             if node.dtype is dt.int64 and node.op in _WITHIN_SUM:
-                continue  # seen through from the expression that it is a term of
+                continue  # part of the expression that it is a term of
             for s in node.src[: _OPERANDS.get(node.op)]:
                 if s.dtype is dt.int64 and s not in seen:
                     seen.add(s)
@@ -183,7 +183,7 @@ class _Accesses:
             self._rows[key] = row
 
     def _product(self, term: UOp, factor: int, row: _Coefficients) -> None:
-        """One loop times what does not vary with any is a coefficient; else loops stay apart."""
+        """Add the stride of a loop times a loop-invariant factor; other loops cannot be merged."""
         varying = self._ranges(term)
         if not varying:
             return
@@ -205,7 +205,7 @@ class _Accesses:
         return memo[u]
 
     def runs(self, nest: Sequence[UOp]) -> list[list[UOp]]:
-        """Adjacent loops of `nest` that every access walks as one, outermost first."""
+        """Group adjacent loops of `nest` that every access traverses as one, outermost first."""
         out: list[list[UOp]] = []
         for loop in nest:
             if out and self._as_one(out[-1][-1], loop):

@@ -1,9 +1,9 @@
-"""Bounds-check elimination: drops checks that an earlier kernel has made.
+"""Bounds-check elimination: drops checks that an earlier kernel makes.
 
-What outlives a run waits for all that may fail. The gradient of a lookup, which adds to the rows
-that were looked up, comes last in a step of training, and checks the same indices again: weights
-would wait for it with all that their gradients are made of. It waits for the lookup itself, so its
-own checks find nothing.
+A write that outlives the run waits for everything that may fail. In a training step, the gradient
+of an embedding lookup comes last and checks the same indices again, so all weight updates, and all
+gradients they need, would wait for it. But it waits for the lookup itself, so its own checks never
+fail and can be dropped.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 __all__ = ["drop_repeated"]
 
-#: What is checked: how an index is made of the elements of BUFFERs that lie at one place, and the
-#: size of the axis.
+#: A check: the index as an expression of BUFFER elements at one address, and the axis size.
 _Check = tuple[UOp, int]
 
 
 def drop_repeated(drafts: Sequence[Draft], where: Extents) -> None:
-    """Take checks out of `drafts` that can find nothing.
+    """Drop checks of `drafts` that cannot fail.
 
-    So is a check of elements of a BUFFER where another draft, which has to come before, checks all
-    of them against a size that is no greater. An index stays within its axis all the same: whoever
-    else writes to that memory meanwhile gets wrong numbers, not a fault.
+    A check of elements of a BUFFER is dropped if another draft, which must run before, checks all
+    elements of the BUFFER against a size that is not larger. The index is still clamped to its
+    axis: if other code writes to that memory meanwhile, results are wrong, but no access is out of
+    bounds.
 
     Parameters
     ----------
     drafts : sequence of Draft
-        What computes every value, operands first.
+        Drafts that compute all values, operands first.
     where : Extents
-        Regions that are known.
+        Known byte ranges.
     """
     failing = [n for n, draft in enumerate(drafts) if draft.fails]
     if len(failing) < 2:
@@ -71,7 +71,7 @@ def drop_repeated(drafts: Sequence[Draft], where: Extents) -> None:
 
 
 def _stored(drafts: Sequence[Draft]) -> dict[UOp, UOp]:
-    """The STORE that computes a BUFFER, where it is one alone."""
+    """Return, for each BUFFER that a single STORE computes, that STORE."""
     found: dict[UOp, list[UOp]] = {}
     for draft in drafts:
         for buffer in draft.writes:
@@ -82,10 +82,10 @@ def _stored(drafts: Sequence[Draft]) -> dict[UOp, UOp]:
 
 
 def _checked(u: UOp, stored: Mapping[UOp, UOp]) -> _Check | None:
-    """What a BOUND checks; None where it is not made of elements at one place, whichever it is.
+    """Return what a BOUND checks; None unless it depends on elements at a single address.
 
-    Of a BUFFER that holds nothing but what is made of others' elements, each at the place of its
-    own, these count: whether a number is below 0 may have been stored, and what it is not.
+    A BUFFER whose elements are computed from other buffers' elements at the same address is
+    expanded: for example, a stored index may already have been tested for being negative.
     """
     index, size = u.src[:2]
     place = _place(index)
@@ -104,7 +104,7 @@ def _checked(u: UOp, stored: Mapping[UOp, UOp]) -> _Check | None:
                 chosen[x] = x.replace(src=(x.src[0], first))
                 settled.add(chosen[x])
         [index] = substitute([index], chosen)
-    # Narrow floats are wider where they were not stored; and the place counts for itself.
+    # Reject floats, since a narrow one is wider if it is not stored, and loop indices.
     others = (n.op is Op.RANGE or n.dtype.is_float for n in toposort([index]))
     return None if any(others) else (index, int(size.arg))
 
@@ -114,7 +114,7 @@ def _loads(value: UOp) -> list[UOp]:
 
 
 def _place(value: UOp) -> UOp | None:
-    """Where the elements of BUFFERs lie that `value` is made of; None unless that is one place."""
+    """Return the address of all BUFFER elements in `value`; None unless there is exactly one."""
     loads = _loads(value)
     plain = all(x.src[0].op is Op.BUFFER and len(x.src) == 2 for x in loads)
     places = {x.src[1] for x in loads}
@@ -122,7 +122,7 @@ def _place(value: UOp) -> UOp | None:
 
 
 def _is_of_all(index: UOp) -> bool:
-    """Whether the loops around go through all elements of the BUFFERs that `index` is made of."""
+    """Return whether the loops visit all elements of the BUFFERs that `index` depends on."""
     place = _place(index)
     assert place is not None
     terms, constant = linear(place)
@@ -136,7 +136,7 @@ def _is_of_all(index: UOp) -> bool:
 
 
 def _without(u: UOp) -> UOp:
-    """What a BOUND that finds nothing gives."""
+    """Return the value of a BOUND that cannot fail."""
     if len(u.src) > 3:
         return u.src[3]
     index, size = u.src[:2]

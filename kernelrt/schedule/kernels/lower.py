@@ -1,9 +1,8 @@
 """Lowers the record of a fusion group to STOREs over RANGEs.
 
-The record (:mod:`kernelrt.schedule.fuse.demand`) names each value that is computed, with the
-operands that it needs and where: so no index is pushed here. A stored value becomes a LOAD at its
-address. What an index that is read from data comes to is put in the place of the ELEMENT that stood
-for it.
+The record (:mod:`kernelrt.schedule.fuse.demand`) lists each value to compute, with its operands and
+their indices, so lowering pushes no index. A stored value becomes a LOAD at its address. An ELEMENT
+(an index that is read from data) is replaced by the value of that index.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STATUS", "lower_group"]
 
-#: Stands for the status word until slots are numbered.
+#: Placeholder of the status word until slots are numbered.
 STATUS = UOp(Op.PARAM, dt.int64, (), (-1, 1))
 
 
@@ -42,16 +41,16 @@ def lower_group(
     orders: Mapping[UOp, Order],
     indexer: Indexer,
 ) -> list[UOp]:
-    """The STOREs of `group`, one for each root, to and from BUFFERs.
+    """Return the STOREs of `group`, one for each root. They access BUFFERs.
 
     Parameters
     ----------
     group : Group
-        What to store.
+        Fusion group to lower.
     places : mapping of UOp to UOp
-        Stored node -> its BUFFER.
+        BUFFER of each stored node.
     orders : mapping of UOp to tuple of int
-        Stored nodes that are not row-major -> their axes, outermost first.
+        Axes, outermost first, of stored nodes that are not row-major.
     indexer : Indexer
         Index arithmetic.
     """
@@ -71,7 +70,7 @@ class _Lowering:
         self._orders = orders
         self._indexer = indexer
         self._done: dict[Key, UOp] = {}
-        # What stands in the record for an index that is read from data -> that index.
+        # ELEMENT of the record -> the value of that index.
         self._picks: dict[UOp, UOp] = {}
         self._real: dict[UOp, UOp] = {}
         self._picking = any(node.op is Op.GATHER for node, _ in group.values)
@@ -79,7 +78,7 @@ class _Lowering:
         self._checked: dict[UOp, frozenset[UOp]] = {}
 
     def stores(self) -> list[UOp]:
-        """The STORE nodes."""
+        """Return the STORE nodes."""
         group = self._group
         done = self._done
         for key in reversed(group.values):  # operands first
@@ -99,7 +98,7 @@ class _Lowering:
         return [self._scatter(root)]
 
     def _stored_first(self) -> list[tuple[UOp, Index]]:
-        """Roots and their indices: those that others are made from first."""
+        """Return the roots and their indices, producers first."""
         return list(reversed(self._group.roots.items()))
 
     def _store(self, root: UOp, value: UOp, index: Index) -> UOp:
@@ -107,7 +106,7 @@ class _Lowering:
         return UOp(Op.STORE, root.dtype, (self._places[root], at, self._value(value, index)))
 
     def _framed(self, root: UOp, index: Index) -> UOp:
-        """What lies inside a PAD, where it is stored."""
+        """Return the STORE of a PAD's interior."""
         pad = self._group.margins[root]
         at = tuple(
             i + as_uop(low) if low else i for i, (low, _) in zip(index, pad.arg, strict=True)
@@ -116,7 +115,7 @@ class _Lowering:
         return UOp(Op.STORE, root.dtype, (self._places[root], self._offset(root, at), value))
 
     def _frame(self, root: UOp) -> Iterator[UOp]:
-        """The zeros around it."""
+        """Yield the STOREs of a PAD's zeros."""
         zero = const(0, root.dtype)
         order = self._orders.get(root, tuple(range(len(root.shape))))
         for index in self._group.slabs(self._group.margins[root], order):
@@ -144,12 +143,12 @@ class _Lowering:
             value = self._guarded(value, index)
         if root.arg is None:
             return UOp(Op.STORE, root.dtype, (self._places[root], at, value))
-        # Every update counts, also those along loops that nothing varies with.
+        # Keep all loops: every update counts, also along loops that no index varies with.
         loops = self._group.loops
         return UOp(Op.STORE, root.dtype, (self._places[root], at, value, *loops), root.arg)
 
     def _value(self, node: UOp, index: Index) -> UOp:
-        """A value that is there, or read."""
+        """Return a value: as computed already, from a local array, or loaded."""
         found = self._done.get((node, index))
         if found is None:
             held = self._group.held.get((node, index))
@@ -174,11 +173,11 @@ class _Lowering:
     # Indices that are read from data
 
     def _pick(self, node: UOp, index: Index) -> UOp:
-        """The element of `node` at `index`, as an index."""
+        """Return the element of `node` at `index`, as an index."""
         done = self._done
         stack = self._computed([(node, index)])
         begun: set[Key] = set()
-        while stack:  # where it is wanted before its turn
+        while stack:  # compute operands first: the record's order may put them later
             key = stack[-1]
             if key in done or key in begun:
                 if key not in done:
@@ -186,28 +185,28 @@ class _Lowering:
                 stack.pop()
             else:
                 begun.add(key)
-                # What is looked up goes before that in which it is.
+                # An index is pushed last, so that it is computed before the value it selects.
                 stack.extend(reversed(self._operands(key)))
         pick = self._value(node, index)
-        # As an address it may be simpler, and vary with less.
+        # Simplified as an address, it may vary with fewer loops.
         least = self._indexer.simplify(pick)
         return _checked_if(_some_elements(node, tuple(map(self._known, index)), least), pick)
 
     def _operands(self, key: Key) -> list[Key]:
-        """The values that are computed for that of `key`."""
+        """Return the values that the value of `key` is computed from."""
         node, index = key
         if node.op in POINTWISE:
             return self._computed([(s, index) for s in node.src])
         return self._computed([(use.node, use.at) for use in self._group.values[key].uses])
 
     def _computed(self, keys: Iterable[Key]) -> list[Key]:
-        """Those of `keys` that are not read, or what is held in their place."""
+        """Return the keys that are computed, not loaded; a local array's key replaces its uses."""
         held = self._group.held
         found = ((k[0], held[k].at) if k in held else k for k in keys)
         return [k for k in found if k in self._group.values]
 
     def _known(self, expression: UOp) -> UOp:
-        """`expression` with the indices that are read from data."""
+        """Return `expression` with the values of the indices that are read from data."""
         if not self._picking:
             return expression
         known = self._real.get(expression)
@@ -224,7 +223,7 @@ class _Lowering:
         return known
 
     def _gate(self, gate: UOp | None, at: UOp) -> UOp | None:
-        """The condition `gate` where the loops of `at` run: there none of them is empty."""
+        """Return the part of condition `gate` that is not implied by the loops of `at` running."""
         if gate is None or not self._picking:
             return gate
         known = self._known(gate)
@@ -236,7 +235,7 @@ class _Lowering:
             out = out if part in filled else self._indexer.both(out, part)
         return out
 
-    # What each kind of node becomes
+    # Lowering rules by op
 
     def _made(self, key: Key) -> UOp:
         node, index = key
@@ -250,7 +249,7 @@ class _Lowering:
         return self._RULES[node.op](self, node, index, value)
 
     def _offset(self, node: UOp, index: Index) -> UOp:
-        """Where the element of a stored node lies in its buffer."""
+        """Return the address of an element of a stored node, as an offset in its buffer."""
         order = self._orders.get(node)
         if order is None:
             return self._indexer.flat(index, node.shape)
@@ -264,7 +263,7 @@ class _Lowering:
         at = self._offset(node, tuple(map(self._known, index)))
         gate = self._gate(self._group.reads[node, index], at)
         if self._picking:
-            # What is read from data may vary with fewer loops than what stood for it.
+            # An index from data may vary with fewer loops than the ELEMENT it replaced.
             gate = self._indexer.needed(gate, (at,))
         if is_never(gate):
             return const(0, node.dtype)
@@ -281,13 +280,13 @@ class _Lowering:
         return new
 
     def _masked(self, use: Use) -> UOp:
-        """The operand of a movement op where there is an element, else 0."""
+        """Return the operand of a movement op where its element exists, else 0."""
         value = self._operand(use)
         if use.condition is None:
             return value
         gated = value.op is Op.LOAD and len(value.src) == 3
         if gated and value.src[2] is self._gate(use.gate, value.src[1]):
-            return value  # 0 there already
+            return value  # the gated LOAD gives 0 already
         return _zero_unless(self._known(use.condition), value)
 
     def _constant(self, node: UOp, _index: Index, _value: Value) -> UOp:
@@ -300,7 +299,7 @@ class _Lowering:
         return place.cast(node.dtype)
 
     def _is_index(self, value: UOp) -> bool:
-        """Whether this is index arithmetic, which cannot wrap, rather than data."""
+        """Return whether a value is index arithmetic, which cannot wrap, rather than data."""
         if value.op is Op.CONST:
             return not value.dtype.is_float
         return value.op is Op.VAR or value in self._indices
@@ -341,11 +340,11 @@ class _Lowering:
         return self._guarded(self._operand(value.uses[-1]), picks)
 
     def _guarded(self, value: UOp, picks: Iterable[UOp]) -> UOp:
-        """`value` with the checks of `picks`, also where the element does not depend on them."""
+        """Return `value` with the checks of `picks`, even if it does not depend on them."""
         missing = frozenset().union(*map(self._checks, picks)) - self._checks(value)
         if not missing:
             return value
-        # The last one first: it may be made from others.
+        # The last check goes first: its operands may contain the others.
         for check in reversed([n for n in toposort(picks) if n in missing]):
             if check not in self._checks(value):
                 guard = UOp(Op.BOUND, value.dtype, (*check.src[:3], value), check.arg)
@@ -354,7 +353,7 @@ class _Lowering:
         return value
 
     def _checks(self, value: UOp) -> frozenset[UOp]:
-        """The BOUNDs that `value` is computed with."""
+        """Return the BOUNDs that `value` is computed with."""
         memo = self._checked
         if value not in memo:
             for node in toposort([value], stop=memo.__contains__):
@@ -375,7 +374,7 @@ class _Lowering:
                 result = self._operand(use)
         return result
 
-    # Of the class: bound methods would make each object a cycle.
+    # A table of functions: bound methods would make each object part of a reference cycle.
     _RULES: ClassVar[dict[Op, Callable[[_Lowering, UOp, Index, Value], UOp]]] = {
         Op.CONST: _constant, Op.VAR: _constant, Op.IOTA: _iota, Op.CONTIGUOUS: _pass,
         Op.BOUND: _bound, Op.REDUCE_AXIS: _reduce, Op.GATHER: _gather, Op.CAT: _cat,
@@ -383,9 +382,9 @@ class _Lowering:
 
 
 def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
-    """Whether there is an element of `node` at all; None where it is looked up in its own loop.
+    """Return the condition that `node` has any element; None if its own loops imply it.
 
-    What does not vary with a loop is computed before it, also where it has no iterations.
+    A value that does not vary with a loop is computed before the loop, even if the loop is empty.
     """
     sizes: dict[UOp, None] = {}
     inside = {n for n in toposort([pick]) if n.op is Op.RANGE}
@@ -402,7 +401,7 @@ def _some_elements(node: UOp, index: Index, pick: UOp) -> UOp | None:
 
 
 def _checked_if(condition: UOp | None, pick: UOp) -> UOp:
-    """An index of which the check can fail only where `condition` holds."""
+    """Return the index `pick`, whose check can fail only if `condition` holds."""
     if pick.op is not Op.BOUND or condition is None:
         return pick
     value, size = _zero_unless(condition, pick.src[0]), _long_enough(pick.src[1], condition)
@@ -410,12 +409,12 @@ def _checked_if(condition: UOp | None, pick: UOp) -> UOp:
 
 
 def _long_enough(size: UOp, condition: UOp) -> UOp:
-    """The size of an axis; no axis is too short for what is looked up only by a condition."""
+    """Return the size of an axis, or 1 if it may be 0 and `condition` is false."""
     return size if size.vmin > 0 else condition.where(size, const(1, size.dtype))
 
 
 def _zero_unless(condition: UOp, value: UOp) -> UOp:
-    """`value` where `condition` holds, else 0."""
+    """Return `value` if `condition` holds, else 0."""
     if is_plus_zero(value):
         return value
     if condition.op is Op.CONST:

@@ -1,8 +1,8 @@
 """Schedules the bodies of loops and branches, and drops results that nobody reads.
 
-A body is scheduled as a graph that commits to its ports: what it carries from turn to turn takes
-the place of what it was given, in place where that is safe, and what each turn gives goes to a
-port of its own, which moves on from turn to turn. So no kernel knows of the turns.
+A body is scheduled as a graph that commits to its ports. The new value of a carry replaces the old
+one, in place where that is safe. Each stacked output goes to a port of its own, whose address
+advances each iteration. So no kernel depends on the iteration.
 """
 
 from __future__ import annotations
@@ -25,30 +25,29 @@ if TYPE_CHECKING:
 
 __all__ = ["RegionDraft", "Run", "fails", "run_of"]
 
-#: The ports that a body writes, and the values, flat.
+#: The ports that a body writes, with their values (flattened).
 Body = list[tuple[UOp, UOp]]
 
 
 class Run(NamedTuple):
-    """What a run of a program comes to, by slots: values that it gives, then operands.
+    """Slots and ports of one run of a program. Slots of results come first, then operands.
 
     Attributes
     ----------
     bodies : tuple of list
-        For each body the ports that it writes, and the values.
+        For each body, the ports that it writes, with their values.
     ports : tuple of PortUse
-        What the ports are.
+        Bindings of ports to slots.
     given : tuple of int or None
-        For each slot that is written, the number of the value that is wanted there; None where
-        nobody wants what is carried there.
+        For each result slot, the index of the node it holds; None for a carry that no node reads.
     operands : tuple of int
-        For each slot behind those, which operand is there.
+        For each operand slot, the index of the operand.
     copies : tuple of (int, int)
-        Slots that are copied before the first turn.
+        Slots that are copied before the first iteration, as in :class:`RegionItem`.
     count_slot, condition_slot, choice_slot : int
         As in :class:`RegionItem`.
     sizes : tuple of (int, DType)
-        Elements of each slot that is written, and their type.
+        Number of elements and dtype of each result slot.
     """
 
     bodies: tuple[Body, ...]
@@ -63,7 +62,7 @@ class Run(NamedTuple):
 
 
 def run_of(nodes: Sequence[UOp]) -> Run:
-    """The run that gives `nodes`, which are REGIONs of one program over the same operands."""
+    """Return the run that computes `nodes`, REGIONs of one program over the same operands."""
     program = nodes[0].arg.program
     if isinstance(program, Loop):
         return _loop(program, nodes)
@@ -77,7 +76,7 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
     sizes = [(loop.ports[c].arg.size, loop.ports[c].dtype) for c in alive]
     sizes += [(elements((loop.turns, *value.shape)), value.dtype) for _, value in rows]
     given = [*(wanted.get(c) for c in alive), *(k for k, _ in rows)]
-    # What is carried lies where its last value is wanted; its first one is copied there.
+    # A carry lives in the slot of its last value; its first value is copied there.
     first = len(sizes)
     operands = [k for k in range(len(loop.ports) - loop.numbered) if k in used or k in alive]
     slot_of = {operand: first + i for i, operand in enumerate(operands)}
@@ -109,7 +108,7 @@ def _loop(loop: Loop, nodes: Sequence[UOp]) -> Run:
 
 
 def _alive(loop: Loop, wanted: set[int], rows: Sequence[UOp]) -> tuple[set[int], list[int]]:
-    """The ports that what is wanted reads, and what has to be carried for that."""
+    """Return the ports that the `wanted` carries and `rows` read, and the carries they need."""
     number = {p: k for k, p in enumerate(loop.ports)}
     todo = sorted(wanted | ({0} if loop.conditional else set()))
     alive, used = set(todo), set[int]()
@@ -157,24 +156,24 @@ def _flat(value: UOp) -> UOp:
 
 @dataclass(eq=False, slots=True)
 class RegionDraft:
-    """A run of a program.
+    """A region before its order and buffers are final.
 
     Attributes
     ----------
     group : Group
-        What it was made from.
+        Fusion group that it was made from.
     run : Run
-        What is wanted of it.
+        Slots and ports of the region.
     places : list of UOp
         The BUFFER of each slot.
     bodies : tuple of Schedule
-        What runs.
+        Schedules of the bodies.
     turns : int
-        How many there are.
+        Maximum number of iterations.
     reverse : bool
-        In which order.
+        Whether the loop runs from the last iteration to the first.
     renewed : set of UOp
-        BUFFERs that are read for what a commit has put there.
+        BUFFERs from which the region reads the new value of a commit.
     """
 
     group: Group
@@ -187,7 +186,7 @@ class RegionDraft:
 
     @property
     def fails(self) -> bool:
-        """Whether anything in it may."""
+        """Whether an item of a body may fail."""
         return any(map(fails, self.bodies))
 
     @property
@@ -197,17 +196,17 @@ class RegionDraft:
 
     @property
     def writes(self) -> list[UOp]:
-        """BUFFERs of the values."""
+        """BUFFERs of the results."""
         return self.places[: len(self.run.given)]
 
     def redirect(self, old: UOp, new: UOp) -> None:
-        """Read and write `new` where it was `old`."""
+        """Replace BUFFER `old` by `new` in all reads and writes."""
         if old in self.places[len(self.run.given) :]:
             self.renewed.add(new)
         self.places = [new if place is old else place for place in self.places]
 
     def finish(self, _forms: Forms) -> RegionItem:
-        """The run as an item."""
+        """Return the region as an item."""
         run, written = self.run, len(self.run.given)
         renewed = tuple(
             k for k, b in enumerate(self.places) if k >= written and root(b) in self.renewed
@@ -220,5 +219,5 @@ class RegionDraft:
 
 
 def fails(body: Schedule) -> bool:
-    """Whether an item of a schedule may fail."""
+    """Return whether an item of a schedule may fail."""
     return any(getattr(item, "may_fail", False) for item in body.items)

@@ -1,4 +1,4 @@
-"""Items of a schedule before their order and buffers are known."""
+"""Drafts: items of a schedule before their order and buffers are final."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["CallDraft", "CopyDraft", "Draft", "KernelDraft"]
 
 @dataclass(eq=False, slots=True)
 class KernelDraft:
-    """A kernel whose STOREs and LOADs name BUFFERs, not yet slots.
+    """A kernel whose STOREs and LOADs refer to BUFFERs, not to slots.
 
     Attributes
     ----------
     group : Group
-        What it was lowered from.
+        Fusion group that it was lowered from.
     stores : list of UOp
-        STOREs.
+        STOREs of the kernel.
     loads : dict
         BUFFERs that are loaded, as keys.
     fails : bool
-        Whether an index is checked inside.
+        Whether the kernel checks an index.
     renewed : set of UOp
-        BUFFERs that are loaded for what a commit has put there.
+        BUFFERs from which the kernel loads the new value of a commit.
     """
 
     group: Group
@@ -47,7 +47,7 @@ class KernelDraft:
         self.rewrite(self.stores)
 
     def rewrite(self, stores: list[UOp]) -> None:
-        """Take `stores` in the place of what it stores; before commits are taken in."""
+        """Replace the STOREs of the kernel. Call this before commits are merged into it."""
         self.stores, self.fails = stores, False
         self.loads.clear()
         for node in toposort(stores):
@@ -57,30 +57,30 @@ class KernelDraft:
 
     @property
     def reads(self) -> list[UOp]:
-        """BUFFERs that are loaded, or updated."""
+        """BUFFERs that are loaded or updated."""
         updated = [self.place(s) for s in self.stores if s.arg is not None]
         return list(dict.fromkeys([*self.loads, *updated]))
 
     @property
     def writes(self) -> list[UOp]:
-        """BUFFERs that are stored to."""
+        """BUFFERs that are written."""
         return list(dict.fromkeys(map(self.place, self.stores)))
 
     def place(self, access: UOp) -> UOp:
-        """The BUFFER that a STORE or LOAD goes to."""
+        """Return the BUFFER that a STORE or LOAD accesses."""
         return self._renamed.get(access.src[0], access.src[0])
 
     def stores_to(self, buffer: UOp) -> list[UOp]:
-        """The STOREs to `buffer`: one, or one for each operand of a CAT."""
+        """Return the STOREs to `buffer`: one, or one for each operand of a CAT."""
         return [s for s in self.stores if self.place(s) is buffer]
 
     def loads_of(self, buffer: UOp) -> list[UOp]:
-        """The LOADs of `buffer`."""
+        """Return the LOADs of `buffer`."""
         nodes = toposort(self.stores)
         return [n for n in nodes if n.op is Op.LOAD and self.place(n) is buffer]
 
     def redirect(self, old: UOp, new: UOp) -> None:
-        """Read and write `new` where it was `old`."""
+        """Replace BUFFER `old` by `new` in all reads and writes."""
         self._renamed[old] = new
         if old in self.loads:
             self.renewed.add(new)
@@ -88,7 +88,7 @@ class KernelDraft:
             self.loads[new] = None
 
     def finish(self, forms: Forms) -> KernelItem:
-        """The kernel with canonical loops and numbered slots."""
+        """Return the kernel with canonical loops and numbered slots."""
         form = forms.of(self.stores, self.group.loops, self._renamed)
         renewed = tuple(k for k, b in enumerate(form.slots) if root(b) in self.renewed)
         return KernelItem(
@@ -110,39 +110,39 @@ class CopyDraft:
 
     @property
     def reads(self) -> list[UOp]:
-        """The BUFFER copied from."""
+        """The BUFFER that is read."""
         return [self.src]
 
     @property
     def writes(self) -> list[UOp]:
-        """The BUFFER copied to."""
+        """The BUFFER that is written."""
         return [self.dst]
 
     def redirect(self, old: UOp, new: UOp) -> None:
-        """Read and write `new` where it was `old`."""
+        """Replace BUFFER `old` by `new`."""
         if self.src is old:
             self.src, self.renewed = new, True
         self.dst = new if self.dst is old else self.dst
 
     def finish(self, _forms: Forms) -> CopyItem:
-        """The copy as an item."""
+        """Return the copy as an item."""
         return CopyItem(self.dst, self.src, self.nbytes, self.renewed)
 
 
 @dataclass(eq=False, slots=True)
 class CallDraft:
-    """A call of a routine, or of a function of the user's.
+    """A call of a routine or of a user's function.
 
     Attributes
     ----------
     group : Group
-        What it was made from.
+        Fusion group that it was made from.
     node : UOp
-        The CALL (tensor stage); one of several where there are several results.
+        The CALL (tensor stage). If the function has several results, the CALL of any of them.
     places : list of UOp
-        The BUFFERs of the results, and those of the operands.
+        BUFFERs of the results, then of the operands.
     renewed : set of UOp
-        BUFFERs that are read for what a commit has put there.
+        BUFFERs from which the call reads the new value of a commit.
     """
 
     group: Group
@@ -162,7 +162,7 @@ class CallDraft:
 
     @property
     def writes(self) -> list[UOp]:
-        """The BUFFERs of the results."""
+        """BUFFERs of the results."""
         return self.places[: self._n]
 
     @property
@@ -170,13 +170,13 @@ class CallDraft:
         return int(self.node.arg.callee.n_results)
 
     def redirect(self, old: UOp, new: UOp) -> None:
-        """Read and write `new` where it was `old`."""
+        """Replace BUFFER `old` by `new` in all reads and writes."""
         if old in self.places[self._n :]:
             self.renewed.add(new)
         self.places = [new if place is old else place for place in self.places]
 
     def finish(self, _forms: Forms) -> KernelItem:
-        """The call as the only thing that a kernel does."""
+        """Return the call as a kernel that does nothing else."""
         slots, callee, n = [*self.places], self.node.arg.callee, self._n
         params = [UOp(Op.PARAM, b.dtype, (), (k, int(b.arg.size))) for k, b in enumerate(slots)]
         if callee.takes_status:
