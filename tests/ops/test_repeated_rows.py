@@ -125,7 +125,7 @@ def test_rows_that_are_computed_once_have_the_same_bits(rng, size, monkeypatch):
     # One kernel for both.
     monkeypatch.setattr("kernelrt.schedule.fuse.tileability.made_of", lambda node: [])
     plan, alone, along, _ = shown(rng, *size)
-    assert "a row of it fits an array of the kernel" in plan.explain()
+    assert "a row fits a local array of the kernel" in plan.explain()
     np.testing.assert_array_equal(along, alone)
 
 

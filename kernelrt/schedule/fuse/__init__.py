@@ -1,3 +1,3 @@
-"""Fusion: which values get a buffer, and which kernels compute them."""
+"""Fusion: decides which values get a buffer, and which kernels compute them."""
 
 __all__: list[str] = []

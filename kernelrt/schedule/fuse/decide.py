@@ -1,7 +1,8 @@
-"""Fusion decisions: recompute a value at each use, once a kernel, or once into a buffer.
+"""Fusion decisions: recompute a value at each use, once per kernel, or once into a buffer.
 
-:meth:`Decider.decide` is the one place that says so, with its reason. What has to be, whatever it
-costs, is in :meth:`Decider._obligation`; everything else is counted work against counted traffic.
+:meth:`Decider.decide` is the only place that decides, and it states its reason. Decisions that do
+not depend on cost are in :meth:`Decider._obligation`. All others compare counted work with counted
+traffic.
 """
 
 from __future__ import annotations
@@ -40,54 +41,55 @@ if TYPE_CHECKING:
 
 __all__ = ["Decider", "Verdict"]
 
-#: Uses of an element by a contraction from which a copy in a better order pays.
+#: Minimum uses of an element by a contraction for which a copy in a better order pays.
 _REUSE = 8
-#: Rows of a register tile: so many arrays lie side by side.
+#: Rows of a register tile, and so the number of row arrays that are in use at the same time.
 _TILE = 16
-#: Of what a contraction takes, what it and the one that walks its rows take longer in one kernel,
-#: and in blocks of long rows: 256 rows of 784 x 256 x 256 x 16 take 0.65 ms, 0.54 apart, 512 of
-#: 256 x 1024 x 256 take 3.0 in blocks and 2.2 apart (`python -m bench.report serving`).
+#: Slowdown of two contractions in one kernel, as a fraction of the first one's time; then the same
+#: for blocks of long rows. 256 rows of 784 x 256 x 256 x 16 take 0.65 ms in one kernel and 0.54 in
+#: separate ones; 512 rows of 256 x 1024 x 256 take 3.0 in blocks and 2.2 in separate kernels
+#: (`python -m bench.report serving`).
 _SLOWED = (0.1, 0.5)
-#: Cycles that a buffer is worth which is just too large, in those that its traffic takes.
+#: Value of avoiding a buffer that just exceeds the limit, as a multiple of its traffic.
 _CROWDED = 4
-#: Multiplications that an element is worth from which on it is a function: an exponential is worth
-#: 16 with AVX-512, a root and a division 14.
+#: Minimum cost, in multiplications, of a value that counts as a function. With AVX-512, an
+#: exponential costs 16, a root and a division 14.
 _FUNCTION = 12
-#: Nodes below a function that are looked at for sums.
+#: Maximum number of nodes below a function that are searched for sums.
 _MOST_SEEN = 64
-_BESIDE = "before a short loop, or again in each row: {:.3g} cycles, {:.3g} to store"
+_BESIDE = "scalar before a short loop, or again in each row: {:.3g} cycles, {:.3g} to store"
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
-_KEPT = "{:.3g} evaluations or {:.3g}: {:.3g} cycles to repeat, {:.3g} to keep"
-_AGAIN = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
-_ROW = "a row of it fits an array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
-_CONVERTED = "a contraction converts what it reads where it copies it"
-_UNTILED = "{}: {{:.3g}} cycles without its tile, {{:.3g}} to store"
+_KEPT = "{:.3g} evaluations, {:.3g} with a local array: {:.3g} cycles to repeat, {:.3g} to keep"
+_AGAIN = "its {:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
+_ROW = "a row fits a local array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
+_CONVERTED = "the contraction that reads it converts it while it packs or multiplies"
+_UNTILED = "{}: {{:.3g}} cycles without a register tile, {{:.3g}} to store"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What becomes of a value.
+    """Decision for one value.
 
     Attributes
     ----------
     choice : str
-        ``"inline"``: it is computed wherever it is wanted; ``"local"``: once into an array of the
-        kernel that wants it in several passes; ``"global"``: once into a buffer.
+        ``"inline"``: compute it at each use; ``"local"``: compute it once into a local array of
+        the kernel that uses it in several passes; ``"global"``: compute it once into a buffer.
     host : (Group, Index) or None
-        The kernel that computes it element by element anyway and stores it; None for one of its
-        own.
+        A kernel that computes the value element by element anyway and also stores it; None for a
+        kernel of its own.
     order : tuple of int or None
-        Its axes, outermost first, where it is copied into another order.
+        Axes of the value, outermost first, if it is copied into another order.
     why : Decision or None
-        The reason; None where there was no question.
+        Reason, for users; None for a trivial decision.
     axes : tuple of int
-        Those that an array of the kernel is over.
+        Axes of the local array.
     array_axes : mapping of Group to tuple of int
         For a value that several kernels compute, the axes of each kernel's local array; empty for
         a kernel that reads each element once.
     exempt_uses : frozenset of (Group, Index)
-        Uses of a copied value that gain nothing by the copy and read its source.
+        Uses of a copied value that gain nothing from the copy and read its source.
     """
 
     choice: Choice
@@ -103,20 +105,20 @@ _INLINE = Verdict("inline")
 
 
 class Decider:
-    """Decides for one graph.
+    """Makes the fusion decisions for one graph.
 
     Parameters
     ----------
     prices : Prices
-        What the target pays.
+        Costs on the target.
     work : Work
-        What computing one element of each node takes.
+        Cycles to compute one element of each node.
     forced : set of UOp
-        Nodes that have a buffer whatever it costs.
+        Nodes that must have a buffer.
     row_major : container of UOp
-        Those that lie in row-major order.
+        Nodes that must be stored row-major.
     orders : mapping
-        Nodes that are better not stored row-major -> their axes, outermost first.
+        Axes, outermost first, of nodes for which another order than row-major is better.
     committed : container of UOp
         Nodes that are written to lasting state.
     order : sequence of UOp
@@ -143,18 +145,18 @@ class Decider:
         self._order = order
 
     def decide(self, node: UOp, accesses: Accesses) -> Verdict:
-        """What becomes of `node`, by all its uses.
+        """Decide how `node` is computed, from all its uses.
 
         Parameters
         ----------
         node : UOp
-            Not a BUFFER.
+            A node that is no BUFFER.
         accesses : mapping
-            Every kernel that wants it and where -> the condition that covers its uses there.
+            For each kernel and index that uses it, the condition that covers all uses there.
         """
         if node in self._forced:
             host = self._host(node, accesses)
-            why = None if host else Decision(node, "global", "asked for")
+            why = None if host else Decision(node, "global", "a buffer is required")
             return Verdict("global", host, None, why)
         copied = self._copied(node, accesses)
         if copied is not None:
@@ -176,15 +178,15 @@ class Decider:
             return Verdict("global", self._host(node, accesses), None, why)
         return self._cheaper(node, accesses)
 
-    # What no count outweighs
+    # Decisions that no cost outweighs
 
     def _obligation(self, node: UOp, accesses: Accesses) -> str | None:
-        """A reason for a buffer that is not a matter of its cost."""
+        """Return the reason for a buffer that does not depend on cost, or None."""
         if any(group.size >= MOST_WRITTEN for group, _ in accesses):
-            # The compiler's time, which is not counted in work.
-            return "the kernel that reads it is full"
+            # This limits compile time, which the counted work does not include.
+            return "the kernel that reads it has its maximum size"
         if node.op is Op.BOUND and any(group.targets for group, _ in accesses):
-            return "a failing check must come before a commit"
+            return "a check that may fail must run before a commit"
         if node.op is not Op.REDUCE_AXIS or self._work[node] == 0:
             return None
         if depends_on_order(node) and len(accesses) > 1:
@@ -192,18 +194,18 @@ class Decider:
         if not contraction_reuse(node) and self._is_long(node):
             for group, index in accesses:
                 if group.hoisted(index) and not group.inside_reduction(index):
-                    # Bits do not depend on the number of cores, so it is not counted.
-                    return "a long reduction to few elements, used by many"
+                    # Not a comparison of costs: results must not depend on the number of cores.
+                    return "a long reduction to few elements, used by many iterations"
         return None
 
     def _is_long(self, node: UOp) -> bool:
         count = elements(node.shape)
         return count <= FEW and self._work[node] * count >= self._prices.parallel
 
-    # Counted
+    # Decisions by cost
 
     def _cheaper(self, node: UOp, accesses: Accesses) -> Verdict:
-        """Compare what computing it wherever it is wanted wastes with the traffic of a buffer."""
+        """Compare the work that recomputing at each use wastes with the traffic of a buffer."""
         count = elements(node.shape)
         total = sum(group.evaluations(index) for group, index in accesses)
         wasted = self._repeated(node, total)
@@ -248,10 +250,10 @@ class Decider:
         return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
 
     def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
-        """Whether the one kernel that wants `node` in several passes keeps it in an array.
+        """Decide whether the one kernel that uses `node` in several passes keeps it in an array.
 
-        None where a buffer is cheaper, or where there can be no array: all its elements are
-        computed, so there is none of what exists under conditions or of what could fail.
+        None if a buffer is cheaper, or if there can be no array: an array computes all elements,
+        so none may depend on a condition or fail.
         """
         (group, *others), indices = zip(*accesses, strict=True)
         if any(g is not group for g in others) or contraction_reuse(node):
@@ -273,11 +275,11 @@ class Decider:
         return Verdict(choice, why=Decision(node, choice, _KEPT, counts), axes=tuple(axes))
 
     def _may_keep(self, node: UOp, accesses: Accesses, axes: Sequence[int]) -> bool:
-        """Whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
+        """Return whether the kernel of all `accesses` can keep `node` in an array over `axes`."""
         if any(gate is not None for gate in accesses.values()) or node in self._checks:
             return False
         length = elements(tuple(node.shape[a] for a in axes))
-        # What fills one vector is had as quickly as it is written and read.
+        # Recomputing what fits one vector is as fast as writing and reading it.
         if length < self._prices.scalar:
             return False
         (group, _), *_ = accesses
@@ -285,10 +287,10 @@ class Decider:
         return group.held_bytes + length * local_itemsize(node.dtype) <= most
 
     def _kept_row(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
-        """Whether a contraction that walks rows of `node` has each of them in an array.
+        """Decide whether a contraction that reads `node` row by row keeps each row in an array.
 
-        It is filled before the row's results and computed no more often than in a buffer, of
-        which the elements need not fit any cache. None where a buffer is cheaper or has to be.
+        The array is filled before the row's results, so each element is computed as often as for
+        a buffer, but need not fit any cache. None if a buffer is cheaper or required.
         """
         ((group, index),) = accesses
         if group.kind != "map" or not group.inside_contraction(index):
@@ -298,7 +300,7 @@ class Decider:
             return None
         if not self._may_keep(node, accesses, axes):
             return None
-        # What is multiplied as narrow as it is, is read from copies of what is stored.
+        # Multiplying narrow values as they are needs packed copies of a stored value.
         spared = self._prices.spared(node.dtype) * group.evaluations(index)
         cost = self._keeping(node, group, axes) + spared
         long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
@@ -313,9 +315,9 @@ class Decider:
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
 
     def _kept_sums(self, node: UOp, accesses: Accesses) -> Verdict | None:
-        """Whether the kernel that wants rows of a contraction in several passes keeps them.
+        """Decide whether a kernel that uses rows of a contraction in several passes keeps them.
 
-        They are added up once, so that all passes have the same sums.
+        Each row is computed once, so all passes use the same sums.
         """
         (group, *others), indices = zip(*accesses, strict=True)
         if len(indices) < 2 or any(g is not group for g in others):
@@ -333,9 +335,9 @@ class Decider:
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
 
     def _again(self, node: UOp, accesses: Accesses) -> Verdict | None:
-        """Whether several kernels compute rows of `node`, each for itself, to save a buffer.
+        """Decide whether several kernels each recompute rows of `node`, to save a buffer.
 
-        None where there is no need, or where one of them could not.
+        None if there is no need, or if one of them cannot.
         """
         nbytes = elements(node.shape) * node.dtype.itemsize
         groups = dict.fromkeys(group for group, _ in accesses)
@@ -345,7 +347,7 @@ class Decider:
             return None
         repeated = (len(groups) - 1) * elements(node.shape) * self._work[node]
         traffic = self._prices.byte(nbytes) * (2 + len(groups)) * nbytes
-        # A byte is worth the more the less there is for all that are needed.
+        # The further the buffer exceeds the limit, the more work it is worth to avoid it.
         if repeated > traffic * _CROWDED * nbytes / roomy:
             return None
         apart: dict[Group, tuple[int, ...]] = {}
@@ -359,7 +361,7 @@ class Decider:
         return Verdict("local", why=why, array_axes=apart)
 
     def _may_repeat(self, node: UOp) -> bool:
-        """Whether `node` checks nothing, and has the same bits in each kernel that computes it."""
+        """Return whether `node` checks no index and has the same bits in every kernel."""
         if node in self._checks:
             return False
         if not depends_on_order(node):
@@ -367,7 +369,7 @@ class Decider:
         return elements(tuple(node.src[0].shape[a] for a in node.arg[1])) <= IN_ORDER
 
     def _row_of(self, node: UOp, group: Group, own: Accesses) -> tuple[int, ...] | None:
-        """Axes of an array that `group` keeps rows of `node` in; none if it needs no array."""
+        """Return the axes of a row array of `node` in `group`; () for none, None if impossible."""
         if group.kind != "map":
             return None
         indices = [index for _, index in own]
@@ -385,13 +387,13 @@ class Decider:
         length = elements(tuple(node.shape[a] for a in axes))
         beside = (r for r in group.loops if all(r not in group.ranges(i) for i in indices))
         walked = length * math.prod(r.src[0].vmax for r in beside) * node.dtype.itemsize
-        # It is walked less often, or gladly, where the buffer would be larger.
+        # Rows may be traversed more often if the buffer they save is larger.
         nbytes = elements(node.shape) * node.dtype.itemsize
         most = self._prices.walked * max(1, nbytes // self._prices.roomy)
         return tuple(axes) if walked < most else None
 
     def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
-        """Cycles of the traffic of arrays over `axes`, one for each row of `node`."""
+        """Return the cycles of the traffic of local arrays over `axes`, one per row of `node`."""
         length = elements(tuple(node.shape[a] for a in axes))
         nbytes = length * local_itemsize(node.dtype)
         rows = elements(node.shape) // max(1, length)
@@ -400,12 +402,12 @@ class Decider:
 
     @cached_property
     def _near(self) -> Mapping[UOp, float]:
-        """Work where what is wanted in several passes of a kernel is kept."""
+        """Work per element if values that a kernel uses in several passes are kept in arrays."""
         return self._prices.work_of(self._order, self._forced, kept=True).cycles
 
     @cached_property
     def _checks(self) -> set[UOp]:
-        """Nodes in which an index is checked, other than in what they read."""
+        """Nodes that check an index themselves or in operands without a buffer."""
         found = {n for n in self._order if n.op is Op.BOUND}
         for node in self._order if found else ():
             if any(s in found and s not in self._forced for s in node.src):
@@ -413,18 +415,19 @@ class Decider:
         return found
 
     def _repeated(self, node: UOp, total: int) -> float:
-        """Work beyond what is needed, when `node` is computed `total` times."""
+        """Return the wasted work if `node` is computed `total` times."""
         if node.op is Op.CAT:
-            # A select computes every part for every element.
+            # A select computes all operands for each element.
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
 
     def _beside_vectors(self, node: UOp, accesses: Accesses) -> float:
-        """Work of functions beyond what is needed, as loops that they do not vary with have it.
+        """Return the wasted work of an expensive function that some loops do not change.
 
-        Before the innermost loop, along which vectors go, they are computed one by one; what that
-        takes no longer than the loop does is had beside it. Within it they are computed again in
-        each turn of the loops around. A few multiplications are no reason for a buffer.
+        Before the innermost (vectorized) loop it is computed in scalar code, which overlaps with
+        the loop up to the loop's own time. In the innermost loop it is computed again for each
+        iteration of the outer loops that do not change it. A few multiplications do not justify a
+        buffer.
         """
         work = self._work[node]
         if work < _FUNCTION * self._prices.multiplication or self._adds_up(node):
@@ -445,7 +448,7 @@ class Decider:
         return wasted
 
     def _adds_up(self, node: UOp) -> bool:
-        """Whether `node` is made of a reduction that is not stored, or of too much to tell."""
+        """Return whether `node` contains a reduction without a buffer, or too many nodes."""
         stack, seen = [node], {node}
         while stack:
             x = stack.pop()
@@ -457,9 +460,10 @@ class Decider:
         return False
 
     def _copied(self, node: UOp, accesses: Accesses) -> Verdict | None:
-        """A copy of what is stored, where a contraction reads it better in another order.
+        """Decide whether a contraction reads a copy of a stored value in another order.
 
-        Rows of sums that fill an array have no panels: whatever they read is put in order once.
+        Contractions that fill an array row by row pack no panels, so their operands are reordered
+        once by a copy.
         """
         if node.op not in MOVEMENT:
             return None
@@ -491,7 +495,7 @@ class Decider:
         return None
 
     def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:
-        """Whether rows that `group` fills are computed in blocks, in which vectors go across."""
+        """Return whether `group` fills the rows in blocks, whose vectors run across the rows."""
         row = group.row_around(index, filled) if filled in group.filling else None
         if row is None or any(r.src[0].op is not Op.CONST for r in (row, filled)):
             return False
@@ -499,7 +503,7 @@ class Decider:
         return bool(row_blocks(*sizes, self._prices.lanes(node.dtype)))
 
     def _converts(self, node: UOp) -> bool:
-        """Whether `node` widens what a copy holds or multiplies so anyway, or takes no time."""
+        """Return whether a contraction does the cast `node` anyway, or the cast takes no time."""
         if node.op is not Op.CAST:
             return node.op is Op.BITCAST
         before, after = node.src[0].dtype, node.dtype
@@ -509,7 +513,7 @@ class Decider:
     # Kernels that store several values
 
     def _host(self, node: UOp, accesses: Accesses) -> tuple[Group, Index] | None:
-        """A group that computes `node` element by element anyway and can store it too."""
+        """Return a group that computes `node` element by element anyway and can also store it."""
         if node.op in (Op.SCATTER, Op.CAT, Op.CALL, Op.REGION):
             return None
         seen: dict[Group, list[Index]] = {}
@@ -518,7 +522,7 @@ class Decider:
         for group, (index, *others) in seen.items():
             if others or not self._can_host(node, group, index):
                 continue
-            # The other readers come after this group; it must not come after them.
+            # The other readers run after this group, so it must not depend on them.
             if not group.reaches(set(seen) - {group}):
                 return group, index
         return None
@@ -531,7 +535,7 @@ class Decider:
             return False
         if tileability.across(node, {(group, index): None}, self._orders) is not None:
             return False
-        # Stored from inside loops too short for vectors it would cost more than it saves.
+        # Stores from inside loops too short for vectors cost more than they save.
         if elements(node.shape) < elements(group.shape) < SHORT_LOOP * elements(node.shape):
             return False
         if group.size >= MOST_WRITTEN or (group.targets and node.op is Op.BOUND):
@@ -545,6 +549,6 @@ class Decider:
 
 
 def _is_multiplied(node: UOp, group: Group, index: Index) -> bool:
-    """Whether what contracts `node` at `index` copies it, or multiplies it as narrow as it is."""
+    """Return whether the contraction of `node` at `index` packs it or multiplies it unwidened."""
     whole = node.dtype.is_int and group.inside_reduction(index)
     return whole or group.inside_contraction(index)

@@ -1,9 +1,8 @@
 """Uses of values in a kernel, each with its index and predicate, as plain data.
 
-Fusion pushes indices from consumers to producers, once, and writes down what it meets; lowering
-emits what is written. An index that is read from data stands in the record as the ELEMENT of the
-tensor-level node that it is read from, at the index where it is read: that is all there is to know
-of it before the kernel is emitted, and its value is put in its place then.
+Fusion pushes indices from consumers to producers once and records every use; lowering emits the
+record. An index that is read from data is recorded as an ELEMENT: the tensor-level node it is read
+from, and the index of the read. Lowering replaces the ELEMENT by its value.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["POINTWISE", "Held", "Key", "Use", "Value", "demand", "picks_in", "reduced", "weakened"]
 
-#: A tensor-level node and where it is wanted.
+#: A tensor-level node and the index at which it is needed.
 Key = tuple[UOp, Index]
-#: Ops of which an element is made from the same element of each operand.
+#: Ops that compute each element from the same element of each operand.
 POINTWISE = ALU | {Op.CONTIGUOUS}
 
 
 class Use(NamedTuple):
-    """An operand as one value needs it.
+    """Use of an operand by a value.
 
     Attributes
     ----------
     node : UOp
         The operand.
     at : Index
-        Where it is read.
+        Index at which the operand is read.
     gate : UOp or None
-        The condition under which this use touches it; None is always true.
+        Predicate under which the operand is read; None is always true.
     condition : UOp or None
-        By what the value is chosen from its operands: that the element exists, for a movement op;
-        that the index lies before the end of this part, for a CAT.
+        Condition that selects this operand: for a movement op, that the element exists; for a
+        CAT, that the index is before the end of this operand.
     """
 
     node: UOp
@@ -54,15 +53,15 @@ class Use(NamedTuple):
 
 
 class Value(NamedTuple):
-    """A node as it is computed at one index.
+    """Computation of a node at one index.
 
     Attributes
     ----------
     gate : UOp or None
-        What covers the conditions of all its uses.
+        Predicate that covers all uses of the value.
     uses : tuple of Use
-        Its operands; none are listed of a :data:`POINTWISE` op, which wants them all at the index
-        and under the condition of the value itself.
+        Uses of its operands. Empty for a :data:`POINTWISE` op, which uses all operands at the index
+        and under the predicate of the value itself.
     loops : Index
         For a reduction, the RANGE of each reduced axis, or 0.
     """
@@ -73,16 +72,16 @@ class Value(NamedTuple):
 
 
 class Held(NamedTuple):
-    """A value that is read from an array which its kernel keeps.
+    """A value that is read from a local array of its kernel.
 
     Attributes
     ----------
     at : Index
-        The index that the array holds it at.
+        Index at which the value is computed into the array.
     loops : Index
-        RANGEs of the array's elements, row-major.
+        RANGEs over the array, row-major.
     place : Index
-        Which of them is read.
+        Index of the element that is read from the array.
     """
 
     at: Index
@@ -93,16 +92,16 @@ class Held(NamedTuple):
 def demand(
     node: UOp, index: Index, gate: UOp | None, loops: Index, indexer: Indexer
 ) -> Value:
-    """How `node` at `index` is computed: which operands it needs, and where.
+    """Return the operands of `node` at `index`, with their indices and predicates.
 
     Parameters
     ----------
     node : UOp
-        Of the tensor stage; neither a BUFFER nor of a :data:`POINTWISE` op.
+        Node of the tensor stage; neither a BUFFER nor a :data:`POINTWISE` op.
     index : Index
-        Where it is wanted.
+        Index at which the node is needed.
     gate : UOp or None
-        What covers the conditions under which it is wanted.
+        Predicate that covers all uses of the node there.
     loops : Index
         For a reduction, the loop of each reduced axis, or 0.
     indexer : Indexer
@@ -131,7 +130,7 @@ def demand(
 
 
 def reduced(node: UOp, index: Index, loops: Iterable[UOp]) -> Index:
-    """The index of a reduction's operand: `loops` along the axes that are reduced."""
+    """Return the index of a reduction's operand, with `loops` along the reduced axes."""
     own, outer = iter(loops), iter(index)
     axes = node.arg[1]
     return tuple(next(own if a in axes else outer) for a in range(len(node.src[0].shape)))
@@ -148,7 +147,7 @@ def _parts(
 
 
 def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -> Index:
-    """The index that `picks` give: of one that is read from data no more than where it lies."""
+    """Return the index that `picks` give; an ELEMENT stands for one that is read from data."""
     out: list[UOp] = []
     for pick, dim in zip(picks, source.shape, strict=True):
         place = indexer.position(pick, index)
@@ -160,10 +159,10 @@ def _picked(source: UOp, picks: Sequence[UOp], index: Index, indexer: Indexer) -
 
 
 def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
-    """That no loop that walks `node` is empty, nor an axis, where that is not certain.
+    """Return the condition that no axis of `node`, and no loop over it, is empty; None if certain.
 
-    What is read may vary with fewer loops than the index it is read at, and so be computed before
-    a loop, also of no elements.
+    A value may vary with fewer loops than the index it is read at. Then it is computed before the
+    other loops, even if they are empty.
     """
     sizes: dict[UOp, None] = {}
     for dim, place in zip(node.shape, index, strict=True):
@@ -178,12 +177,12 @@ def _some_elements(node: UOp, index: Index, indexer: Indexer) -> UOp | None:
 
 
 def picks_in(roots: Iterable[UOp]) -> list[UOp]:
-    """What stands in expressions for indices read from data, what is inside others first."""
+    """Return the placeholders of indices that are read from data, inner ones first."""
     return [n for n in toposort(roots) if n.op is Op.BOUND and n.src[0].op is Op.ELEMENT]
 
 
 def weakened(gate: UOp, without: AbstractSet[UOp], indexer: Indexer) -> UOp | None:
-    """A condition that holds wherever `gate` does and says nothing of the indices `without`."""
+    """Return a condition that `gate` implies and that does not contain the indices `without`."""
     if without.isdisjoint(picks_in([gate])):
         return gate
     if gate.op is Op.AND:

@@ -1,11 +1,10 @@
 """Fusion: chooses the values that get a buffer, and the kernels that store them.
 
-The graph is walked once, consumers first. By the time a node is visited it is known in which
-kernels, at which indices and under which conditions its value is wanted: so what becomes of it can
-be decided (:mod:`.decide`) by what its uses would cost, and what it needs of its operands can be
-written down for good (:mod:`.demand`). A stored value may share a kernel with others that are
-wanted at the same elements: so a weight's gradient, its moments and its new value are one pass,
-and so are an activation and what it is made from.
+Fusion traverses the graph once, consumers first. When it visits a node, it knows all kernels,
+indices and predicates that use the value. So it can decide how to compute the value from the cost
+of its uses (:mod:`.decide`), and record the operands that it needs (:mod:`.demand`). A stored value
+may share a kernel with others that are needed at the same elements. So a weight's gradient, its
+moments and its new value take one pass, as do an activation and its operand.
 """
 
 from __future__ import annotations
@@ -42,36 +41,36 @@ if TYPE_CHECKING:
 
 __all__ = ["Fusion", "fuse"]
 
-#: Ops that have a buffer by their nature.
+#: Ops whose results always have a buffer.
 _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL, Op.REGION})
-#: Those whose operands have one, too.
+#: Ops whose operands must have a buffer, too.
 _GIVEN_MEMORY = frozenset({Op.CALL, Op.REGION})
-#: The conditions under which a value is wanted, each once; None is always true.
+#: Predicates of the uses of a value, without duplicates; None is always true.
 _Gates = dict["UOp | None", None]
 _Wishes = dict[tuple[Group, Index], _Gates]
-#: The condition that covers those of a wish.
+#: One predicate that covers all uses of a value in a group at an index.
 _Covers = dict[tuple[Group, Index], "UOp | None"]
 _ALWAYS: _Gates = {None: None}
 _PLAIN = Value(None)
-#: The most operands of a CAT that one kernel stores. LLVM's time for a block of stores grows with
-#: the square of their number: 1,000 operands of 3 floats take 5.2 s in one kernel.
+#: Maximum number of CAT operands that one kernel stores. LLVM's time for a block of stores grows
+#: with the square of their number: 1,000 operands of 3 floats take 5.2 s in one kernel.
 MOST_PARTS: Final = 32
 
 
 @dataclass(slots=True)
 class Fusion:
-    """What the walk decided.
+    """Result of fusion.
 
     Attributes
     ----------
     groups : list of Group
         Kernels, producers before consumers.
     home : dict
-        Stored node -> the group at whose end it is complete.
+        For each stored node, the group after which it is complete.
     orders : dict
-        Stored nodes that are not row-major -> their axes, outermost first.
+        Axes, outermost first, of stored nodes that are not row-major.
     decisions : list of Decision
-        For the user who asks why.
+        Decisions with reasons, for users.
     """
 
     groups: list[Group] = field(default_factory=list)
@@ -91,25 +90,25 @@ def fuse(
     Parameters
     ----------
     wanted : sequence of UOp
-        Nodes that must have one (without reshapes on top).
+        Nodes that must have a buffer (without reshapes on top).
     committed : mapping
-        Those of them that are written to lasting state -> the BUFFERs there.
+        BUFFERs of lasting state, by the node that is written to them.
     indexer : Indexer
         Index arithmetic.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
     """
     return _Walk(wanted, committed, indexer, Prices(device)).run()
 
 
 def called_with(nodes: Iterable[UOp]) -> set[UOp]:
-    """What routines and regions are given: it lies in memory, row-major."""
+    """Return the operands of routines and regions, which need row-major buffers."""
     operands = {strip(s) for node in nodes if node.op in _GIVEN_MEMORY for s in node.src}
     return {node for node in operands if node.op is not Op.BUFFER}
 
 
 def _portions(cat: UOp) -> Iterator[list[tuple[UOp, Dim]]]:
-    """The operands of `cat`, with where each begins, in portions that have elements."""
+    """Yield the operands of `cat` with their offsets, in portions of at most MOST_PARTS stores."""
     portion: list[tuple[UOp, Dim]] = []
     start: Dim = 0
     stored = 0
@@ -129,7 +128,7 @@ def _just(gate: UOp | None) -> _Gates:
 
 
 def _as_they_are(wishes: _Wishes) -> _Wishes:
-    """`wishes` in terms of the groups as they are now."""
+    """Return `wishes` with merged groups, and their indices, replaced by the current groups."""
     for group, _ in wishes:
         if group.now() is not group:
             break
@@ -216,7 +215,7 @@ class _Walk:
         return Fusion(self._in_order(), home, orders, self._decisions)
 
     def _join_records(self) -> None:
-        """Give what groups that became one noted to the one, consumers first again."""
+        """Add the records of merged groups to the merged group, consumers first."""
         joined: dict[Group, None] = {}
         for group in self._groups:
             now = group.now()
@@ -230,7 +229,7 @@ class _Walk:
                 group.values = {key: value for key, value in noted if key not in group.held}
 
     def _cover(self, node: UOp, place: tuple[Group, Index], gates: _Gates) -> UOp | None:
-        """The one condition under which `node` is computed at a place, or read."""
+        """Return one predicate under which `node` is computed, or read, at a place."""
         if None in gates:
             return None
         group, index = place
@@ -238,13 +237,13 @@ class _Walk:
         whole = self._indexer.covering(needed, index, node.shape, group.reducing)
         if whole is None or not self._picking:
             return whole
-        # What is read from data under a condition cannot be what decides the condition.
+        # An index read under a predicate cannot be part of that predicate.
         picked = set(picks_in([whole])) - set(picks_in(index))
         circular = {p for p in picked if node in toposort([p.src[0].arg])}
         return weakened(whole, circular, self._indexer) if circular else whole
 
     def _in_order(self) -> list[Group]:
-        """The groups, each after those that it needs."""
+        """Return the groups in topological order, producers first."""
         out: dict[Group, None] = {}
         for last in reversed(self._groups):
             stack = [(last.now(), False)]
@@ -269,16 +268,16 @@ class _Walk:
     # Kernels that store several values
 
     def _share_value(self, node: UOp, accesses: _Wishes) -> None:
-        """Merge independent groups of one iteration space that want `node` at one index."""
+        """Merge independent groups of one iteration space that use `node` at one index."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
             if group.kind == "map" and not group.inside_reduction(index):
                 by_index.setdefault((index, group.natural), []).append(group)
         for groups in by_index.values():
-            self._unite(node, groups, "wanted at the same elements")
+            self._unite(node, groups, "needed at the same elements")
 
     def _share_input(self, node: UOp, accesses: _Wishes) -> None:
-        """Merge independent groups that walk a large input in the same way."""
+        """Merge independent groups that traverse a large input in the same order."""
         if elements(node.shape) * node.dtype.itemsize < self._prices.shared_bytes:
             return
         alike: dict[tuple[Index, Index], list[Group]] = {}
@@ -286,7 +285,7 @@ class _Walk:
             if group.kind == "map":
                 alike.setdefault((group.walk(index), group.natural), []).append(group)
         for groups in alike.values():
-            self._unite(node, groups, "walked in the same way")
+            self._unite(node, groups, "traversed in the same order")
 
     def _unite(self, node: UOp, groups: Sequence[Group], reason: str) -> None:
         first = groups[0].now()
@@ -303,7 +302,7 @@ class _Walk:
                 below = None
 
     def _may_unite(self, a: Group, b: Group) -> bool:
-        """Whether one kernel may compute both, if neither needs the other."""
+        """Return whether one kernel may compute both groups, if neither depends on the other."""
         return (
             a.shape == b.shape
             and a.natural == b.natural
@@ -314,22 +313,22 @@ class _Walk:
             and not (b.checks and a.targets)
         )
 
-    # The walk
+    # Traversal
 
     def _read(self, node: UOp, covers: _Covers) -> None:
-        """Note where the elements of a stored value are read."""
+        """Record the reads of a stored value."""
         for (group, index), gate in covers.items():
             group.reads[node, index] = gate
 
     def _vectors_along(self, node: UOp, group: Group, index: Index) -> int | None:
-        """The axis of a reduction that vectors should go along in `group`, where it is known."""
+        """Return the axis of a reduction that vectors should run along in `group`, if known."""
         if group.fills(index):
             filled = [a for a, i in enumerate(index) if i in group.filling]
             return filled[-1] if filled else innermost(node, self._orders.get(node))
         return innermost(node, self._orders[node]) if node in self._orders else None
 
     def _hold(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
-        """Compute `node` once for each kernel that wants it, into an array."""
+        """Compute `node` once in each kernel that uses it, into a local array."""
         for group in dict.fromkeys(group for group, _ in covers):
             own = {index: gate for (g, index), gate in covers.items() if g is group}
             axes = verdict.array_axes.get(group, verdict.axes)
@@ -340,7 +339,7 @@ class _Walk:
                     self._descend(node, group, index, gate)
 
     def _store(self, node: UOp, covers: _Covers, verdict: Verdict) -> None:
-        """Give `node` a buffer, and a kernel that computes it there."""
+        """Give `node` a buffer, and a kernel that computes it."""
         if verdict.order is not None:
             self._orders[node] = verdict.order
         if verdict.host is None:
@@ -367,7 +366,7 @@ class _Walk:
         self._descend(node, group, index, None)
 
     def _start(self, node: UOp) -> None:
-        """A kernel that computes `node` into its buffer; for SCATTER and long CATs several."""
+        """Start a kernel that stores `node`; several kernels for a SCATTER or a long CAT."""
         if node.op is Op.CAT:
             for portion in _portions(node):
                 if (group := self._open(node, "cat", node.shape)) is not None:
@@ -391,7 +390,7 @@ class _Walk:
             self._descend(node, group, group.natural, None)
 
     def _start_given(self, node: UOp) -> None:
-        """A call or the run of a region, or one that is there for another value that it gives."""
+        """Start a call or region; if another result of it has one already, share that."""
         run = node.op is Op.REGION
         key = node.arg.program if run else node.arg.callee, node.src
         known = self._runs.get(key)
@@ -407,13 +406,13 @@ class _Walk:
                 self._wish(operand, (group, (ZERO,) * len(operand.shape)))
 
     def _framed(self, node: UOp) -> UOp | None:
-        """The PAD that `node` is, if its zeros are stored apart from what they are around."""
+        """Return the PAD that `node` is, if its zeros are stored separately from the interior."""
         pad = node.src[0] if node.op is Op.CONTIGUOUS else node
         apart = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
         return pad if apart and elements(pad.src[0].shape) else None
 
     def _open(self, node: UOp, kind: str, shape: tuple[Dim, ...]) -> Group | None:
-        """A new kernel that computes `node`, or a part of it; None where there are no elements."""
+        """Start a kernel that computes `node` or a part of it; None if there are no elements."""
         if elements(shape) == 0:
             return None
         order = self._orders.get(node, ()) if kind == "map" else ()
@@ -429,18 +428,18 @@ class _Walk:
         return group
 
     def _credit(self, node: UOp, group: Group) -> None:
-        """Note whose work `node` is among what `group` computes."""
+        """Record the origin of `node` among the origins of `group`."""
         raw = node.origin
         if raw is not None:
             origin = self._origins.get(id(raw))
             if origin is None:
-                # Each node has a tuple of its own, most of which say the same.
+                # Each node has its own origin tuple, but most tuples are equal.
                 code, offset, method, caller, scope, _, backward = raw
                 said = (id(code), offset, id(method), id(caller), id(scope), backward)
                 origin = self._places.get(said)
                 if origin is None:
                     origin = resolve(raw)
-                    # One object for all that say the same: comparing it is quick.
+                    # Use one object for equal origins, so that comparing them is fast.
                     origin = self._places[said] = self._said.setdefault(origin, origin)
                 self._origins[id(raw)] = origin
             group.origins[origin] = None
@@ -457,7 +456,7 @@ class _Walk:
             wishes[key] = {**known, **gates}
 
     def _descend(self, node: UOp, group: Group, index: Index, gate: UOp | None) -> None:
-        """Compute `node` at `index` in `group`, and wish there for its operands."""
+        """Compute `node` at `index` in `group`, and request its operands there."""
         op = node.op
         if op not in FREE:
             group.size += written(node)

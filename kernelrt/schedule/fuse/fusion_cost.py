@@ -1,7 +1,7 @@
-"""Cost of tensor-level nodes in cycles, as fusion decides by it.
+"""Cost of tensor-level nodes in cycles, for fusion decisions.
 
-What an op, a byte and a launch cost is said by :mod:`kernelrt.device.costs`; here is what a graph
-makes of it.
+:mod:`kernelrt.device.costs` has the costs of an op, a byte and a launch. This module combines them
+for a graph.
 """
 
 from __future__ import annotations
@@ -37,32 +37,33 @@ __all__ = [
     "written",
 ]
 
-#: A value is stored beside another that takes this many of its elements each, or exactly one.
+#: A value is stored in the same kernel as another one if that has equally many elements, or at
+#: least this many for each of its elements.
 SHORT_LOOP = 8
-#: Reductions to this many elements or fewer cannot keep several cores busy.
+#: Reductions to this many elements or fewer do not keep several cores busy.
 FEW = 16
-#: Instructions of one evaluation of all values of a kernel: 100 kB of text without tiles. Past it
-#: the compiler's time grows faster than the saved traffic.
+#: Maximum number of instructions in one evaluation of all values of a kernel: 100 kB of text
+#: without tiles. Beyond it, compile time grows faster than the saved traffic.
 MOST_WRITTEN = 1300
-#: Instructions that a value counts for at least: its own, its operands' addresses and loads.
+#: Minimum number of instructions of a value, for its operands' addresses and loads.
 _LEAST_WRITTEN = 2
-#: Those around what becomes many: the branch for rare elements.
+#: Extra instructions of an op that is lowered to many: the branch to the cold path.
 _AROUND = 10
-#: Where estimates saturate.
+#: Upper limit of estimates.
 _MOST_CYCLES = 1e12
-#: Last caches that a buffer may fill before kernels rather compute its rows again, which takes
-#: attention's gradient of length 512 to 4096 half as long again to twice as long.
+#: Number of last-level caches that a buffer may fill before kernels recompute its rows instead.
+#: For attention's gradient of length 512 to 4096, recomputing takes 1.5 to 2 times as long.
 _ROOMY = 4
-#: Second caches that an operand may fill which is walked for every few rows of another.
+#: Number of second-level caches that an operand may fill if every few rows of the other read it.
 _WALKED = 4
-#: Times that a byte is moved to be written: its line is fetched before it is stored.
+#: Transfers for each byte written: its cache line is fetched before it is stored.
 _WRITTEN = 2
-#: Reads past the second find what they read in a cache.
+#: Reads that reach the memory level of the buffer; later reads hit a cache.
 _FAR_READS = 2
-#: Launches that splitting a kernel over cores should be worth.
+#: Minimum gain of splitting a kernel over cores, in launches.
 _PARALLEL_LAUNCHES = 20
 
-#: Ops that only change which element is meant; nothing is gained by storing what they give.
+#: Ops that only change the index. Storing their values gains nothing.
 FREE = (MOVEMENT - {Op.PAD, Op.UNWINDOW}) | {Op.CONST, Op.VAR, Op.BUFFER, Op.IOTA}
 
 
@@ -70,7 +71,7 @@ _INDEX_TYPES = (dt.int64, dt.int32, dt.bool_)
 
 
 def elements(shape: tuple[Dim, ...]) -> int:
-    """Elements of a shape at the largest values of its Variables."""
+    """Return the number of elements of a shape, at the largest values of its Variables."""
     for dim in shape:
         if type(dim) is not int:
             return math.prod(map(dim_max, shape))
@@ -78,22 +79,22 @@ def elements(shape: tuple[Dim, ...]) -> int:
 
 
 def strip(node: UOp) -> UOp:
-    """`node` without the reshapes on top of it: the same elements in the same order."""
+    """Return `node` without the reshapes on top of it: the same elements in the same order."""
     while node.op is Op.RESHAPE:
         node = node.src[0]
     return node
 
 
 class Work(NamedTuple):
-    """What computing the values of a graph takes.
+    """Cycles to compute the values of a graph.
 
     Attributes
     ----------
     cycles : dict
-        For one element of each node, from stored values.
+        Cycles for one element of each node, starting from stored values.
     last : set
-        Nodes made element by element of one that will have a kernel whatever they have, and the
-        only users of it: stored, they take its place, and no further kernel.
+        Elementwise nodes that are the only users of a value which gets its own kernel in any case.
+        If such a node is stored, that kernel stores it instead, so it costs no further launch.
     """
 
     cycles: dict[UOp, float]
@@ -101,7 +102,7 @@ class Work(NamedTuple):
 
 
 class Prices:
-    """What a target pays for the values of a graph.
+    """Costs on a target, for the values of a graph.
 
     Parameters
     ----------
@@ -111,26 +112,26 @@ class Prices:
     Attributes
     ----------
     launch : float
-        Cycles that one more kernel is worth.
+        Cycles of one more kernel launch.
     loop : float
-        Cycles of entering and leaving a loop.
+        Cycles to enter and leave a loop.
     multiplication : float
-        Cycles of one, with vectors.
+        Cycles of one multiplication in vector code.
     scalar : int
-        How many times its share of a vector a value costs that is computed alone.
+        Cost of a scalar operation relative to one element of a vector operation.
     parallel : float
-        Cycles from which a reduction to few elements is a kernel of its own, so that the kernel
-        that uses it can be split over cores without repeating it.
+        Minimum cycles of a reduction to few elements for which it gets its own kernel, so that the
+        kernel that uses it can be split over cores without repeating it.
     row_byte : float
-        Cycles for each byte of a value that a buffer would tear out of a kernel: its rows leave
-        the cache before they are read again.
+        Cycles per byte of a value that a buffer separates from its kernel: its rows leave the
+        cache before they are read again.
     roomy : int
-        A buffer of more bytes than these is not wanted, if it can be helped.
+        Size in bytes from which on buffers are avoided where possible.
     shared_bytes : int
-        A shared input of at least this many bytes does not stay in the first cache between
+        A shared input of at least this many bytes does not stay in the first-level cache between
         kernels.
     walked : int
-        Bytes of an operand that may be walked again for every few rows of another.
+        Maximum bytes of an operand that is read again for every few rows of another one.
     """
 
     __slots__ = (
@@ -153,19 +154,19 @@ class Prices:
         self.shared_bytes = costs.levels[0].nbytes
 
     def byte(self, nbytes: int) -> float:
-        """Cycles for each byte to or from a buffer of `nbytes`."""
+        """Return the cycles per byte to or from a buffer of `nbytes`."""
         return self._costs.byte(nbytes)
 
     def multiplies(self, dtype: DType) -> bool:
-        """Whether numbers as narrow as `dtype` are multiplied as they are, several at once."""
+        """Return whether the target multiplies vectors of `dtype` without widening them."""
         return self._costs.spec.dot_parts(dtype) > 0
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of `dtype` in a vector of what a local array holds."""
+        """Return the number of elements of `dtype`, as a local array holds them, in a vector."""
         return self._costs.spec.lanes(local_itemsize(dtype))
 
     def spared(self, dtype: DType) -> float:
-        """Cycles that this takes less for each product than widening them first."""
+        """Return the cycles per product that multiplying without widening saves."""
         parts = self._costs.spec.dot_parts(dtype)
         if not parts:
             return 0.0
@@ -176,52 +177,52 @@ class Prices:
         return max(0.0, apart - self._costs.element(Op.DOT, dtype.accumulator) / parts)
 
     def traffic(self, nbytes: int, reads: float = 1.0, *, torn: bool = False) -> float:
-        """Cycles for what goes to and from a buffer of `nbytes`.
+        """Return the cycles of writing and reading a buffer of `nbytes`.
 
         Parameters
         ----------
         nbytes : int
-            Its size.
+            Size of the buffer.
         reads : float
-            How often each element is read.
+            Number of reads of each element.
         torn : bool
-            Whether its rows leave the cache before they are read.
+            Whether rows leave the cache before they are read.
         """
         per_byte = self.row_byte if torn else self.byte(nbytes)
         return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
 
     def is_stored(self, pad: UOp, reads: int) -> bool:
-        """Whether a copy of a PAD's value is worth a kernel, for so many reads of an element."""
+        """Return whether a copy of a PAD's value is worth a kernel if it is read `reads` times."""
         count = elements(pad.shape)
         repeated = (reads - count) * self._costs.element(Op.PAD, pad.dtype)
         return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)
 
     def worth_storing(self, node: UOp) -> float:
-        """Cycles per element from which storing beats repeating once."""
+        """Return the cycles per element above which a buffer beats one recomputation."""
         return self.traffic(node.dtype.itemsize, torn=True)
 
     def worth_keeping(self, node: UOp) -> float:
-        """Cycles per element from which an array of the kernel beats repeating once."""
+        """Return the cycles per element above which a local array beats one recomputation."""
         return self.traffic(node.dtype.itemsize)
 
     def work_of(
         self, order: Sequence[UOp], stored: Iterable[UOp], *, kept: bool = False
     ) -> Work:
-        """What computing one element of each node takes.
+        """Return the cycles to compute one element of each node.
 
-        What is dear and has several consumers will get a buffer whatever its consumers do, so
-        for them it counts as a read. What has one consumer counts in full: the consumer is where
-        its value would best be stored.
+        An expensive node with several consumers gets a buffer in any case, so consumers count it as
+        a read. A node with one consumer counts in full, since the consumer is the best place to
+        store the result.
 
         Parameters
         ----------
         order : sequence of UOp
             Nodes, operands first.
         stored : iterable of UOp
-            Nodes that are sure to have a buffer, which is read.
+            Nodes that certainly have a buffer, so that they are read.
         kept : bool
-            Whether what has several consumers will be kept in an array of their kernel, for
-            which it need not be as dear.
+            Whether nodes with several consumers are kept in a local array of their kernel. They
+            need not be as expensive as for a buffer.
         """
         worth = self.worth_keeping if kept else self.worth_storing
         read = set(stored)
@@ -236,13 +237,13 @@ class Prices:
         load = self._load
         for node in order:
             if _is_index(node, indices):
-                # Folded into loop counters and addresses.
+                # Index arithmetic is folded into loop counters and addresses.
                 indices.add(node)
                 work[node] = 0.0
                 continue
             total = self._own(node) + sum(load if s in read else work[s] for s in node.src)
             if node.op is Op.EXPAND:
-                # What does not vary along a loop is moved out of it.
+                # Work that does not vary with a loop is hoisted out of it.
                 total *= elements(node.src[0].shape) / max(1, elements(node.shape))
             elif node.op is Op.REDUCE_AXIS:
                 total *= elements(tuple(node.src[0].shape[axis] for axis in node.arg[1]))
@@ -267,7 +268,7 @@ class Prices:
 
 
 def _is_index(node: UOp, indices: Container[UOp]) -> bool:
-    """Whether `node` is arithmetic on positions alone."""
+    """Return whether `node` is arithmetic on positions only."""
     if node.op in (Op.IOTA, Op.VAR, Op.CONST):
         return not node.dtype.is_float
     known = node.op in ALU or node.op in MOVEMENT
@@ -275,16 +276,16 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 
 
 def written(node: UOp) -> int:
-    """Instructions of one evaluation of `node`, its operands left out."""
+    """Return the number of instructions of one evaluation of `node`, without its operands."""
     count = instructions(node.op, wide=node.dtype is dt.float64)
     return max(_LEAST_WRITTEN, count) + _AROUND * (node.op in BECOMES)
 
 
 def contraction_reuse(node: UOp) -> float:
-    """How often a contraction uses each operand, for the operand used least; else 0.
+    """Return how often a contraction uses each element of its less reused operand, else 0.
 
-    A contraction is a sum over products of two operands both of which are used more than once:
-    a matrix product or a convolution. A matrix times a vector is an ordinary reduction.
+    A contraction is a sum of products of two operands that are both used more than once: a matrix
+    product or a convolution. A matrix-vector product is an ordinary reduction.
     """
     if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
         return 0.0
@@ -297,7 +298,7 @@ def contraction_reuse(node: UOp) -> float:
 
 
 def product_of(node: UOp) -> UOp:
-    """What a sum adds up, below casts and reshapes."""
+    """Return the term of a sum, below casts, reshapes and permutations."""
     product = node.src[0]
     while product.op in (Op.CAST, Op.RESHAPE, Op.PERMUTE):
         product = product.src[0]
@@ -305,7 +306,7 @@ def product_of(node: UOp) -> UOp:
 
 
 def distinct(node: UOp) -> int:
-    """Elements that a chain of movement ops and casts really holds."""
+    """Return the number of distinct elements that a chain of movement ops and casts reads."""
     least = elements(node.shape)
     while node.op in MOVEMENT or node.op is Op.CAST:
         node = node.src[0]

@@ -32,11 +32,11 @@ class Frame:
     Attributes
     ----------
     outer : frozenset of UOp
-        RANGEs for each combination of which the reduction runs anew.
+        RANGEs around the reduction: it runs once for each combination of their values.
     own : tuple of UOp
-        Its own RANGEs, outermost first.
+        RANGEs of the reduction, outermost first.
     depth : int
-        1 for a reduction that lies in no other.
+        Nesting depth: 1 for a reduction inside no other.
     """
 
     outer: frozenset[UOp]
@@ -46,56 +46,55 @@ class Frame:
 
 @dataclass(eq=False, slots=True)
 class Group:
-    """Values stored by one kernel, in one iteration space.
+    """Fusion group: the values that one kernel stores, in one iteration space.
 
     Attributes
     ----------
     shape : tuple of Dim
         The iteration space.
     kind : str
-        ``"map"`` stores each root; ``"init"`` and ``"update"`` are the two halves of
-        a SCATTER: the base stored, the updates taken in; ``"cat"`` stores operands of a CAT one
-        beside the other, all of them or a portion; ``"call"`` calls a routine.
+        ``"map"`` stores each root. ``"init"`` and ``"update"`` are the two kernels of a SCATTER:
+        the first stores the base, the second applies the updates. ``"cat"`` stores the operands of
+        a CAT, all or a portion. ``"call"`` calls a routine, ``"region"`` runs a region.
     order : tuple of int
-        Its axes as the loops nest, outermost first; row-major when empty.
+        Axes of the iteration space in loop order, outermost first; row-major when empty.
     natural : tuple of UOp
         The loop, or 0, of each axis of `shape`.
     parts : list
-        For a CAT, the operands that are stored, where each begins, and the loops over it.
+        For a CAT, the operands that are stored, with their offsets and the loops over them.
     roots : dict
-        Stored tensor-level nodes -> the index at which each is stored.
+        The index at which each stored tensor-level node is stored.
     margins : dict
-        Roots that are PADs, or copies of one -> the PAD: of these what lies inside is computed,
-        and stored in the midst of zeros.
+        The PAD of each root that is a PAD or a copy of one. The kernel computes its interior and
+        stores zeros around it.
     targets : frozenset
         BUFFERs of lasting state that roots are committed to.
     checks : bool
-        Whether an index is checked inside, so that the kernel may fail.
+        Whether the kernel checks an index, so that it may fail.
     needs : set
-        Groups whose results are read.
+        Groups whose results this one reads.
     vectors : frozenset
-        For each contraction inside, the loop over the axis it is to be stored along.
+        For each contraction inside, the loop over its contiguous axis.
     reductions : dict
-        Reduction and index -> its loops, one for each reduced axis, or 0.
+        Loops of each (reduction, index): one for each reduced axis, or 0.
     values : dict
-        Node and index -> how it is computed; consumers first.
+        Computation of each (node, index), consumers first.
     held : dict
-        Node and index -> the array that it is read from.
+        Local array from which each (node, index) is read.
     held_bytes : int
-        What these arrays take.
+        Bytes of these arrays.
     filling : frozenset of UOp
-        The loops that fill them.
+        Loops that fill these arrays.
     reads : dict
-        Stored node and index -> the condition that covers all its uses; None is always true.
+        Predicate that covers all uses of each (stored node, index); None is always true.
     contractions : frozenset
         Contractions computed inside, as (node, index).
     size : int
-        Instructions of one evaluation of all that is computed inside, for the limit on the size
-        of a kernel.
+        Instructions of one evaluation of all values inside, to limit the size of a kernel.
     origins : dict
-        Where the values computed inside come from, as keys; consumers first.
+        Origins of the values computed inside, as keys; consumers first.
     varying : dict
-        Index -> the RANGEs that it varies with. Groups may share it.
+        RANGEs that each index varies with. Groups may share this cache.
     """
 
     shape: tuple[Dim, ...]
@@ -136,7 +135,7 @@ class Group:
         self._note_loops()
 
     def _loops_over(self, dims: Iterable[Dim]) -> Index:
-        """New loops, each inside those made before; 0 for an axis of one element."""
+        """Return new loops, each inside the earlier ones; 0 for an axis of one element."""
         out: list[UOp] = []
         for dim in dims:
             if dim == 1:
@@ -147,9 +146,9 @@ class Group:
         return tuple(out)
 
     def split(self, axis: int, operands: Iterable[tuple[UOp, Dim]]) -> None:
-        """Make loops over `operands` of a CAT along `axis`, each with where it begins.
+        """Create loops over `operands` of a CAT along `axis`, given with their offsets.
 
-        Operands of one shape share theirs.
+        Operands of the same shape share their loops.
         """
         self._numbers = 0
         shared = self.natural = self._loops_over(self.shape[:axis])
@@ -161,14 +160,14 @@ class Group:
         self._note_loops()
 
     def slabs(self, pad: UOp, order: Order) -> Iterator[Index]:
-        """Where the zeros of `pad` lie: the places of one slab after the other.
+        """Yield the indices of the zeros of `pad`, slab by slab.
 
         Parameters
         ----------
         pad : UOp
-            A PAD of what this group walks.
+            A PAD of the values that this group iterates over.
         order : tuple of int
-            Its axes, outermost first: slabs along the outer ones are whole runs of memory.
+            Axes of the PAD, outermost first. Slabs along outer axes are contiguous in memory.
         """
         before = {
             a: i + as_uop(low) if low else i
@@ -193,14 +192,14 @@ class Group:
     # Merged groups
 
     def now(self) -> Group:
-        """The group that this one has become part of; itself when of none."""
+        """Return the group that this one was merged into, or itself."""
         group = self
         while group._into is not None:
             group = group._into
         return group
 
     def renamed(self, index: Index) -> Index:
-        """What became of `index`, or of any expressions, in the group that this one is part of."""
+        """Translate `index` to the loops of the group that this one was merged into."""
         group = self
         while group._into is not None:
             if group._names:
@@ -209,13 +208,13 @@ class Group:
         return index
 
     def renamed_gate(self, gate: UOp | None) -> UOp | None:
-        """What became of a condition in the group that this one is part of."""
+        """Translate a predicate to the loops of the group that this one was merged into."""
         return gate if gate is None else self.renamed((gate,))[0]
 
     def reaches(self, goals: Collection[Group], barren: set[Group] | None = None) -> bool:
-        """Whether this group needs, directly or not, the results of any of `goals`.
+        """Return whether this group depends, directly or not, on any of `goals`.
 
-        `barren` are groups that are known to need none; what the search finds is added.
+        `barren` contains groups that do not; the search adds the groups that it visits.
         """
         seen = {self} if barren is None else {self, *barren}
         stack = [self]
@@ -232,15 +231,15 @@ class Group:
         return False
 
     def below(self) -> set[Group]:
-        """The groups whose results this one needs, directly or not."""
+        """Return the groups that this one depends on, directly or not."""
         found: set[Group] = set()
         self.reaches((), found)
         return found - {self}
 
     def absorb(self, other: Group) -> None:
-        """Compute in this kernel what `other`, of the same iteration space, computes.
+        """Merge `other`, of the same iteration space, into this group.
 
-        A reduction that both compute at one index keeps the loops that it has here.
+        A reduction that both compute at one index keeps this group's loops.
         """
         other._into = self
         names = other._names
@@ -250,7 +249,7 @@ class Group:
             names |= {r: r.replace(arg=r.arg + self._numbers - first) for r in other._frames}
         self._numbers += other._numbers - first
         for (node, index), own in other.reductions.items():
-            # Outer ones come first, so that what lies inside them has the names it has here.
+            # Outer reductions come first, so that inner ones already use this group's loops.
             here = self.reductions.setdefault((node, at(index)), at(own))
             names |= {r: mine for r, mine in zip(own, here, strict=True) if mine is not r}
         self.roots |= other.roots
@@ -273,7 +272,7 @@ class Group:
                 )
 
     def take(self, other: Group, indexer: Indexer) -> None:
-        """Add the record of `other`, which has become part of this group."""
+        """Add the record of `other`, which was merged into this group."""
         at, gate_at = other.renamed, other.renamed_gate
         for (node, index), value in other.values.items():
             key = node, at(index)
@@ -295,10 +294,10 @@ class Group:
                 covered = indexer.covering(both, key[1], node.shape, self.reducing)
             self.reads[key] = covered
 
-    # How often a value is computed
+    # Number of evaluations of a value
 
     def ranges(self, index: Index) -> frozenset[UOp]:
-        """RANGEs that `index` varies with."""
+        """Return the RANGEs that `index` varies with."""
         found = self.varying.get(index)
         if found is None:
             parts = [{i} if i.op is Op.RANGE else ranges_of(i) for i in index if i is not ZERO]
@@ -306,7 +305,7 @@ class Group:
         return found
 
     def evaluated_over(self, index: Index) -> frozenset[UOp]:
-        """RANGEs over which a value at `index` is computed, loop-invariant ones left out."""
+        """Return the RANGEs over which a value at `index` is computed, without invariant ones."""
         varying = self.ranges(index)
         frames = [self._frames[r] for r in varying if r in self._frames]
         if not frames:
@@ -316,7 +315,7 @@ class Group:
         return frame.outer | frozenset(frame.own[: last + 1])
 
     def evaluations(self, index: Index) -> int:
-        """How often a value at `index` is computed."""
+        """Return how often a value at `index` is computed."""
         found = self._counts.get(index)
         if found is None:
             over = self.evaluated_over(index)
@@ -328,7 +327,7 @@ class Group:
         return found
 
     def enter(self, node: UOp, index: Index, *, contraction: bool) -> Index:
-        """New loops for the reduction `node` at `index`."""
+        """Create the loops of the reduction `node` at `index`."""
         dims = node.src[0].shape
         own = self._loops_over(d for a, d in enumerate(dims) if a in node.arg[1])
         self.reductions[node, index] = own
@@ -339,9 +338,14 @@ class Group:
         return own
 
     def hold(self, node: UOp, indices: Sequence[Index], axes: Sequence[int]) -> Index:
-        """Keep `node` in an array over `axes`, in which `indices` differ; the index it is made at.
+        """Keep `node` in a local array over `axes`, the axes in which `indices` differ.
 
         See :meth:`rows` and :meth:`row`.
+
+        Returns
+        -------
+        Index
+            The index at which `node` is computed into the array.
         """
         loops = self._loops_over(node.shape[a] for a in axes)
         by_axis = dict(zip(axes, loops, strict=True))
@@ -354,9 +358,9 @@ class Group:
         return at
 
     def rows(self, indices: Sequence[Index], shape: tuple[Dim, ...]) -> list[int] | None:
-        """The axes along which each of `indices` runs over all of a value, where they differ.
+        """Return the axes in which `indices` differ, if each index runs over all of those axes.
 
-        None where they differ in another way, or where what they have in common is not known
+        None if they differ in another way, or if the indices of the other axes are not known
         before the first of these loops begins.
         """
         axes: list[int] = []
@@ -378,9 +382,10 @@ class Group:
         return axes if all(r in common for r in self.loops if int(r.arg) <= last) else None
 
     def row(self, index: Index, shape: tuple[Dim, ...]) -> list[int] | None:
-        """The axes along which a reduction walks all of a value, again for loops that it has not.
+        """Return the axes along which a reduction reads a whole row of a value, repeatedly.
 
-        None where there are none, or where the value varies with loops inside those.
+        It reads the same row again for loops that the value does not vary with. None if there are
+        no such axes or loops, or if the value varies with loops inside the reduction's.
         """
         axes = [a for a, i in enumerate(index) if i in self._frames]
         if any(index[a].src[0] is not as_uop(shape[a]) for a in axes):
@@ -395,14 +400,14 @@ class Group:
         return axes if known and len(common) < len(self.loops) else None
 
     def fills(self, index: Index) -> bool:
-        """Whether `index` lies in the loops that fill an array, and in no others inside."""
+        """Return whether the inner loops of `index` all fill local arrays (and there is one)."""
         inner = self.ranges(index) & self._frames.keys()
         return bool(inner) and inner <= self.filling
 
     def row_around(self, index: Index, filled: UOp) -> UOp | None:
-        """The innermost loop around those of `filled` that what is read at `index` is the same for.
+        """Return the innermost loop around `filled` that does not change what `index` reads.
 
-        Where an array is filled there, it numbers its rows.
+        This loop numbers the rows of the array that is filled there.
         """
         outer = self._frames[filled].outer - self.ranges(index)
         return max(outer, key=lambda r: int(r.arg), default=None)
@@ -417,34 +422,34 @@ class Group:
             self._frames[r] = frame
 
     def walk(self, index: Index) -> Index:
-        """`index` in terms that do not tell which reductions' loops it walks."""
+        """Return `index` with its reduction loops renamed, to compare traversals of an input."""
         inner = sorted(self.ranges(index) - set(self.natural), key=lambda r: int(r.arg))
         plain = {r: r.replace(arg=len(self.loops) + k) for k, r in enumerate(inner)}
         return tuple(substitute(index, plain))
 
     @property
     def reducing(self) -> AbstractSet[UOp]:
-        """The loops of reductions."""
+        """Loops of reductions."""
         return self._frames.keys()
 
     def inside_reduction(self, index: Index) -> bool:
-        """Whether a value at `index` is computed inside a reduction's loops."""
+        """Return whether a value at `index` is computed inside a reduction's loops."""
         return not self._frames.keys().isdisjoint(self.ranges(index))
 
     def inside_contraction(self, index: Index) -> bool:
-        """Whether a value at `index` is computed in the inner loop of a contraction."""
+        """Return whether a value at `index` is computed in the inner loop of a contraction."""
         return not self.contraction_ranges.isdisjoint(self.ranges(index))
 
     def hoisted(self, index: Index) -> bool:
-        """Whether a value at `index` is shared by several iterations of the outer loops."""
+        """Return whether several iterations of the outer loops share a value at `index`."""
         over = self.evaluated_over(index)
         return math.prod(r.src[0].vmax for r in over) < elements(self.shape)
 
     def walks(self, index: Index, shape: tuple[Dim, ...]) -> Order | None:
-        """The order in which the outer loops visit each element of a value of `shape` at `index`.
+        """Return the order in which the outer loops visit all elements of a value of `shape`.
 
-        Such a value can be stored by this kernel, whichever loops it does not vary with. None
-        when the loops do not visit each element.
+        Such a value can be stored by this kernel, even if it does not vary with all loops. None if
+        the loops do not visit each element.
         """
         if self.kind != "map":
             return None
@@ -455,11 +460,11 @@ class Group:
                     return None
                 real.append(a)
             elif i is not ZERO:
-                # The only element along an axis may be asked for at an index read from data.
+                # An index read from data may select the only element along an axis.
                 return None
         if len({index[a] for a in real}) < len(real):
             return None
-        # A value without loops of its own is at home where nothing loops.
+            # A scalar is stored in a kernel without loops.
         if not real and self.loops:
             return None
         nested = sorted(real, key=lambda a: int(index[a].arg))
@@ -467,14 +472,14 @@ class Group:
 
 
 def outside(index: Index, axes: Container[int]) -> Index:
-    """`index` along the other axes."""
+    """Return `index` with 0 along `axes`."""
     return tuple(ZERO if a in axes else i for a, i in enumerate(index))
 
 
 def _either(
     a: Value, b: Value, key: Key, inner: AbstractSet[UOp], indexer: Indexer
 ) -> Value:
-    """One value for two of one node at one index, wanted under the conditions of both."""
+    """Merge two computations of one node at one index, so that the result covers all uses."""
     uses = tuple(
         x._replace(gate=indexer.covering((x.gate, y.gate), x.at, x.node.shape, inner))
         for x, y in zip(a.uses, b.uses, strict=True)

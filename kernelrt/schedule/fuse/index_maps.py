@@ -1,6 +1,6 @@
-"""Index maps: turns an index into a tensor-level node into indices into its operands.
+"""Index maps: turns an index of a tensor-level node into indices of its operands.
 
-This is all that movement ops are: no data moves, the index changes.
+Movement ops are nothing but index maps: they move no data.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ __all__ = ["FALSE", "ZERO", "Index", "Indexer", "Order", "Step", "groups_of_axes
 
 #: One integer expression for each axis.
 Index = tuple[UOp, ...]
-#: Axes as they lie in memory, outermost first.
+#: Axes in memory order, outermost first.
 Order = tuple[int, ...]
-#: Indices of an operand, and the condition under which it exists there (None: always).
+#: Index of an operand, and the condition that its element exists (None: always).
 Step = tuple[Index, "UOp | None"]
 
 ZERO = const(0, dt.int64)
@@ -36,9 +36,9 @@ _DATA = frozenset({Op.LOAD, Op.REDUCE, Op.ELEMENT})
 
 
 class Indexer:
-    """Index arithmetic with a memory: equal questions are answered once.
+    """Index arithmetic with a cache.
 
-    An object of this class belongs to one scheduling call.
+    Each scheduling call has its own object.
     """
 
     def __init__(self) -> None:
@@ -52,9 +52,9 @@ class Indexer:
         self._positional: dict[UOp, bool] = {}
 
     def simplify(self, u: UOp) -> UOp:
-        """`u` in canonical form; what is read or reduced in it stays as it is.
+        """Return `u` in canonical form, without changing LOADs, REDUCEs and ELEMENTs in it.
 
-        The same REDUCE may be a value elsewhere, and two forms of it cannot share its loops.
+        The same REDUCE may be used as a value elsewhere, and two forms of it cannot share loops.
         """
         memo = self._memo
         found = memo.get(u)
@@ -66,18 +66,18 @@ class Indexer:
         return rewrite([u], RULES, memo)[0]
 
     def ranges(self, u: UOp) -> frozenset[UOp]:
-        """RANGEs that `u` varies with."""
+        """Return the RANGEs that `u` varies with."""
         found = self._ranges.get(u)
         if found is None:
             found = self._ranges[u] = frozenset(ranges_of(u))
         return found
 
     def placed(self, index: Index, shape: tuple[Dim, ...], order: Order) -> UOp:
-        """The offset of `index` where the axes of `shape` lie in memory in `order`."""
+        """Return the offset of `index` if the axes of `shape` are stored in `order`."""
         return self.flat(tuple(index[a] for a in order), tuple(shape[a] for a in order))
 
     def flat(self, index: Index, shape: tuple[Dim, ...]) -> UOp:
-        """The row-major offset of `index` in `shape`."""
+        """Return the row-major offset of `index` in `shape`."""
         key = (index, shape)
         found = self._flat.get(key)
         if found is None:
@@ -89,7 +89,7 @@ class Indexer:
         return found
 
     def step(self, node: UOp, index: Index) -> Step:
-        """Index of the operand of movement op `node` that `index` of `node` reads."""
+        """Return the operand's index that element `index` of movement op `node` reads."""
         key = (node, index)
         found = self._steps.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Indexer:
             return self.reshape(index, node.shape, node.src[0].shape), None
         if op is Op.EXPAND:
             old = node.src[0].shape
-            # A size-1 axis has one index whether or not it grows.
+            # The only index of a size-1 axis is 0, whether or not it is expanded.
             return tuple(ZERO if d == 1 else i for i, d in zip(index, old, strict=True)), None
         if op is Op.PERMUTE:
             out = [ZERO] * len(index)
@@ -162,9 +162,9 @@ class Indexer:
         return (*out, *taps), gate
 
     def parts(self, node: UOp, index: Index) -> list[Step]:
-        """For each operand of a CAT, its index and the condition that it is the one read.
+        """Return, for each operand of a CAT, its index and the condition that it is read.
 
-        The first and the last operand are told by one comparison.
+        The first and the last operand need only one comparison.
         """
         axis = node.arg
         position = index[axis]
@@ -182,7 +182,7 @@ class Indexer:
         return out
 
     def ends(self, node: UOp, index: Index) -> list[UOp]:
-        """For each operand of a CAT, the condition that the element lies before its end."""
+        """Return, for each operand of a CAT, the condition that the index is before its end."""
         out: list[UOp] = []
         end: Dim = 0
         for s in node.src:
@@ -191,15 +191,15 @@ class Indexer:
         return out
 
     def positive(self, size: UOp) -> UOp:
-        """Whether an axis of `size` has an element."""
+        """Return the condition that an axis of `size` has an element."""
         return self.simplify(const(0, size.dtype) < size)
 
     def at_least_zero(self, i: UOp) -> UOp:
-        """Whether `i` is not negative."""
+        """Return the condition that `i` is not negative."""
         return self.simplify(const(-1, dt.int64) < i)
 
     def both(self, a: UOp | None, b: UOp | None) -> UOp | None:
-        """The conjunction of two gates; None is always true."""
+        """Return the conjunction of two predicates; None is always true."""
         if a is None or b is None:
             return a if b is None else None if _is_true(b) else b
         if a is b or _is_true(b):
@@ -207,7 +207,7 @@ class Indexer:
         return self.simplify(a & b)
 
     def either(self, gates: Iterable[UOp | None]) -> UOp | None:
-        """A gate that holds wherever one of `gates` does; None is always true."""
+        """Return the disjunction of predicates; None is always true."""
         wanted = [g for g in dict.fromkeys(gates) if not is_never(g)]
         if not wanted:
             return FALSE
@@ -233,22 +233,22 @@ class Indexer:
         shape: tuple[Dim, ...],
         inner: AbstractSet[UOp],
     ) -> UOp | None:
-        """As :meth:`either`, for gates under which one element of a tensor is wanted.
+        """Return a predicate that covers all uses of one element of a tensor.
 
-        The element may be wanted in several reductions, and in each one only if there is some
-        element at a loop of that one. Nobody but that reduction knows the loop, so instead the
-        gate says that `index` lies in the tensor.
+        It is as :meth:`either`, but several reductions may use the element, each under a condition
+        on its own loops. Those loops are unknown elsewhere, so a condition that `index` lies in the
+        tensor replaces the conditions on them.
 
         Parameters
         ----------
         gates : iterable of UOp or None
-            The conditions.
+            Predicates of the uses.
         index : Index
-            Where the element lies.
+            Index of the element.
         shape : tuple of Dim
-            Of the tensor.
+            Shape of the tensor.
         inner : set of UOp
-            The loops of reductions.
+            Loops of reductions.
         """
         given = list(dict.fromkeys(gates))
         if None in given or len(given) < 2:
@@ -270,7 +270,7 @@ class Indexer:
     def _less(
         self, gate: UOp | None, loops: AbstractSet[UOp], instead: UOp | None
     ) -> UOp | None:
-        """`gate` with `instead` in the place of its conditions on `loops`."""
+        """Return `gate` with `instead` in place of its conditions on `loops`."""
         out = instead
         for part in [] if gate is None else conjuncts(gate):
             if loops.isdisjoint(self.ranges(part)):
@@ -278,10 +278,10 @@ class Indexer:
         return out
 
     def needed(self, gate: UOp | None, index: Index) -> UOp | None:
-        """`gate` without conditions on loops that `index` does not vary with.
+        """Return `gate` without conditions on loops that `index` does not vary with.
 
-        There the element exists for all iterations or for none, so it may be touched, and it is
-        one value for all of them.
+        For these loops the element exists in all iterations or in none, so it may be read, and all
+        iterations share its value.
         """
         if gate is None:
             return None
@@ -296,10 +296,10 @@ class Indexer:
             self._needed[key] = out
         return self._needed[key]
 
-    # Values that are made of positions
+    # Values computed from positions only
 
     def position(self, node: UOp, index: Index) -> UOp | None:
-        """The element of `node` at `index` as index arithmetic; None where data go into it."""
+        """Return the element of `node` at `index` as index arithmetic; None if it reads data."""
         memo = self._positional
         if node not in memo:
             for n in toposort([node], stop=memo.__contains__):
@@ -339,10 +339,10 @@ class Indexer:
         return known[node, index]
 
     def reshape(self, index: Index, old: tuple[Dim, ...], new: tuple[Dim, ...]) -> Index:
-        """`index` into shape `old` as the index of the same element in shape `new`.
+        """Convert `index` of shape `old` to the index of the same element in shape `new`.
 
-        Axes are matched in groups of equal product, so that an axis which the reshape leaves
-        alone keeps its index as it is.
+        Axes are matched in groups of equal product, so an axis that the reshape does not change
+        keeps its index.
         """
         if old == new:
             return index
@@ -376,14 +376,14 @@ class Indexer:
 
 
 def _of_positions(node: UOp) -> bool:
-    """Whether an op makes positions from positions."""
+    """Return whether an op computes positions from positions."""
     if node.dtype not in (dt.int64, dt.bool_):
         return False
     return node.op in _POSITIONS or node.op in ALU or node.op in MOVEMENT
 
 
 def is_never(gate: UOp | None) -> bool:
-    """Whether nothing exists under `gate`."""
+    """Return whether `gate` is never true."""
     return gate is not None and gate.op is Op.CONST and not gate.arg
 
 
@@ -394,7 +394,7 @@ def _is_true(gate: UOp) -> bool:
 def groups_of_axes(
     old: tuple[Dim, ...], new: tuple[Dim, ...]
 ) -> list[tuple[list[int], list[int]]]:
-    """Runs of axes of two shapes of equal size that hold the same elements; size 1 left out."""
+    """Match groups of axes of two shapes with the same elements; axes of size 1 are left out."""
     mine = [a for a, d in enumerate(old) if d != 1]
     theirs = [a for a, d in enumerate(new) if d != 1]
     found = _groups([old[a] for a in mine], [new[a] for a in theirs])
@@ -402,7 +402,7 @@ def groups_of_axes(
 
 
 def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
-    """Runs of axes of two shapes of equal size, matched by equal products."""
+    """Match groups of axes of two shapes by equal products."""
     out: list[tuple[slice, slice]] = []
     i = j = 0
     while i < len(old) or j < len(new):
@@ -428,5 +428,5 @@ def _groups(old: list[Dim], new: list[Dim]) -> list[tuple[slice, slice]]:
 
 
 def _less_dim(left: Dim, right: Dim) -> bool:
-    """A guess which side of a group lacks factors, where sizes are symbolic."""
+    """Guess which side of a group lacks factors, for symbolic sizes."""
     return as_uop(left).vmax < as_uop(right).vmax

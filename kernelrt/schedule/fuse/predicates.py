@@ -1,7 +1,7 @@
-"""Predicates under which an element exists, and covers of several of them.
+"""Predicates under which an element exists, and unions of predicates.
 
-A gate is a conjunction of comparisons, most of which bound one sum of loop indices by a number. So
-it is a box: an interval for each such sum, and the comparisons that are of another kind.
+A predicate is a conjunction of comparisons, most of which bound one sum of loop indices by a
+number. So it is a box: an interval for each sum, and a set of other comparisons.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["conjuncts", "united"]
 
 _Sum = frozenset[tuple[UOp, int]]
-#: A bound and the comparison that states it; None where there is none.
+#: A bound and the comparison that states it; None for no bound.
 _Bound = tuple[int, UOp] | None
-#: Above this many conditions they are joined as they are.
+#: Maximum number of predicates that are simplified; more are just OR-ed.
 _MOST = 32
 
 
@@ -30,27 +30,27 @@ class _Box:
     others: dict[UOp, None] = field(default_factory=dict)
 
     def nodes(self) -> list[UOp]:
-        """The comparisons whose conjunction the box is."""
+        """Return the comparisons whose conjunction is this box."""
         bounds = [b for pair in self.intervals.values() for b in pair if b is not None]
         return list(dict.fromkeys([*(node for _, node in bounds), *self.others]))
 
     def covers(self, other: _Box) -> bool:
-        """Whether every point of `other` lies in this box, as far as is plain to see."""
+        """Return whether this box certainly contains all points of `other`."""
         return self.others.keys() <= other.others.keys() and all(
             _within(low, high, other.low(at), other.high(at))
             for at, (low, high) in self.intervals.items()
         )
 
     def low(self, at: _Sum) -> _Bound:
-        """The least value of a sum."""
+        """Return the lower bound of a sum."""
         return self.intervals.get(at, (None, None))[0]
 
     def high(self, at: _Sum) -> _Bound:
-        """The greatest value of a sum."""
+        """Return the upper bound of a sum."""
         return self.intervals.get(at, (None, None))[1]
 
     def bound(self, at: _Sum, low: _Bound, high: _Bound) -> None:
-        """Make the interval of a sum no wider than this."""
+        """Intersect the interval of a sum with [low, high]."""
         old_low, old_high = self.intervals.get(at, (None, None))
         if low is None or (old_low is not None and old_low[0] >= low[0]):
             low = old_low
@@ -60,7 +60,7 @@ class _Box:
 
 
 def conjuncts(gate: UOp) -> list[UOp]:
-    """The conditions that `gate` is the conjunction of, each once."""
+    """Return the conditions whose conjunction is `gate`, without duplicates."""
     out: dict[UOp, None] = {}
     seen: set[UOp] = set()
     stack = [gate]
@@ -77,10 +77,10 @@ def conjuncts(gate: UOp) -> list[UOp]:
 
 
 def united(gates: Sequence[UOp]) -> list[list[UOp]]:
-    """Conditions that together hold wherever one of `gates` does, each as what it is made of.
+    """Return predicates whose union is that of `gates`, each as a list of its comparisons.
 
-    What another one covers is left out, and two become one where their union is a box: there is
-    an empty conjunction where they cover everything.
+    Predicates that another one covers are dropped. Two predicates are merged if their union is a
+    box. An empty list of comparisons is always true.
     """
     boxes = [_box(gate) for gate in gates]
     if len(boxes) > _MOST:
@@ -111,7 +111,7 @@ def _box(gate: UOp) -> _Box:
 
 
 def _bounded(part: UOp) -> tuple[_Sum, _Bound, _Bound] | None:
-    """The sum that a comparison bounds, and from which side."""
+    """Return the sum that a comparison bounds, with its lower and upper bound."""
     if part.op is not Op.LT:
         return None
     a, b = part.src
@@ -136,14 +136,14 @@ def _bounded(part: UOp) -> tuple[_Sum, _Bound, _Bound] | None:
 
 
 def _within(low: _Bound, high: _Bound, inner_low: _Bound, inner_high: _Bound) -> bool:
-    """Whether an interval holds another one."""
+    """Return whether the first interval contains the second one."""
     return (low is None or (inner_low is not None and low[0] <= inner_low[0])) and (
         high is None or (inner_high is not None and inner_high[0] <= high[0])
     )
 
 
 def _union(a: _Box, b: _Box) -> _Box | None:
-    """One box for both, if that is what their union is."""
+    """Return the union of two boxes if it is a box, else None."""
     if a.covers(b):
         return a
     if b.covers(a):
@@ -173,7 +173,7 @@ def _alike(a: _Box, b: _Box, at: _Sum) -> bool:
 
 
 def _touches(low: _Bound, high: _Bound) -> bool:
-    """Whether no whole number lies between an upper bound and a lower one."""
+    """Return whether no integer lies between an upper bound and a lower one."""
     return low is None or high is None or low[0] <= high[0] + 1
 
 

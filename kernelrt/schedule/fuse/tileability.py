@@ -1,4 +1,4 @@
-"""Tileability analysis: whether a reduction can use vectors and tiles where it is fused."""
+"""Tileability analysis: whether a fused reduction can use vectors and register tiles."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ __all__ = [
     "wants_panels",
 ]  # fmt: skip
 
-#: Of float32, in the shortest vectors that a kernel is not slowed down by to a fraction.
+#: Minimum vector length, in float32 lanes, that does not slow a kernel down severely.
 _LANES: Final = 8
 
-#: The kernels that want a value, where, and under which condition.
+#: The kernels and indices that use a value, with the condition of each use.
 Accesses = Mapping[tuple[Group, Index], "UOp | None"]
 
 
 def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
-    """Why a contraction would not keep a tile of itself in registers, where it is wanted.
+    """Return why a contraction fused into its users could not use a register tile; None if it can.
 
-    It then loads both operands for each product, and lanes do not run along its result.
+    Without a tile it loads both operands for each product, and vector lanes do not run along its
+    result.
     """
     if all(_fills(node, group, index, orders) for group, index in accesses):
         return None
@@ -48,22 +49,22 @@ def untiled(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str |
 
 
 def across(node: UOp, accesses: Accesses, orders: Mapping[UOp, Order]) -> str | None:
-    """Why the terms of a sum would be loaded one by one, where it is wanted.
+    """Return why the terms of a fused sum would be loaded one by one; None if they are not.
 
-    Neighbours in memory are terms of other sums, and vectors go along yet another loop.
+    This happens if neighbors in memory belong to different sums and vectors run along another loop.
     """
     axis = _side_by_side(node, orders) if node.op is Op.REDUCE_AXIS else None
     if axis is None:
         return None
     if not all(_stays(i[axis], group) for group, i in accesses):
         return None
-    return "a sum across the rows of what its kernel walks in another way"
+    return "a sum across rows that its kernel traverses along another axis"
 
 
 def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
-    """Whether a contraction fills rows of an array, side by side in memory, for another one.
+    """Return whether a contraction fills contiguous rows of an array for another contraction.
 
-    In a kernel of its own it packs its operands, which other passes over rows do not outweigh.
+    In its own kernel it would pack its operands, and other passes over rows do not outweigh that.
     """
     axis = innermost(node, None)
     if axis is None or node in orders or not group.fills(index):
@@ -75,12 +76,12 @@ def _fills(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -
 
 
 def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order]) -> bool:
-    """Whether neighbours in the stores of `group` are neighbours in a contraction, and enough."""
+    """Return whether vectors in the stores of `group` run along a contraction's inner axis."""
     order = orders.get(node)
     axis = innermost(node, order)
     if axis is None or not group.loops:
         return True
-    # An axis that others split in two, as gradients of pools do, leaves lanes empty.
+        # An axis that other nodes split in two, as gradients of pools do, leaves lanes empty.
     if dim_max(group.loops[-1].src[0]) < min(_LANES, dim_max(node.shape[axis])):
         return False
     if order is None and group.order == tuple(range(len(group.shape))):
@@ -89,7 +90,7 @@ def runs_along(node: UOp, group: Group, index: Index, orders: Mapping[UOp, Order
 
 
 def _stays(i: UOp, group: Group) -> bool:
-    """Whether an index that the loops of `group` walk is the same for neighbours in its stores."""
+    """Return whether an index in `group` is the same for neighboring stored elements."""
     if not group.loops or not group.ranges((i,)):
         return False
     *_, last = group.loops
@@ -101,7 +102,7 @@ def _stays(i: UOp, group: Group) -> bool:
 
 
 def made_of(node: UOp) -> list[UOp]:
-    """The contractions that `node` is made of, element by element; none with other reductions."""
+    """Return the contractions that `node` combines elementwise; none if it has other reductions."""
     found, stack, seen = [], [node], {node}
     while stack:
         x = stack.pop()
@@ -116,10 +117,10 @@ def made_of(node: UOp) -> list[UOp]:
 
 
 def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
-    """Bytes of operands of a contraction that vary along its results and do not lie along them.
+    """Return the bytes of a contraction's operands that are not contiguous along its results.
 
-    In a kernel of its own it turns them in panels. Where it fills rows of an array it has none,
-    and reads a copy.
+    In its own kernel, the contraction packs them into panels. If it fills rows of an array, it
+    packs nothing and reads a copy.
     """
     nbytes = 0
     along = innermost(contraction, orders.get(contraction))
@@ -134,25 +135,25 @@ def turned(contraction: UOp, orders: Mapping[UOp, Order]) -> int:
 
 
 def wants_panels(group: Group, orders: Mapping[UOp, Order]) -> bool:
-    """Whether the contraction whose results a kernel stores is to turn a matrix."""
+    """Return whether the contraction whose results a kernel stores has an operand to transpose."""
     own = (node for node, index in group.contractions if not group.fills(index))
     return any(turned(node, orders) for node in own)
 
 
 def lying_along(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
-    """The axis of what moves a value about along which neighbours in memory are neighbours."""
+    """Return the axis of a chain of movement ops that is contiguous in memory, or None."""
     return lying(node, range(len(node.shape)), orders)[0]
 
 
 def _side_by_side(node: UOp, orders: Mapping[UOp, Order]) -> int | None:
-    """The axis of a reduction's results along which what it reads lies side by side.
+    """Return the axis of a reduction's results along which its operand is contiguous.
 
-    None where it closes over that axis itself, or where it is not plain to see.
+    None if the contiguous axis is reduced, or if it is unknown.
     """
     return lying(node.src[0], _results(node), orders)[0]
 
 
 def _results(node: UOp) -> list[int | None]:
-    """Of each axis that a reduction goes over, the axis of its results that it becomes."""
+    """Return, for each axis of a reduction's operand, the axis of its result, or None."""
     kept = [a for a in range(len(node.src[0].shape)) if a not in node.arg[1]]
     return [kept.index(a) if a in kept else None for a in range(len(node.src[0].shape))]
