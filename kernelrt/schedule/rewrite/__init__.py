@@ -1,3 +1,3 @@
-"""Rewrites of the tensor graph before fusion."""
+"""Rewrites the tensor graph before fusion."""
 
 __all__: list[str] = []

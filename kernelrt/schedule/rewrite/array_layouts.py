@@ -1,10 +1,9 @@
-"""Layout assignment: the order of axes in which a stored value lies in memory.
+"""Layout assignment: the memory order of the axes of each stored value.
 
-What the caller sees is row-major. Values that only kernels see may lie as suits the kernels: the
-product of a contraction over small images is stored with its channels innermost, so that vectors
-are filled, and what is made of it follows.
+Outputs are row-major. Values that only kernels read may have any order. For example, the result of
+a contraction over small images is stored with its channels innermost, so that vectors are full, and
+values computed from it follow its order.
 """
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
@@ -25,26 +24,26 @@ if TYPE_CHECKING:
 
 __all__ = ["free_contractions", "is_row_major", "preferred_orders", "varying"]
 
-#: Elements of a vector.
+#: Number of elements in a vector.
 _VECTOR = 16
-#: One that is shorter is not worth moving.
+#: Minimum length of an axis that is moved innermost.
 _SHORT = 8
-#: Work below which a contraction is left as it is.
+#: Minimum work of a contraction whose order is changed.
 _SMALL = 1 << 16
 
 
 def is_row_major(node: UOp, order: Order) -> bool:
-    """Whether `order` puts the elements of `node` where row-major does."""
+    """Return whether `order` stores the elements of `node` row-major."""
     real = [a for a in order if node.shape[a] != 1]
     return real == sorted(real)
 
 
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
-    """Equal graphs in which a contraction that the caller sees is apart from what he sees.
+    """Insert a copy behind each contraction that is an output, so that its order is free.
 
-    Seen is a copy, which is row-major. What it is a copy of may lie otherwise, where that is
-    cheaper by more than the copy: the gradient of filters has rows of three. Where it is not,
-    both are one.
+    The copy is row-major. The contraction may have another order if that gains more than the copy
+    costs. For example, the gradient of filters has rows of three elements. If the contraction is
+    row-major, no copy is made.
     """
     seen = {strip(root) for root in roots}
     seen = {n for n in seen if contraction_reuse(n) > 0 and is_static(n.shape)}
@@ -63,14 +62,14 @@ def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
 def preferred_orders(
     nodes: Iterable[UOp], fixed: Container[UOp], indexer: Indexer
 ) -> dict[UOp, Order]:
-    """For nodes that are better not stored row-major, the order they are stored in.
+    """Return the order of each node for which another order than row-major is better.
 
     Parameters
     ----------
     nodes : iterable of UOp
         A graph, operands first.
     fixed : container of UOp
-        Nodes that are row-major whatever would suit them.
+        Nodes that must be row-major.
     indexer : Indexer
         Index arithmetic.
     """
@@ -90,7 +89,7 @@ def preferred_orders(
 
 
 def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
-    """Nodes that a reduction reads, which can do so in any order, not only what is row-major."""
+    """Return the nodes that reductions read, directly or not, and may read in any order."""
     followed: set[UOp] = set()
     for node in reversed(nodes):
         if node.op is Op.REDUCE_AXIS or (node in followed and node not in fixed):
@@ -99,9 +98,9 @@ def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
 
 
 def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
-    """Contractions whose results are read by some in which an operand has no axis of its own.
+    """Return contractions that are read by contractions in which an operand has no axis alone.
 
-    Those sum over windows of one channel, and walk along its rows.
+    The readers sum over windows of one channel, and traverse its rows.
     """
     found: set[UOp] = set()
     for node, (left, right, common) in shares.items():
@@ -112,7 +111,7 @@ def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
 
 
 class _Shares(NamedTuple):
-    """Axes of a contraction's result: those that one operand alone has, and those of both."""
+    """Axes of a contraction's result: of only the left or the right operand, and of both."""
 
     left: frozenset[int]
     right: frozenset[int]
@@ -137,10 +136,11 @@ def _shares(node: UOp, indexer: Indexer) -> _Shares:
 def _contraction(
     node: UOp, shares: _Shares, free: bool, inherited: Order | None
 ) -> Order | None:
-    """The longest axis of one operand innermost, where row-major would leave vectors empty.
+    """Put the longest axis of one operand innermost if row-major order leaves vectors empty.
 
-    Where it would fill half of one, only if that is `free` of what would be read across then. Where
-    an axis of both operands is innermost in an order that is `inherited`, vectors go along it.
+    If row-major order fills at least one vector, this requires that the node is `free`, since a
+    reader would otherwise read across rows. An `inherited` order is kept if its innermost axis
+    belongs to both operands, so that vectors run along it.
     """
     rank = len(node.shape)
     if not rank:
@@ -152,8 +152,8 @@ def _contraction(
     long = extents[last] >= _VECTOR
     if elements(node.src[0].shape) < _SMALL or (long and not free):
         return None
-    # The operand with the plainer share of the result: a weight's output channels, where the
-    # image's share is batch, rows and columns. Of a matrix product neither is plainer.
+    # Pick the operand with fewer axes in the result. In a convolution, this is the filter with its
+    # output channels; the image has batch, rows and columns. In a matrix product, both have one.
     share, other = sorted(shares[:2], key=len)
     least = _SHORT if long else max(_SHORT, 2 * extents[last])
     fit = [k for k in sorted(share) if extents[k] >= least]
@@ -166,18 +166,18 @@ def _contraction(
 
 
 def _filled(extent: int) -> float:
-    """The part of the lanes that an innermost axis of this length has elements for."""
+    """Return the fraction of vector lanes that an innermost axis of this length fills."""
     return extent / (-(-extent // _VECTOR) * _VECTOR)
 
 
 def varying(operand: UOp, index: Index, indexer: Indexer) -> set[UOp]:
-    """The loops of `index` that an operand's elements vary with."""
+    """Return the loops of `index` that an operand's elements vary with."""
     _, index = _below(operand, index, None, indexer)
     return {loop for i in index for loop in indexer.ranges(i)}
 
 
 def _below(node: UOp, index: Index, stop: UOp | None, indexer: Indexer) -> tuple[UOp, Index]:
-    """What lies below movement ops and casts (but not below `stop`), and the index there."""
+    """Return the node below movement ops and casts (but not below `stop`), and its index."""
     while node is not stop and (node.op in MOVEMENT or node.op is Op.CAST):
         if node.op is not Op.CAST:
             index = indexer.step(node, index)[0]
@@ -189,7 +189,7 @@ _SAME_AXES = frozenset({Op.PAD, Op.SHRINK, Op.FLIP, Op.EXPAND, Op.CONTIGUOUS})
 
 
 def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
-    """The order in which `node` lies when it follows its operands."""
+    """Return the order of `node` if it follows its operands."""
     known = next((s for s in node.src if s in orders), None)
     if known is None:
         return None
@@ -202,7 +202,7 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
         kept = [a for a in range(len(order)) if a not in node.arg[1]]
         return tuple(kept.index(a) for a in order if a in kept)
     if node.op in (Op.WINDOW, Op.UNWINDOW):
-        # The taps go before the innermost axis, which stays long.
+        # The window taps go before the innermost axis, so that the innermost axis stays long.
         taps = tuple(range(len(order), len(node.shape)))
         return (*order[:-1], *taps, order[-1])
     if node.op is Op.RESHAPE:
@@ -211,7 +211,7 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
 
 
 def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
-    """Axes that are split lie where the whole did; axes that are joined must lie side by side."""
+    """Return the order behind a RESHAPE, or None if it merges axes that are not adjacent."""
     places: dict[int, list[int]] = {}
     for old, new in groups_of_axes(source.shape, node.shape):
         positions = [order.index(a) for a in old]
@@ -219,5 +219,5 @@ def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
             return None
         places[positions[0]] = new
     placed = [a for position in sorted(places) for a in places[position]]
-    # Axes of one element lie anywhere.
+    # Axes of size 1 may be anywhere.
     return (*(a for a in range(len(node.shape)) if a not in placed), *placed)

@@ -1,7 +1,7 @@
 """Maps axes of a value through views, and finds the axis that is contiguous in memory.
 
-What follows a value through movement ops, up or down, asks here. Axes are followed by labels: what
-the caller calls the axis of a matrix or of results, None for an axis that is none of them.
+All passes that follow a value through movement ops, up or down, use this module. Axes are followed
+by labels that the caller chooses, such as the axes of a matrix; None labels an axis to ignore.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ __all__ = ["AXES", "axes_above", "axes_below", "core_of", "innermost", "lying", 
 
 L = TypeVar("L")
 
-#: What moves all elements of a value, and nothing else.
+#: Ops that keep all elements of a value and only change its shape or the order of its axes.
 AXES: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE})
-#: What neighbours in memory are followed through.
+#: Ops through which contiguity is followed.
 _FOLLOWED: Final = AXES | {Op.CAST, Op.WINDOW}
 
 
 def innermost(node: UOp, order: Order | None) -> int | None:
-    """The axis of `node` that neighbours in memory differ in; None for one element."""
+    """Return the axis of `node` that is contiguous in memory; None for a single element."""
     axes = order if order is not None else range(len(node.shape))
     return next((a for a in reversed(axes) if node.shape[a] != 1), None)
 
 
 def core_of(node: UOp) -> tuple[UOp, list[UOp]]:
-    """What `node` is but for its shape and the order of its axes, and the steps from there."""
+    """Return the node below reshapes, expands and permutes, and these steps, lowest first."""
     steps: list[UOp] = []
     while node.op in AXES:
         steps.append(node)
@@ -43,9 +43,9 @@ def core_of(node: UOp) -> tuple[UOp, list[UOp]]:
 
 
 def axes_above(step: UOp, axes: Sequence[L | None]) -> list[L | None] | None:
-    """The labels of a step's axes from those of its operand; None where axes are joined or cut.
+    """Map the labels of a step's operand axes to its result axes; None if axes merge or split.
 
-    An axis that is made, of one element or of the same one again and again, has none.
+    New axes (of size 1, or broadcast) have no label.
     """
     if step.op is Op.PERMUTE:
         return [axes[a] for a in step.arg]
@@ -61,9 +61,9 @@ def axes_above(step: UOp, axes: Sequence[L | None]) -> list[L | None] | None:
 
 
 def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
-    """The labels of the operand's axes from those of a step's.
+    """Map the labels of a step's result axes to its operand axes.
 
-    Of axes that become one, or that one becomes, the last are walked alike and the others not.
+    If axes merge or split, the innermost axis keeps its label and the others lose theirs.
     """
     shape = step.src[0].shape
     if step.op is Op.WINDOW:
@@ -78,7 +78,7 @@ def axes_below(step: UOp, axes: Sequence[L | None]) -> list[L | None]:
 
 
 def varying_axes(node: UOp) -> set[int]:
-    """The axes along which the elements of what `node` moves about may differ."""
+    """Return the axes of `node` along which the elements of the moved value may differ."""
     if node.op not in _FOLLOWED:
         return {k for k, n in enumerate(node.shape) if n != 1}
     shape, below = node.src[0].shape, varying_axes(node.src[0])
@@ -98,9 +98,9 @@ def varying_axes(node: UOp) -> set[int]:
 def lying(
     node: UOp, axes: Sequence[L | None], orders: Mapping[UOp, Order]
 ) -> tuple[L | None, set[L]]:
-    """The label of the axis that what `node` moves about lies along, and of those it varies with.
+    """Return the label of the moved value's contiguous axis, and the labels it varies with.
 
-    `axes` has the labels of the axes of `node`, `orders` values that do not lie row-major.
+    `axes` has the labels of the axes of `node`; `orders` has the values that are not row-major.
     """
     varies = {label for k in varying_axes(node) if (label := axes[k]) is not None}
     while node.op in _FOLLOWED:

@@ -1,14 +1,14 @@
-"""Blocked statistics: sums over rows from sums over blocks of them.
+"""Blocked statistics: computes sums over rows from sums over blocks of the rows.
 
-What a sum over a block is about one shift `m` tells what it is about another, `c`:
+The sum over a block about one shift `m` determines its sum about another shift `c`:
 
     sum(exp(u - c))   = exp(m - c) * sum(exp(u - m))
     sum(u - c)        = sum(u - m) + n * (m - c)
     sum((u - c) ** 2) = sum((u - m) ** 2) + (m - c) * (2 * sum(u - m) + n * (m - c))
 
-for the `n` elements of the block. As `m` it has its own maximum, or mean. The first is how Milakov
-and Gimelshein (2018, arXiv:1805.02867) normalize a softmax online, the last how Chan, Golub and
-LeVeque (The American Statistician 37, 1983) join variances.
+for the `n` elements of the block. `m` is the block's own maximum or mean. Milakov and Gimelshein
+(2018, arXiv:1805.02867) use the first formula to normalize a softmax online. Chan, Golub and
+LeVeque (The American Statistician 37, 1983) use the last one to combine variances.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ __all__ = ["Shifted", "Walk", "combined", "expanded", "reshaped", "whole"]
 
 
 class Walk(NamedTuple):
-    """How the rows of a value are cut.
+    """How the rows of a value are cut into blocks.
 
     Attributes
     ----------
     axes : tuple of int
-        Those of a row.
+        Axes of a row.
     axis : int
-        The one that is cut; those after it lie within blocks, those before it outside.
+        Axis that is cut. Later axes are inside blocks, earlier ones are outside.
     length : int
-        Elements of `axis` in a block.
+        Number of elements of `axis` in a block.
     """
 
     axes: tuple[int, ...]
@@ -46,16 +46,16 @@ class Walk(NamedTuple):
 
 
 class Shifted(NamedTuple):
-    """What a sum is of: ``exp(u - c)``, ``u - c`` or its square.
+    """Term of a sum: ``exp(u - c)``, ``u - c`` or its square.
 
     Attributes
     ----------
     op : Op
         EXP, SUB or MUL.
     row : UOp
-        The `u`.
+        The value `u`.
     shift : UOp
-        The `c`, with size 1 along the axes of the sum.
+        The shift `c`, with size 1 along the axes of the sum.
     """
 
     op: Op
@@ -69,11 +69,11 @@ class _Piece(NamedTuple):
     Attributes
     ----------
     value : UOp
-        The elements.
+        Elements of all blocks.
     within : tuple of int
         Axes of a block.
     apart : tuple of int
-        Axes that tell the blocks of a row apart.
+        Axes that number the blocks of a row.
     """
 
     value: UOp
@@ -82,22 +82,22 @@ class _Piece(NamedTuple):
 
     @property
     def kept(self) -> tuple[Dim, ...]:
-        """The shape of one number a block."""
+        """The shape of one number per block."""
         return tuple(1 if a in self.within else d for a, d in enumerate(self.value.shape))
 
     def sum_of(self, x: UOp, reducer: Op, *, stored: bool) -> UOp:
-        """One number for the elements `x` of each block, perhaps in memory."""
+        """Reduce the elements `x` to one number per block, stored in memory if `stored`."""
         out = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, self.within))
         out = UOp(Op.CONTIGUOUS, x.dtype, (out,)) if stored else out
         return reshaped(out, self.kept)
 
     def less(self, shift: UOp) -> UOp:
-        """The elements, less one number a block."""
+        """Subtract one number per block from the elements."""
         return self.value.alu(Op.SUB, expanded(shift, self.value.shape))
 
 
 def _pieces(row: UOp, walk: Walk) -> list[_Piece]:
-    """The blocks, and in a piece of its own what is left where their length divides no axis."""
+    """Return the full blocks, and the remainder as a shorter block of its own."""
     size = row.shape[walk.axis]
     assert isinstance(size, int)
     rest = size % walk.length
@@ -115,7 +115,7 @@ def _pieces(row: UOp, walk: Walk) -> list[_Piece]:
 
 
 def combined(shifted: Shifted, walk: Walk, node: UOp) -> UOp:
-    """The sum `node`, of what is known of blocks."""
+    """Compute the sum `node` from statistics of blocks."""
     op, row, shift = shifted
     sums = []
     for piece in _pieces(row, walk):
@@ -126,9 +126,9 @@ def combined(shifted: Shifted, walk: Walk, node: UOp) -> UOp:
 
 
 def _of_powers(_op: Op, piece: _Piece, about: UOp) -> UOp:
-    """The sum of ``exp(u - about)`` over each block."""
+    """Return the sum of ``exp(u - about)`` over each block."""
     greatest = piece.sum_of(piece.value, Op.MAX, stored=False)
-    # Of nothing but -inf the sum is 0, of inf it is inf: what is added to that decides.
+    # An infinite maximum is not subtracted: a block of only -inf sums to 0, one with inf to inf.
     powers = piece.less(_unless_infinite(greatest, greatest)).alu(Op.EXP)
     own = piece.sum_of(piece.value, Op.MAX, stored=True)
     total = piece.sum_of(powers, Op.ADD, stored=True)
@@ -136,10 +136,10 @@ def _of_powers(_op: Op, piece: _Piece, about: UOp) -> UOp:
 
 
 def _of_deviations(op: Op, piece: _Piece, about: UOp) -> UOp:
-    """The sum of ``u - about``, or of its square, over each block."""
+    """Return the sum of ``u - about``, or of its square, over each block."""
     number = elements(tuple(piece.value.shape[a] for a in piece.within))
     count = full(const(number, about.dtype), piece.kept)
-    # Near the mean is near enough; a division would be worth a kernel of its own.
+    # An approximate mean is sufficient; an exact division would need a kernel of its own.
     share = full(const(1 / number, about.dtype), piece.kept)
     rest = piece.less(piece.sum_of(piece.value, Op.ADD, stored=False).alu(Op.MUL, share))
     own = piece.sum_of(piece.value, Op.ADD, stored=True).alu(Op.MUL, share)
@@ -150,12 +150,12 @@ def _of_deviations(op: Op, piece: _Piece, about: UOp) -> UOp:
         twice = total.alu(Op.MUL, full(const(2, about.dtype), piece.kept))
         more = gap.alu(Op.MUL, twice.alu(Op.ADD, more))
         total = piece.sum_of(rest.alu(Op.MUL, rest), Op.ADD, stored=True)
-    # Where the sum of a block overflows, deviations from it are as infinite as those from the mean.
+    # If the sum of a block overflows, deviations from it are infinite, as are those from the mean.
     return total.alu(Op.ADD, _unless_infinite(own, more))
 
 
 def whole(row: UOp, walk: Walk, reducer: Op, node: UOp) -> UOp:
-    """The reduction `node` of `row`, of reductions of blocks."""
+    """Compute the reduction `node` of `row` from reductions of blocks."""
     parts = [
         _over_blocks(p.sum_of(p.value, reducer, stored=True), reducer, p, node)
         for p in _pieces(row, walk)
@@ -164,7 +164,7 @@ def whole(row: UOp, walk: Walk, reducer: Op, node: UOp) -> UOp:
 
 
 def _over_blocks(x: UOp, reducer: Op, piece: _Piece, node: UOp) -> UOp:
-    """One number a row, of one a block."""
+    """Reduce one number per block to one number per row."""
     if piece.apart:
         x = UOp(Op.REDUCE_AXIS, x.dtype, (x,), (reducer, piece.apart))
     return reshaped(x, node.shape)
@@ -179,14 +179,14 @@ def _joined(parts: list[UOp], reducer: Op, node: UOp) -> UOp:
 
 
 def _unless_infinite(number: UOp, value: UOp) -> UOp:
-    """`value`, but 0 where `number` is infinite."""
+    """Return `value`, or 0 where `number` is infinite."""
     limit = full(const(math.inf, number.dtype), number.shape)
     zero = full(const(0, value.dtype), value.shape)
     return number.alu(Op.ABS).eq(limit).where(zero, value)
 
 
 def _ones(shape: tuple[Dim, ...], walk: Walk, piece: _Piece) -> tuple[Dim, ...]:
-    """`shape` with as many axes as `piece` has."""
+    """Insert size-1 axes into `shape` until it has as many axes as `piece`."""
     more = len(piece.value.shape) - len(shape)
     return (*shape[: walk.axis], *(1,) * more, *shape[walk.axis :])
 
@@ -197,10 +197,10 @@ def _between(x: UOp, axis: int, low: int, high: int) -> UOp:
 
 
 def reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
-    """`x` in another shape."""
+    """Reshape `x`."""
     return x if x.shape == shape else UOp(Op.RESHAPE, x.dtype, (x,), shape)
 
 
 def expanded(x: UOp, shape: tuple[Dim, ...]) -> UOp:
-    """`x`, whose axes of size 1 grow."""
+    """Broadcast `x` along its axes of size 1."""
     return x if x.shape == shape else UOp(Op.EXPAND, x.dtype, (x,), shape)

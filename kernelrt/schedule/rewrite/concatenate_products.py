@@ -1,9 +1,8 @@
-"""Rewrites sums of products over equal axes as one product over a longer axis.
+"""Rewrites sums of products over equal axes as one product over concatenated operands.
 
-A weight that a program uses again and again, at each step of a sequence, has a gradient that is a
-sum of as many contractions. Over the operands side by side it is one: as long as the steps
-together, of one size of code however many there are. Operands are looked at below what only moves
-them, so that the slices of a sequence come together as the sequence.
+A weight that every step of a sequence uses has a gradient that is a sum of as many contractions.
+Over concatenated operands it is one contraction, whose code does not grow with the number of steps.
+Operands are concatenated below movement ops, so that slices of a sequence become the sequence.
 """
 
 from __future__ import annotations
@@ -25,35 +24,40 @@ if TYPE_CHECKING:
     from kernelrt.device.costs import Costs
     from kernelrt.device.spec import DeviceSpec
 
-    #: What a sum of sums becomes, by its node and the terms that it adds up; None where it stays.
+    #: A rule takes a sum of sums and its terms, and returns the replacement, or None to keep it.
     _Rule = Callable[[UOp, list[UOp]], UOp | None]
 
 __all__ = ["concatenate_products", "side_by_side"]
 
-#: Ops that need not read all elements of their first operand.
+#: Ops that may read only part of their first operand.
 _PICKING = frozenset({Op.GATHER, Op.SHRINK, Op.WINDOW})
 
 
 def concatenate_products(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which a sum of like contractions is one, where that costs less.
+    """Merge each sum of similar contractions into one contraction, if that costs less.
 
     Parameters
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
+
+    Returns
+    -------
+    list of UOp
+        Graphs with equal values, up to rounding.
     """
     if not _add_products(roots):
         return list(roots)
     joins = _Joins(costs_of(device))
     joined = _rewritten(roots, joins.products)
-    # Other sums over what lies side by side now, such as a bias's gradient.
+    # Other sums over the concatenated operands, such as a bias's gradient.
     return _rewritten(joined, joins.others) if joins.made else joined
 
 
 def _adds_sums(node: UOp) -> bool:
-    """Whether `node` is a sum over axes of a sum of terms; rounded once, at its end."""
+    """Return whether `node` is a sum over axes of a sum of terms, with a single rounding."""
     if node.op is not Op.REDUCE_AXIS or node.arg[0] is not Op.ADD:
         return False
     x = node.src[0]
@@ -61,7 +65,7 @@ def _adds_sums(node: UOp) -> bool:
 
 
 def _add_products(roots: Sequence[UOp]) -> bool:
-    """Whether some node below adds up sums with products among what they are sums of."""
+    """Return whether a node sums, over axes, a sum that has a product among its terms."""
     among: set[UOp] = set()
     for node in toposort(roots):
         if node.op is Op.MUL or (node.op is Op.ADD and not among.isdisjoint(node.src)):
@@ -72,9 +76,9 @@ def _add_products(roots: Sequence[UOp]) -> bool:
 
 
 def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
-    """`roots` with `rule` applied to sums of sums."""
+    """Apply `rule` to sums of sums in `roots`."""
     nodes = list(toposort(roots))
-    # What one addition takes twice has two uses: as a term it is not taken apart twice.
+    # An operand that one addition uses twice has two uses, so that it is not expanded twice.
     users = Counter(itertools.chain(roots, *(node.src for node in nodes)))
     partly = _wanted_in_part(nodes)
     done: dict[UOp, UOp] = {}
@@ -84,7 +88,7 @@ def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
         new = node if src == node.src else node.replace(src=src)
         if node.op is Op.BOUND or any(s in checked for s in node.src):
             checked.add(node)
-        # What lies side by side is computed whole, and so are the checks in it.
+        # Concatenated operands are computed whole, and so are the checks in them.
         if _adds_sums(node) and not (node in checked and node in partly):
             found = rule(new, [done[term] for term in _terms(node.src[0], users)])
             if found is not None:
@@ -94,7 +98,7 @@ def _rewritten(roots: Sequence[UOp], rule: _Rule) -> list[UOp]:
 
 
 def _wanted_in_part(nodes: Sequence[UOp]) -> set[UOp]:
-    """Those of `nodes` of which some users may want a part of the elements only."""
+    """Return the nodes of which some users may need only part of the elements."""
     found: set[UOp] = set()
     for node in reversed(nodes):
         if node in found:
@@ -105,7 +109,7 @@ def _wanted_in_part(nodes: Sequence[UOp]) -> set[UOp]:
 
 
 def _terms(root: UOp, users: Counter[UOp]) -> list[UOp]:
-    """What a chain of additions adds up, in order; what others use as well is a term."""
+    """Return the terms of a chain of additions, in order; a node with other users is a term."""
     out: list[UOp] = []
     stack = [root]
     while stack:
@@ -118,7 +122,7 @@ def _terms(root: UOp, users: Counter[UOp]) -> list[UOp]:
 
 
 class _Joins:
-    """What is put side by side in a graph, on a target of these costs."""
+    """Concatenations of one graph, on a target with the given costs."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
@@ -126,7 +130,7 @@ class _Joins:
         self.made: set[UOp] = set()
 
     def products(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """`node` with its products of operands in which elements are used again joined to one."""
+        """Merge the contractions among the terms of `node`, or return None."""
         like = [t for t in terms if self._contracts(node, t)]
         if len(like) < 2:
             return None
@@ -147,7 +151,7 @@ class _Joins:
         return _with_rest(node, joined, terms, like)
 
     def others(self, node: UOp, terms: list[UOp]) -> UOp | None:
-        """`node` as one sum of what products have put side by side."""
+        """Rewrite `node` as one sum over operands that products have concatenated, or None."""
         for axis in node.arg[1]:
             for order in (terms, terms[::-1]):
                 joined = side_by_side(order, axis)
@@ -162,19 +166,19 @@ class _Joins:
         return contraction_reuse(UOp(Op.REDUCE_AXIS, node.dtype, (term,), node.arg)) > 0
 
     def _copy(self, cat: UOp) -> float:
-        """Cycles of writing a concatenation beside its parts, if that is not done anyway."""
+        """Return the cycles of a concatenation, or 0 if it is stored anyway."""
         if cat in self.made:
             return 0.0
         nbytes = elements(cat.shape) * cat.dtype.itemsize
         return self._costs.call + 2 * nbytes * self._costs.byte(nbytes)
 
     def _apart(self, node: UOp, product: UOp) -> float:
-        """Cycles that products take where both operands are loaded for each."""
+        """Return the cycles of separate products, which load both operands for each."""
         return elements(product.shape) * self._costs.element(Op.MUL, node.dtype)
 
 
 def _with_rest(node: UOp, joined: UOp, terms: list[UOp], like: list[UOp]) -> UOp:
-    """`joined`, and the terms of `node` that it does not hold."""
+    """Add the terms of `node` that `joined` does not contain."""
     taken = Counter(like)
     taken.subtract(terms)
     rest = [t for t in terms if taken[t] < 0]
@@ -188,21 +192,21 @@ def _with_rest(node: UOp, joined: UOp, terms: list[UOp], like: list[UOp]) -> UOp
 
 
 def _concatenations(node: UOp) -> list[UOp]:
-    """The concatenations that :func:`side_by_side` made below what only moves them."""
+    """Return the CAT that :func:`side_by_side` put below movement ops, if any."""
     while node.op in _RULES:
         node = node.src[0]
     return [node] if node.op is Op.CAT else []
 
 
 def side_by_side(parts: Sequence[UOp], axis: int) -> UOp:
-    """The concatenation of `parts` along `axis`, taken as far below movement ops as it goes.
+    """Concatenate `parts` along `axis`, as far below movement ops as possible.
 
     Parameters
     ----------
     parts : sequence of UOp
-        Of equal types, and of equal known shapes but along `axis`.
+        Nodes of the same dtype, whose static shapes only differ along `axis`.
     axis : int
-        Which.
+        Axis of the concatenation.
     """
     found: UOp | None = None
     ops = {part.op for part in parts}
@@ -226,7 +230,7 @@ def _number(dim: Any) -> int:
 
 
 def _alike(shapes: Sequence[tuple[Any, ...]], axis: int) -> bool:
-    """Whether `shapes` are equal but along `axis`."""
+    """Return whether `shapes` are equal except along `axis`."""
     return len({(*shape[:axis], *shape[axis + 1 :]) for shape in shapes}) == 1
 
 
@@ -249,7 +253,7 @@ def _permuted(parts: Sequence[UOp], axis: int) -> UOp | None:
 
 
 def _shrunk(parts: Sequence[UOp], axis: int) -> UOp | None:
-    """Neighbouring parts of one value are a part of it."""
+    """Concatenate adjacent SHRINKs of one value into one SHRINK."""
     (source, *others), bounds = dict.fromkeys(_sources(parts)), [part.arg for part in parts]
     if others or not _alike(bounds, axis):
         return None
@@ -263,7 +267,7 @@ def _shrunk(parts: Sequence[UOp], axis: int) -> UOp | None:
 
 
 def _reshaped(parts: Sequence[UOp], axis: int) -> UOp | None:
-    """A concatenation before its axes are split or joined, if its axis begins with one there."""
+    """Concatenate before a RESHAPE, if `axis` starts with an axis of the operand."""
     shapes = Counter(source.shape for source in _sources(parts))
     inner = shapes.most_common(1)[0][0]
     if not is_static(inner) or any(part.shape != parts[0].shape for part in parts):
@@ -274,7 +278,7 @@ def _reshaped(parts: Sequence[UOp], axis: int) -> UOp | None:
         return None
     inside = [_shaped(source, inner) for source in _sources(parts)]
     outer = (*shape[:axis], _length(parts, axis), *shape[axis + 1 :])
-    # Along an axis of one element before it they lie in the same order.
+    # Concatenating along a size-1 axis before it gives the same order.
     at = began[0]
     while at and inner[at - 1] == 1:
         at -= 1

@@ -1,4 +1,4 @@
-"""Constant folding with the results that kernels would give."""
+"""Constant folding: gives exactly the results that kernels would compute."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _Number = Any
 
 
 def fold(op: Op, dtype: DType, operands: list[UOp]) -> UOp | None:
-    """`op` applied to CONSTs as a CONST of `dtype`; None where that is not known exactly.
+    """Apply `op` to CONSTs; return a CONST of `dtype`, or None if the result is not known exactly.
 
     Transcendental functions are evaluated in float64 and rounded once. Narrow floats are left
-    to the kernels, which decide where they round.
+    to the kernels, which decide where to round.
     """
     if op is Op.WHERE:
         return operands[1] if operands[0].arg else operands[2]
@@ -53,7 +53,7 @@ def _cast(x: UOp, dtype: DType) -> UOp | None:
 
 
 def _power(base: float, exponent: float) -> float:
-    """As C's pow has it: NumPy's takes roots for the exponent 0.5, of -0.0 and -inf, too."""
+    """Compute a power as C's pow does; NumPy's differs for exponent 0.5 of -0.0 and -inf."""
     odd = abs(exponent) < 2.0**53 and exponent % 2 == 1
     try:
         return math.pow(base, exponent)
@@ -66,7 +66,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 def _extremum(better: Callable[[_Number, _Number], bool]) -> Callable[..., _Number]:
-    """The first of two numbers unless the second is better, or NaN; zeros are equal."""
+    """Return a function of two numbers: the first, unless the second is better or NaN."""
     return lambda a, b: b if better(b, a) or b != b else a
 
 

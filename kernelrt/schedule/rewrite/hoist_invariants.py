@@ -1,9 +1,9 @@
 """Invariant hoisting: finds values that are the same in every run of a plan.
 
-Values made of constants, and of memory that a program reads and never writes, can be had from
-buffers that are filled before the first run, and again when that memory was changed. Which of
-them: those that take longer to compute than to load, counted as every other decision is; and, where
-the user says that they stay the same for long, matrices laid out for their products (`prepack.py`).
+Values computed from constants, and from memory that a program reads and never writes, can be read
+from buffers. These are filled before the first run, and again when that memory has changed. The
+cost model picks the values that take longer to compute than to load. If the user says that the
+memory stays the same for long, matrices are also packed for their products (`prepack.py`).
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 __all__ = ["sources_of", "steady_values"]
 
-#: How many times as long as loading it computing a value should take: sines gain by being kept,
-#: as ``bench/steady.py`` shows, narrow weights that are widened and scaled by staying narrow, as
-#: the narrow products of ``bench/products.py`` do.
+#: Minimum ratio of the time to compute a value to the time to load it. Sines gain from hoisting
+#: (``bench/steady.py``). Narrow weights that are widened and scaled gain from staying narrow (the
+#: narrow products of ``bench/products.py``).
 _WORTH: Final = 2
-#: Cycles that a value should spare at least: less is lost in what a call varies by.
+#: Minimum number of cycles to save; less is lost in the variation of a call.
 _LEAST: Final = 32
-#: Bytes that all of them may take where the program reads less. A program that reads more may
-#: double that.
+#: Maximum bytes of all hoisted values if the program reads fewer bytes. A program that reads more
+#: may hoist as many bytes as it reads.
 _MOST_BYTES: Final = 64 << 20
-#: Data that become an address: what bounds and strides know of them must stay to be seen.
+#: Ops whose index operands are not hoisted, so that bounds and strides stay visible in the graph.
 _INDEXED: Final = frozenset({Op.GATHER, Op.SCATTER})
 _MORE: Final = frozenset({Op.PAD, Op.UNWINDOW, Op.REDUCE_AXIS, Op.CAT, Op.CONTIGUOUS})
 _KNOWN: Final = (ALU | FREE | _MORE) - {Op.VAR, Op.BOUND}
 
 
 class _Count(NamedTuple):
-    """What a value takes: cycles of arithmetic, and of loading; they overlap."""
+    """Cost of a value: cycles of arithmetic, and cycles of loads. They overlap."""
 
     arithmetic: float = 0.0
     loads: float = 0.0
@@ -59,24 +59,23 @@ def steady_values(
     *,
     panels: bool = False,
 ) -> tuple[list[UOp], list[UOp]]:
-    """The values in graphs of the tensor stage that are worth computing once.
+    """Find the values in graphs of the tensor stage that are worth hoisting.
 
     Parameters
     ----------
     roots : sequence of UOp
-        The graphs, without marks.
+        The graphs, without autograd tags.
     is_steady : callable
-        Whether a BUFFER node is of memory that the program reads and never writes.
+        Returns whether a BUFFER node is memory that the program reads and never writes.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
     panels : bool
-        Whether matrices are worth being laid out as their products read them, which takes longer
-        than one product gains.
+        Whether to prepack matrices for their products, which takes longer than one product gains.
 
     Returns
     -------
     roots, values : list of UOp
-        The graphs, equal to those given, and nodes of them, operands first.
+        Graphs with equal values, and the nodes of them to hoist, operands first.
     """
     order = list(toposort(roots))
     read = sum(_nbytes(node) for node in order if node.op is Op.BUFFER)
@@ -91,7 +90,7 @@ def steady_values(
 
 
 def _steady(order: Iterable[UOp], is_steady: Callable[[UOp], bool]) -> set[UOp]:
-    """The nodes whose values stay the same, of some that come behind their operands."""
+    """Return the run-invariant nodes of `order`, which has operands first."""
     steady: set[UOp] = set()
     for node in order:
         if node.op is Op.BUFFER:
@@ -129,7 +128,7 @@ def _computed_once(roots: Sequence[UOp], chosen: Iterable[UOp], most: int) -> li
 
 
 def sources_of(values: Iterable[UOp]) -> list[UOp]:
-    """The BUFFER nodes that values are computed from."""
+    """Return the BUFFER nodes that values are computed from."""
     return [node for node in toposort(list(values)) if node.op is Op.BUFFER]
 
 
@@ -144,7 +143,7 @@ class _Choice:
         self._whole: dict[UOp, _Count] = {}
 
     def among(self, order: Sequence[UOp]) -> list[UOp]:
-        """Those that what changes is made of, and that are worth it, operands first."""
+        """Return the values that are worth hoisting and that other values use, operands first."""
         top: list[UOp] = []
         for node in order:
             if node not in self._steady:
@@ -166,7 +165,7 @@ class _Choice:
         return [node for node in order if node in kept]
 
     def _within(self, chosen: Iterable[UOp]) -> set[UOp]:
-        """Those that there is memory for: panels, then what spares most for each of its bytes."""
+        """Return the values that fit the memory limit: panels, then the largest gain per byte."""
         kept: set[UOp] = set()
         left = self._most_bytes
 
@@ -180,7 +179,7 @@ class _Choice:
         return kept
 
     def _is_worth(self, node: UOp) -> bool:
-        """Whether the value is to be stored, rather than what it is made of, or nothing."""
+        """Return whether to hoist this value, rather than its operands or nothing."""
         if not _can_be_stored(node) or not 0 < _nbytes(node) <= self._most_bytes:
             return False
         if not self._is_dear(node, self._alone(node)):
@@ -188,7 +187,7 @@ class _Choice:
         below = self._dear_below(node)
         if sum(map(self._load, below)) >= self._load(node):
             return True
-        # What is made of smaller values by a few ops is rather computed from these.
+        # A few ops on smaller hoisted values are cheaper than loading their result.
         return self._is_dear(node, self._count(node, below))
 
     def _is_dear(self, node: UOp, count: _Count) -> bool:
@@ -196,7 +195,7 @@ class _Choice:
         return count.cycles > _WORTH * load and count.cycles > load + _LEAST
 
     def _dear_below(self, node: UOp) -> set[UOp]:
-        """The smaller values that would be stored if this one is not."""
+        """Return the smaller values that would be hoisted if this one is not."""
         load = self._load(node)
         found: set[UOp] = set()
         stack, seen = list(node.src), set[UOp]()
@@ -213,19 +212,19 @@ class _Choice:
         return found
 
     def _load(self, node: UOp) -> float:
-        """What loading a value takes; the caches are not for what is kept alone."""
+        """Return the cycles of loading a value, which shares the caches with other data."""
         nbytes = _nbytes(node)
         return nbytes * max(self._costs.byte(nbytes), self._costs.far_byte)
 
     def _alone(self, node: UOp) -> _Count:
-        """What computing a value takes where nothing below it is stored."""
+        """Return the cost of computing a value if nothing below it is hoisted."""
         found = self._whole.get(node)
         if found is None:
             found = self._whole[node] = self._count(node, set())
         return found
 
     def _count(self, root: UOp, read: set[UOp]) -> _Count:
-        """What computing a value of some that are read takes, each node counted once."""
+        """Return the cost of computing `root` from the values in `read`; each node counts once."""
         arithmetic = loads = 0.0
         for node in toposort([root], stop=read.__contains__):
             if node in read or node.op is Op.BUFFER:
@@ -238,7 +237,7 @@ class _Choice:
         if node.op is Op.REDUCE_AXIS:
             return elements(node.src[0].shape) * self._costs.element(node.arg[0], node.dtype)
         if node.op in FREE or not (node.dtype.is_float or node.src[0].dtype.is_float):
-            return 0.0  # positions become loop counters and addresses
+            return 0.0  # index arithmetic is folded into loop counters and addresses
         if node.op in (Op.CONTIGUOUS, Op.CAT):
             return 2 * self._load(node)
         return elements(node.shape) * self._costs.node(node)
@@ -249,7 +248,7 @@ def _nbytes(node: UOp) -> int:
 
 
 def _is_fixed(arg: object) -> bool:
-    """Whether the argument of a node, such as where a slice begins, depends on no Variable."""
+    """Return whether a node's argument, such as a slice's start, depends on no Variable."""
     return all(map(_is_fixed, arg)) if isinstance(arg, tuple) else not isinstance(arg, UOp)
 
 

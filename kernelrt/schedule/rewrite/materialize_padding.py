@@ -1,8 +1,8 @@
 """Materializes padding: stores the padded operand of a contraction once.
 
-A convolution reads its image with a margin of zeros around it, which is a copy. Where what is
-copied is computed elementwise and has other users too, they read it within the margin: one buffer
-and one pass take the place of two. Copies that differ in their margins alone are parts of one.
+A convolution reads its image with zero padding, which needs a copy. If the image is computed
+elementwise and has other users, it is stored with its padding, and the other users read the
+interior: one buffer and one pass replace two. Copies that only differ in padding share one buffer.
 """
 
 from __future__ import annotations
@@ -30,14 +30,19 @@ __all__ = ["store_margins"]
 
 
 def store_margins(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which what contractions read padded has no copy without the zeros.
+    """Store values that contractions read padded only once, with their padding.
 
     Parameters
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
+
+    Returns
+    -------
+    list of UOp
+        Graphs with equal values.
     """
     order = list(toposort(roots))
     margins = _margins(order, set(roots), device)
@@ -62,19 +67,19 @@ def store_margins(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 
 class _Margin(NamedTuple):
-    """The shape in which a value is padded, and the zeros before and behind each axis."""
+    """The shape in which a value is padded, and the zeros before and after each axis."""
 
     shape: tuple[Dim, ...]
     widths: tuple[tuple[int, int], ...]
 
     def holds(self, widths: Sequence[tuple[int, int]]) -> bool:
-        """Whether as many zeros as `widths` lie around it."""
+        """Return whether this padding contains a padding of `widths`."""
         pairs = zip(widths, self.widths, strict=True)
         return all(lo <= low and hi <= high for (lo, hi), (low, high) in pairs)
 
 
 def _padded(x: UOp, margin: _Margin) -> UOp:
-    """What is stored of `x`."""
+    """Return the padded copy of `x` that is stored."""
     pad = UOp(Op.PAD, x.dtype, (_reshaped(x, margin.shape),), margin.widths)
     return UOp(Op.CONTIGUOUS, x.dtype, (pad,))
 
@@ -86,7 +91,7 @@ def _reshaped(x: UOp, shape: tuple[Dim, ...]) -> UOp:
 def _within(
     x: UOp, margin: _Margin, widths: Sequence[tuple[int, int]], shape: Sequence[Dim]
 ) -> UOp:
-    """Of a value stored with its margin, the part with no more zeros than `widths`."""
+    """Return the part of a padded value that has a padding of `widths`."""
     if tuple(shape) == x.shape:
         return x
     box = tuple(
@@ -99,7 +104,7 @@ def _within(
 def _margins(
     order: Sequence[UOp], roots: set[UOp], device: DeviceSpec
 ) -> dict[UOp, _Margin]:
-    """Of values that had better be stored with margins, the widest ones they are read with."""
+    """Return, for values that are better stored padded, the widest padding they are read with."""
     if all(node.op is not Op.PAD for node in order):
         return {}
     users: dict[UOp, int] = {}
@@ -122,14 +127,14 @@ def _margins(
         margin = None if x is node else found.get(x)
         if margin is None:
             continue
-        # What is padded in another way would be a copy all the same.
+        # A value that is also padded in another shape would need a copy anyway.
         if margin.shape != node.src[0].shape or not margin.holds(node.arg):
             del found[x]
     return found
 
 
 def _stored_pads(order: Sequence[UOp], device: DeviceSpec) -> Iterator[UOp]:
-    """PADs that contractions read so often that they are stored."""
+    """Yield PADs that contractions read often enough to store them."""
     prices = Prices(device)
     for node in order:
         if not contraction_reuse(node):

@@ -1,8 +1,8 @@
-"""Rewrites sums in which one element counts as gathers, where rows are long.
+"""Rewrites masked sums in which only one element counts as gathers, if rows are long.
 
-The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. In a
-walk along scores that have to be read anyway that costs little, and its gradient is no scatter. But
-a long row had better not be walked for one element.
+The score of a sample's class is written as the sum of ``where(position == class, scores, 0)``. If
+the scores have to be read anyway, this costs little, and its gradient is no scatter. But a long row
+should not be read for one element.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ __all__ = ["looked_up", "row_of_one"]
 
 
 def row_of_one(node: UOp) -> UOp | None:
-    """The row of which the REDUCE_AXIS `node` is an element at a place that is known to lie in it.
+    """Return the row of which the masked sum `node` selects one element, within its bounds.
 
     Returns
     -------
     UOp or None
-        The operand of the sum, as wide as what is summed; None where `node` is no such sum.
+        The row, with the shape of the summed value; None if `node` is no such sum.
     """
     place = _place(node)
     return None if place is None else node.src[0].src[1]
 
 
 def looked_up(node: UOp) -> UOp:
-    """The sum `node`, of which :func:`row_of_one` knows the row, as a GATHER."""
+    """Return a GATHER for the masked sum `node`, for which :func:`row_of_one` returns a row."""
     place = _place(node)
     assert place is not None
     row, axes = node.src[0].src[1], node.arg[1]
@@ -42,12 +42,12 @@ def looked_up(node: UOp) -> UOp:
         indices.append(expanded(along, node.shape))
         kept += 1
     found = UOp(Op.GATHER, row.dtype, (row, *indices))
-    # A sum begins with 0.0, so it never comes to -0.0.
+    # A sum starts with 0.0, so it never returns -0.0. Adding 0.0 does the same.
     return found.alu(Op.ADD, full(const(0, row.dtype), node.shape))
 
 
 def _place(node: UOp) -> UOp | None:
-    """Which element counts: of size 1 along the one axis of the sum, and within its bounds."""
+    """Return the index of the selected element, which is within bounds, or None."""
     (x,), (reducer, axes) = node.src, node.arg
     if reducer is not Op.ADD or len(axes) != 1 or x.op is not Op.WHERE or not is_zeros(x.src[2]):
         return None
@@ -65,7 +65,7 @@ def _place(node: UOp) -> UOp | None:
 
 
 def _counts(node: UOp, axis: int) -> bool:
-    """Whether `node` is the position along `axis`, for all others."""
+    """Return whether `node` is the position along `axis`."""
     size = node.shape[axis]
     if node.op is Op.EXPAND and node.src[0].shape[axis] == size:
         node = node.src[0]

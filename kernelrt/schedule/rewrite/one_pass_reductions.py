@@ -1,12 +1,12 @@
-"""One-pass reductions: dependent reductions of a row in one pass over it, where it fits a cache.
+"""One-pass reductions: computes dependent reductions of a row in one pass, block by block.
 
-The sum of ``exp(u - c)``, where `c` is the greatest `u`, needs `c` before it begins; so do the
-deviations from a mean, and their squares. A row that is longer than a cache would come from memory
-for each. Here it is cut into blocks, each of which is walked twice while it is in the caches of a
-core; `blocked_statistics.py` has what is stored of a block, and what the row makes of that.
+The sum of ``exp(u - c)``, where `c` is the maximum of `u`, needs `c` first; so do the deviations
+from a mean and their squares. A row larger than a cache would come from memory once for each
+reduction. This pass cuts the row into blocks, and reads each block twice while it is in the caches
+of a core. `blocked_statistics.py` defines the values stored per block and how they are combined.
 
-What a graph means says where this may be done, not which method made it; what is counted from
-shapes and the target says where it gains.
+The pass matches the graph, not the method that built it. Shapes and the target decide where it
+gains.
 """
 
 from __future__ import annotations
@@ -32,33 +32,40 @@ if TYPE_CHECKING:
 
 __all__ = ["fold_online"]
 
-#: Blocks of rows are larger than the first cache, so that a kernel asks for the next one while it
-#: goes along one again (``loops.passes.prefetch_streams.next_rows``), at most this many times as
-#: large: of 64, 80, 160 and 400 kB beside a first cache of 48 the first is the fastest for
-#: ``logsumexp`` of 8 x 2,000,000, the last takes 5% longer (Zen 5).
+#: Maximum size of a block of rows, in first-level caches. A block is larger than that cache, so
+#: that a kernel prefetches the next block while it reads the current one again
+#: (``loops.passes.prefetch_streams.next_rows``). Of 64, 80, 160 and 400 kB, with a first-level
+#: cache of 48 kB, 64 kB is the fastest for ``logsumexp`` of 8 x 2,000,000; 400 kB takes 5% longer
+#: (Zen 5).
 _LARGEST: Final = 4
-#: Parts of the second cache that a block of columns takes at least, and at most: half as many bytes
-#: of 40000 x 400 and 16000 x 1024 took up to half as long again for their variances.
+#: A block of columns takes at least 1 / `_LEAST_PART` and at most 1 / `_MOST_PART` of the
+#: second-level cache. With half as many bytes, the variances of 40000 x 400 and 16000 x 1024 took
+#: up to 1.5 times as long.
 _LEAST_PART: Final = 4
 _MOST_PART: Final = 2
-#: Elements of a row that a block has at least. With 16 to 50 the variances of 62500 x 256 to
-#: 16000 x 1024 gained little or nothing, with 64 to 128 they took two thirds of the time.
+#: Minimum number of elements of a row in a block. With 16 to 50, the variances of 62500 x 256 to
+#: 16000 x 1024 gained little or nothing; with 64 to 128 they took two thirds of the time.
 _SHORTEST: Final = 64
-#: Nodes below a sum that are looked at for where its row lies.
+#: Maximum number of nodes below a sum that are searched.
 _DEEP: Final = 32
-#: What has a buffer of its own: whatever was checked below it has been.
+#: Ops whose results have a buffer, so that all checks below them are already made.
 _STORED: Final = frozenset({Op.BUFFER, Op.CONTIGUOUS, Op.CALL, Op.REGION})
 
 
 def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which statistics of rows that no cache holds are had in one walk.
+    """Compute statistics of rows that no cache holds block by block.
 
     Parameters
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
+
+    Returns
+    -------
+    list of UOp
+        Graphs with equal values, up to rounding.
     """
     nodes = list(toposort(roots))
     found = _found(nodes, device)
@@ -74,7 +81,7 @@ def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
             row, shift = done[shifted.row], done[shifted.shift]
             new = combined(Shifted(shifted.op, row, shift), walk, node)
         elif node.op is Op.REDUCE_AXIS:
-            # What waits for no other reduction is had in the same walk, or looked up.
+            # Reductions that depend on no other one use the same blocks, or become a lookup.
             reducer, axes = node.arg
             searched = row_of_one(node)
             if (node.src[0], axes) in walks:
@@ -86,15 +93,16 @@ def fold_online(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
     return [done[root] for root in roots]
 
 
-# What is found
+# Matching
 
 
 def _found(nodes: Sequence[UOp], device: DeviceSpec) -> dict[UOp, tuple[Shifted, Walk]]:
-    """Sums that are worth it, what they are of, and how their rows are cut."""
+    """Return the sums to rewrite, with their terms and how their rows are cut."""
     checked: set[UOp] = set()
     found: dict[UOp, tuple[Shifted, Walk]] = {}
     for node in nodes:
-        # What looks up no element may fail at none: parts are computed wherever they are wanted.
+        # Leave checked nodes alone: parts may be computed where no element is read, and must not
+        # fail there.
         stored = contraction_reuse(node) > 0 or node.op in _STORED
         if node.op is Op.BOUND or (not stored and any(s in checked for s in node.src)):
             checked.add(node)
@@ -130,7 +138,7 @@ def _leave_rows(
 
 
 def _sums_below(spread: UOp, found: dict[UOp, tuple[Shifted, Walk]]) -> list[UOp]:
-    """Those of `found` that an EXPAND to the shape of their rows gives back to each element."""
+    """Return the nodes of `found` that an EXPAND broadcasts back to the elements of their rows."""
     count, out = elements(spread.shape), []
     seen, wanted = {spread}, [spread.src[0]]
     while wanted and len(seen) <= _DEEP:
@@ -146,7 +154,7 @@ def _sums_below(spread: UOp, found: dict[UOp, tuple[Shifted, Walk]]) -> list[UOp
 
 
 def _shifted(node: UOp) -> Shifted | None:
-    """What the sum `node` is of, if its shift is a reduction of the same rows."""
+    """Return the terms of the sum `node`, if their shift is a reduction of the same rows."""
     (x,), (_, axes) = node.src, node.arg
     op, difference = Op.SUB, x
     if x.op is Op.EXP or (x.op is Op.MUL and x.src[0] is x.src[1]):
@@ -164,7 +172,7 @@ def _shifted(node: UOp) -> Shifted | None:
 
 
 def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
-    """Whether `shift` is the maximum of `row`, or in its place, where it is infinite, a number."""
+    """Return whether `shift` is the maximum of `row`, or a finite number if that is infinite."""
     if shift.op is Op.WHERE:
         numbers = [n for n in map(uniform, shift.src[1:]) if n is not None]
         others = [s for s in shift.src[1:] if uniform(s) is None]
@@ -175,7 +183,7 @@ def _is_greatest(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
 
 
 def _is_mean(shift: UOp, row: UOp, axes: tuple[int, ...]) -> bool:
-    """Whether `shift` is the sum of `row`, times or over a number."""
+    """Return whether `shift` is the sum of `row`, times or divided by a number."""
     if shift.op not in (Op.DIV, Op.MUL):
         return False
     number = uniform(shift.src[1])
@@ -188,18 +196,18 @@ def _reduces(node: UOp, reducer: Op, row: UOp, axes: tuple[int, ...]) -> bool:
     return node.op is Op.REDUCE_AXIS and node.src[0] is row and node.arg == (reducer, axes)
 
 
-# Where it gains
+# Cost
 
 
 def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
-    """How to cut the rows of `row` along `axes`; None where that gains nothing."""
+    """Return how to cut the rows of `row` along `axes`; None if that gains nothing."""
     sizes = [d for d in row.shape if isinstance(d, int)]
     long = [a for a, d in enumerate(sizes) if d != 1]
     if not set(axes).intersection(long) or any(
         axes[0] < a < axes[-1] and a not in axes for a in long
     ):
         return None
-    # Rows that lie beside each other, as columns of a matrix do, go together.
+    # Adjacent rows, such as the columns of a matrix, are processed together.
     wide, along = 1, max(a for a in long if a in axes)
     if not _lies_along(row, along):
         wide, along = math.prod(sizes[axes[-1] + 1 :]), long[-1]
@@ -207,16 +215,16 @@ def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
             return None
     together = wide * math.prod(sizes[a] for a in axes)
     count, itemsize = math.prod(sizes), _stored(row).dtype.itemsize
-    # The second cache holds them and the next ones, which are asked for meanwhile.
+    # The second-level cache holds the current rows and the next ones, which are prefetched.
     held = min(count, 2 * together) * itemsize
     if held <= device.l2_bytes:
         return None
     least, most = device.l1_bytes, _LARGEST * device.l1_bytes
-    if wide > 1:  # what is not asked for ahead
+    if wide > 1:  # columns are not prefetched
         least, most = device.l2_bytes // _LEAST_PART, device.l2_bytes // _MOST_PART
     least, most = least // itemsize + 1, most // itemsize
     if wide > most:
-        return None  # no block of rows that lie beside each other stays in the cache
+        return None  # no block of adjacent rows stays in the cache
     within, axis = wide, axes[-1]
     for axis in reversed(axes):
         if within * sizes[axis] >= least:
@@ -229,13 +237,13 @@ def _walk(row: UOp, axes: tuple[int, ...], device: DeviceSpec) -> Walk | None:
     costs = costs_of(device)
     spared = costs.byte(held) - costs.byte(block * itemsize)
     stored = row.dtype.itemsize * wide * count // block
-    # Three sums at most, written and read; a kernel that combines them, and one for what is left.
+    # At most three sums are written and read. One kernel combines them, one does the remainder.
     lost = 2 * costs.call + 6 * stored * costs.byte(stored)
     return walk if count * itemsize * spared > lost else None
 
 
 def _cut(size: int, least: int, most: int) -> int:
-    """The length of blocks of at least `least` along an axis: a divisor of it, if one is near."""
+    """Return a block length of at least `least`, a divisor of `size` if one is near."""
     if size <= most:
         return size
     near = range(size // least, size // most, -1)
@@ -243,19 +251,19 @@ def _cut(size: int, least: int, most: int) -> int:
 
 
 def _bytes(row: UOp) -> int:
-    """What reading all of `row` takes."""
+    """Return the bytes of all elements of `row` as they are stored."""
     return elements(row.shape) * _stored(row).dtype.itemsize
 
 
 def _stored(row: UOp) -> UOp:
-    """What is read for `row`: it is widened on the way."""
+    """Return the stored value below the casts and reshapes of `row`."""
     while row.op in (Op.CAST, Op.RESHAPE):
         row = row.src[0]
     return row
 
 
 def _lies_along(row: UOp, axis: int) -> bool:
-    """Whether the elements of `row` along `axis` are read side by side."""
+    """Return whether the elements of `row` along `axis` are contiguous in memory."""
     seen = 0
     wanted = [(row, axis)]
     while wanted:

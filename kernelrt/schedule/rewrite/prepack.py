@@ -1,8 +1,8 @@
-"""Weight prepacking: lays invariant matrices out once in the order that products read.
+"""Weight prepacking: stores invariant matrices once in the order in which products read them.
 
-A product goes through some columns of a matrix at a time, down its whole depth. Stored so, as many
-columns as a vector has lanes side by side, nothing has to be copied, turned or fetched from places
-that lie pages apart: a product runs at the peak of the processor from a few rows on.
+A product reads as many columns of a matrix as a vector has lanes, down the whole depth. A matrix
+stored that way (in panels) need not be packed or transposed, nor fetched from addresses that are
+pages apart. So a product runs at the processor's peak from a few rows on.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ if TYPE_CHECKING:
 
 __all__ = ["lay_out"]
 
-#: Depth from which on a matrix is laid out: less is read as it lies, whatever that is.
+#: Minimum depth of a matrix that is packed; smaller ones are fast in any layout.
 _DEPTH: Final = 8
-#: Rows that a product should have. One takes from 0.78 to 1.5 of its time so, two from 0.8 to 1.0,
-#: with matrices of 64 x 64 to 4096 x 4096.
+#: Minimum rows of a product. With panels, one row takes 0.78 to 1.5 times as long and two take 0.8
+#: to 1.0 times as long, for matrices of 64 x 64 to 4096 x 4096.
 _ROWS: Final = 2
-#: First caches that a matrix may take which meets one row. 64 x 192 to 128 x 128 (one to one and a
-#: half) take 0.67 to 0.78 of their time, 256 x 256 (five) 1.05 (Zen 5).
+#: Maximum size of a matrix that is multiplied by one row, in first-level caches. With panels,
+#: 64 x 192 to 128 x 128 (1 to 1.5 caches) take 0.67 to 0.78 times as long, 256 x 256 (5 caches)
+#: 1.05 (Zen 5).
 _NEAR: Final = 2
 
 
 class _Matrix(NamedTuple):
-    """An operand of a product of `rows`: which axes of `core` are batched, columns, and summed."""
+    """An operand of a product with `rows` rows: batch, column and summed axes of `core`."""
 
     rows: int
     core: UOp
@@ -45,21 +46,28 @@ class _Matrix(NamedTuple):
 def lay_out(
     roots: Sequence[UOp], steady: Collection[UOp], device: DeviceSpec, room: float
 ) -> tuple[list[UOp], set[UOp]]:
-    """Equal graphs that read steady matrices from panels, and the nodes that these are.
+    """Rewrite graphs so that products read run-invariant matrices from panels.
 
-    Left out is what is wider than what it is made of, as a weight of bytes that is multiplied as
-    float32: reading more takes longer than laying it out spares.
+    A matrix that is wider than the data it is computed from is left out, such as int8 weights that
+    are multiplied as float32: reading more bytes costs more than packing saves.
 
     Parameters
     ----------
     roots : sequence of UOp
-        Graphs of the tensor stage, without marks.
+        Graphs of the tensor stage, without autograd tags.
     steady : collection of UOp
-        Their nodes whose values do not change.
+        Run-invariant nodes of the graphs.
     device : DeviceSpec
-        How many lanes a vector has.
+        Target; its vector lanes set the panel width.
     room : float
-        Bytes that all panels may take.
+        Maximum bytes of all panels.
+
+    Returns
+    -------
+    roots : list of UOp
+        The graphs, with equal values.
+    panels : set of UOp
+        Nodes of the panels.
     """
     put: dict[UOp, UOp] = {}
     panels: set[UOp] = set()
@@ -71,7 +79,7 @@ def lay_out(
         for factor, other in ((left, right), (right, left)):
             read = core_of(other)[0]
             if core_of(factor)[0] not in steady or factor in put or read.op is Op.WINDOW:
-                continue  # sums over windows of an image are as fast without
+                continue  # sums over windows of an image are as fast without panels
             found = _matrix(factor, other, node)
             lanes = device.lanes(node.dtype.itemsize)
             if found is None or not elements(found.core.shape):
@@ -89,14 +97,14 @@ def lay_out(
             put[factor] = substitute([factor], {found.core: equal})[0]
             panels.add(panel)
             if read not in put and _holds_product(read, without):
-                # Rows that a kernel computes for a product are not walked along panels.
+                # A kernel that computes these rows itself cannot use panels, so store them.
                 [read_now] = substitute([read], put)
                 put[read] = UOp(Op.CONTIGUOUS, read.dtype, (read_now,))
     return (substitute(roots, put) if put else list(roots)), panels
 
 
 def _bytes_below(core: UOp) -> int:
-    """What reading all that `core` is made of takes."""
+    """Return the bytes of all buffers that `core` is computed from."""
     read = (node for node in toposort([core]) if node.op is Op.BUFFER)
     return sum(elements(node.shape) * node.dtype.itemsize for node in read)
 
@@ -112,10 +120,9 @@ def _is_product(node: UOp) -> bool:
 
 
 def _holds_product(node: UOp, without: set[UOp]) -> bool:
-    """Whether a value is made of a product's results, element by element.
+    """Return whether a value is computed element by element from a product's results.
 
-    `without` has nodes that are not, and gets more of them: what many products read is gone through
-    once.
+    `without` caches nodes for which this is false, so that shared operands are visited once.
     """
     stack, seen = [node], set[UOp]()
     while stack:
@@ -130,9 +137,9 @@ def _holds_product(node: UOp, without: set[UOp]) -> bool:
 
 
 def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
-    """What a product reads as a matrix, if it has several rows for it."""
+    """Return the operand `factor` of a product as a matrix, or None if it cannot be packed."""
     node, steps = core_of(factor)
-    # What is moved about is laid out, rather than what comes of that.
+    # Pack the source of the movement ops rather than their result, if possible.
     for k, core in enumerate((node, *steps)):
         places: list[int | None] | None = list(range(len(core.shape)))
         for step in steps[k:]:
@@ -145,7 +152,7 @@ def _matrix(factor: UOp, other: UOp, product: UOp) -> _Matrix | None:
 def _as_matrix(
     core: UOp, places: Sequence[int | None], beside: Collection[int], product: UOp
 ) -> _Matrix | None:
-    """`core`, whose axes are at `places` of what is summed, where the rest varies `beside` it."""
+    """Return `core` as a matrix; its axes are at `places` of the summed value."""
     summed = product.arg[1]
     batch: list[int] = []
     columns: list[int] = []
@@ -165,7 +172,7 @@ def _as_matrix(
 
 
 def _laid_out(found: _Matrix, lanes: int) -> tuple[UOp, UOp]:
-    """The panels of a matrix, stored, and the matrix as it is read from them."""
+    """Return the stored panels of a matrix, and the matrix as it is read from them."""
     _, core, batch, columns, depth = found
     ones = (k for k, n in enumerate(core.shape) if n == 1)
     order = (*ones, *batch, columns, *depth)

@@ -1,8 +1,8 @@
 """Weight prepacking for loops: lays out a matrix that every iteration multiplies by.
 
-A product whose vectors go along the axis that the matrix is not stored along has to turn rows into
-columns, every time: 16 rows by 256 x 64 take 6.2 us that way, and 3.7 where it is stored the other
-way (AVX-512). What a loop is given unchanged in each turn is stored so before the first.
+If vectors of a product run along the axis that a matrix is not stored along, every iteration has to
+transpose it: 16 rows by 256 x 64 take 6.2 us that way, and 3.7 us if it is stored the other way
+(AVX-512). A matrix that the loop does not change is transposed once, before the loop.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["relay_matrices"]
 
-#: Turns from which on a copy is made: it takes as long as two or three turns gain.
+#: Minimum number of iterations for a copy, which takes as long as two or three iterations gain.
 _TURNS: Final = 8
-#: Rows that a product should have, and columns of the matrix.
+#: Minimum number of rows of a product, and of columns of the matrix.
 _ROWS: Final = 4
 _COLUMNS: Final = 16
 
@@ -32,7 +32,7 @@ _Runs = dict[tuple[Loop, tuple[UOp, ...]], list[UOp]]
 
 
 def relay_matrices(roots: Sequence[UOp]) -> list[UOp]:
-    """Equal graphs whose loops are given matrices in the order that their products read."""
+    """Transpose loop-invariant matrices before loops into the order that their products read."""
     runs: _Runs = {}
     for node in toposort(roots):
         if node.op is Op.REGION and isinstance(node.arg.program, Loop):
@@ -45,7 +45,7 @@ def relay_matrices(roots: Sequence[UOp]) -> list[UOp]:
 
 
 def _relaid(loop: Loop, src: tuple[UOp, ...], nodes: Sequence[UOp]) -> dict[UOp, UOp]:
-    """What takes the place of the values of one run."""
+    """Return the replacements of the nodes of one loop."""
     graphs = list(dict.fromkeys(g for node in nodes for g in node.arg.graphs))
     found = _transposed(loop, graphs)
     if not found:
@@ -72,9 +72,9 @@ def _relaid(loop: Loop, src: tuple[UOp, ...], nodes: Sequence[UOp]) -> dict[UOp,
 
 
 def _transposed(loop: Loop, graphs: Sequence[UOp]) -> dict[int, UOp]:
-    """By the number of its port, each matrix that products alone read, along its rows.
+    """Return, by port number, each matrix that only products read, along its rows.
 
-    Members may have one each: their axes come first.
+    Matrices may be batched (`vmap`); batch axes come first.
     """
     first = len(loop.carries) + loop.stacked
     fixed = set(loop.ports[first : len(loop.ports) - loop.numbered])
@@ -97,7 +97,7 @@ def _transposed(loop: Loop, graphs: Sequence[UOp]) -> dict[int, UOp]:
 
 
 def _note(factor: UOp, product: UOp, fixed: Iterable[UOp], read: dict[UOp, list[bool]]) -> None:
-    """Note how a product reads a matrix, if `factor` is one."""
+    """Record how a product reads a matrix, if `factor` is one."""
     chain = []
     node = factor
     while node.op in AXES and node.src[0] not in fixed:

@@ -1,8 +1,8 @@
 """Slice push-down: computes only the part of a value that is read.
 
-A SHRINK is moved towards the leaves through everything that has no other consumer, so that what
-gets a buffer is the part and not the whole: the input gradient of a padded convolution is not
-computed for the padding.
+A SHRINK is moved toward the leaves through all nodes that have no other consumer. Then only the
+part gets a buffer, not the whole: the input gradient of a padded convolution is not computed for
+the padding.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["crop_graph"]
 
-#: The part of each axis that is kept: all of it, or between numbers of an axis of known size.
+#: The bounds that are kept of each axis: the whole axis, or static bounds of a static axis.
 Box = tuple[tuple[Dim, Dim], ...]
-#: How many nodes below a SHRINK it is moved through at most.
+#: Maximum number of nodes that a SHRINK is moved through.
 _DEPTH = 64
 
 
 def crop_graph(roots: Sequence[UOp]) -> list[UOp]:
-    """Equal graphs with every SHRINK of known bounds as near to the leaves as it pays."""
+    """Move every SHRINK of static bounds as near to the leaves as it pays."""
     nodes = list(toposort(roots))
     if not any(n.op is Op.SHRINK for n in nodes):
         return list(roots)
     consumers: dict[UOp, int] = dict.fromkeys(roots, 1)
     for node in reversed(nodes):
-        # What is looked at in two ways has two consumers, also where the ways part higher up.
+        # A node that two views of one value read has two consumers.
         ways = consumers[node] if node.op in MOVEMENT else 1
         for s in node.src:
             consumers[s] = consumers.get(s, 0) + ways
@@ -69,12 +69,12 @@ def _all_of(shape: Iterable[Dim]) -> list[tuple[Dim, Dim]]:
 
 
 class _Cropper:
-    """Moves SHRINKs.
+    """Moves SHRINKs toward the leaves.
 
     Parameters
     ----------
     single : set of UOp
-        Nodes with one consumer; others may be wanted whole.
+        Nodes with one consumer. Other nodes may be needed whole.
     """
 
     def __init__(self, single: Collection[UOp]) -> None:
@@ -82,7 +82,7 @@ class _Cropper:
         self._known: dict[tuple[UOp, Box], UOp] = {}
 
     def crop(self, x: UOp, box: Box, depth: int) -> UOp:
-        """The part `box` of `x`."""
+        """Return the part `box` of `x`."""
         if all(_whole(pair, d) for pair, d in zip(box, x.shape, strict=True)):
             return x
         known = self._known.get((x, box))
@@ -191,7 +191,7 @@ class _Cropper:
         return x.replace(src=(source,), arg=tuple(widths))
 
     def _reshaped(self, x: UOp, box: Box, shape: tuple[Dim, ...], depth: int) -> UOp | None:
-        """Axes that the reshape leaves alone may be cropped below it."""
+        """Move a SHRINK below a RESHAPE, if it only shrinks axes that the reshape keeps."""
         old = x.src[0].shape
         inner = _all_of(old)
         for mine, theirs in groups_of_axes(x.shape, old):

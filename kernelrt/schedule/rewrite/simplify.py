@@ -1,7 +1,7 @@
 """Simplifies the tensor graph before scheduling.
 
-Only rewrites whose results are equal bit for bit: NaN, infinities and signed zero are kept, so
-``x * 0`` and ``x - x`` stay as they are for floats.
+All rewrites keep results equal bit for bit, with NaN, infinities and signed zero. So ``x * 0`` and
+``x - x`` stay as they are for floats.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TABLE", "simplify_graph"]
 
 def simplify_graph(roots: Iterable[UOp]) -> list[UOp]:
-    """Equal graphs with fewer nodes."""
+    """Return equal graphs with fewer nodes."""
     return rewrite(roots, TABLE)
 
 
@@ -45,7 +45,7 @@ def _move_constant(u: UOp) -> UOp | None:
 
 
 def _move_narrow(u: UOp) -> UOp | None:
-    """What is moved is as narrow as it may be: it may be stored where it comes to."""
+    """Move a value before it is widened, so that the moved value may be stored narrow."""
     x = u.src[0]
     if not _widens(x):
         return None
@@ -53,7 +53,7 @@ def _move_narrow(u: UOp) -> UOp | None:
 
 
 def _widens(x: UOp) -> bool:
-    """Whether `x` is a number of fewer bytes, of the same kind."""
+    """Return whether `x` casts to a larger dtype of the same kind."""
     if x.op is not Op.CAST:
         return False
     before = x.src[0].dtype
@@ -139,7 +139,7 @@ def _contiguous(u: UOp) -> UOp | None:
 
 
 def _reduce_nothing(u: UOp) -> UOp | None:
-    """Axes of size 1 are only dropped; axes of size 0 give the reducer's identity."""
+    """Drop reduced axes of size 1. For an axis of size 0, return the reducer's identity."""
     reducer, axes = u.arg
     x = u.src[0]
     if any(x.shape[a] == 0 for a in axes):
@@ -152,7 +152,7 @@ def _reduce_nothing(u: UOp) -> UOp | None:
 
 
 def _reduce_expanded(u: UOp) -> UOp | None:
-    """Along an axis on which all elements are one, no loop is needed."""
+    """Drop the loop over an axis along which all elements are the same."""
     reducer, axes = u.arg
     x = u.src[0]
     if x.op is not Op.EXPAND:
@@ -178,7 +178,7 @@ def _reduce_expanded(u: UOp) -> UOp | None:
 
 
 def _reduce_copies(u: UOp) -> UOp | None:
-    """Reductions of copies of one array are copies of one reduction."""
+    """Reduce copies of an array only once: move the EXPAND behind the reduction."""
     _, axes = u.arg
     x = u.src[0]
     if x.op is not Op.EXPAND:
@@ -199,7 +199,7 @@ def _at_least_one(dim: Dim) -> bool:
 
 
 def _exact_multiple(value: UOp | None, dtype: DType, count: int) -> bool:
-    """Whether adding `value` `count` times is exactly a product."""
+    """Return whether adding `value` `count` times is exactly a product."""
     if not dtype.is_float:
         return not dtype.is_bool
     if value is None or dtype.is_narrow:
@@ -224,7 +224,7 @@ def _fold(u: UOp) -> UOp | None:
 
 
 def _is_checked(node: UOp) -> bool:
-    """Whether an index is checked below: then `node` is computed even where nothing needs it."""
+    """Return whether an index is checked below; then `node` is computed even if not needed."""
     return any(n.op is Op.BOUND for n in toposort([node]))
 
 
@@ -255,7 +255,7 @@ def _mul(u: UOp) -> UOp | None:
 
 
 def _div(u: UOp) -> UOp | None:
-    """Division by a power of two is a product, exactly."""
+    """Replace a division by a power of two by a product, which is exact."""
     x, other = u.src
     value = uniform(other)
     if value is None or not u.dtype.is_float or u.dtype.is_narrow:
@@ -306,7 +306,7 @@ def _where(u: UOp) -> UOp | None:
 
 
 def _compare(u: UOp) -> UOp | None:
-    """A choice between two numbers, compared with a third, is the condition or its opposite."""
+    """Simplify a comparison of WHERE(c, number, number) with a number to c, NOT c or a constant."""
     for k, chosen in enumerate(u.src):
         third = uniform(u.src[1 - k])
         if chosen.op is not Op.WHERE or third is None:
@@ -332,18 +332,18 @@ def _cast(u: UOp) -> UOp | None:
         return None
     source = x.src[0].dtype
     if source is u.dtype:
-        # A narrow float that is yet to be stored has more digits, which this takes off.
+        # An unstored narrow float has extra digits, which the inner and outer cast round off.
         return x.src[0] if source.accumulator is source else None
-    # From a float an integer saturates, from an integer it wraps.
+        # A cast from float to int saturates; a cast from int to int wraps.
     if x.dtype.is_float and u.dtype.is_int and not dt.contains(u.dtype, source):
         return None if not source.is_float else UOp(Op.CAST, u.dtype, x.src)
     if u.dtype.is_narrow and source.is_int and not dt.contains(u.dtype.accumulator, source):
-        return None  # an integer becomes a narrow float by way of a wide one, which rounds twice
+        return None  # an integer is cast to a narrow float through a wide one, which rounds twice
     return UOp(Op.CAST, u.dtype, x.src)
 
 
 def _pull_expand(u: UOp) -> UOp | None:
-    """Arithmetic on copies of an element is a copy of the result."""
+    """Apply arithmetic before the EXPAND of its operands."""
     inner: tuple[Dim, ...] | None = None
     for s in u.src:
         if s.op is Op.EXPAND and uniform(s) is None:
@@ -361,10 +361,10 @@ def _pull_expand(u: UOp) -> UOp | None:
 
 
 def _pull_reshape(u: UOp) -> UOp | None:
-    """Arithmetic is done over the finer of two shapes: an axis split in two by an operand.
+    """Apply arithmetic over the finer of two shapes, if a reshape of an operand merged axes.
 
-    Over the fine axes it is plain which of them each operand varies with. But what is widened is
-    moved before that.
+    The fine axes show which of them each operand varies with. A widening cast is excluded, since
+    values are moved while they are narrow.
     """
     for s in () if _widens(u) else u.src:
         if s.op is Op.RESHAPE and _refines(s.src[0].shape, u.shape):
@@ -375,7 +375,7 @@ def _pull_reshape(u: UOp) -> UOp | None:
 
 
 def _refines(fine: tuple[Dim, ...], coarse: tuple[Dim, ...]) -> bool:
-    """Whether `fine` splits axes of `coarse` and joins none."""
+    """Return whether `fine` splits axes of `coarse` and merges none."""
     if len(fine) <= len(coarse) or 0 in fine:
         return False
     groups = groups_of_axes(fine, coarse)
@@ -383,11 +383,11 @@ def _refines(fine: tuple[Dim, ...], coarse: tuple[Dim, ...]) -> bool:
 
 
 def _constant_last(u: UOp) -> UOp | None:
-    """One order for commutative ops with a constant, so that equal computations meet."""
+    """Put the constant of a commutative op last, so that equal computations become one node."""
     a, b = u.src
     first = uniform(a)
     if u.op in (Op.MAX, Op.MIN) and u.dtype.is_float and (first is None or first.arg == 0):
-        return None  # of 0.0 and -0.0 the first is taken
+        return None  # MAX and MIN return the first of 0.0 and -0.0
     if first is not None and uniform(b) is None:
         return UOp(u.op, u.dtype, (b, a))
     return None

@@ -1,9 +1,9 @@
-"""Split-K: computes few sums of products of large operands block by block.
+"""Split-K: computes a contraction of large operands to few results block by block.
 
-A kernel keeps a tile of the results in registers, and walks all that is summed for each of them.
-Where that is a batch of images and the results are the weights of a filter, the images come from
-memory again for every tile. Here the sum becomes a sum of sums: one for each block of operands that
-stays in the cache, and no larger. How many there are follows from the shape and the target.
+A kernel keeps a tile of the results in registers, and reads everything that it sums for each tile.
+If that is a batch of images, and the results are the weights of a filter, the images come from
+memory again for every tile. This pass rewrites the sum as a sum of partial sums, one for each block
+of operands that fits the cache. Their number follows from the shape and the target.
 """
 
 from __future__ import annotations
@@ -27,21 +27,26 @@ if TYPE_CHECKING:
 
 __all__ = ["block_contractions"]
 
-#: Results that a register tile has along one operand and along the other, about.
+#: Approximate number of results of a register tile along one operand and along the other.
 _TILE: Final = (32, 12)
-#: Part of a cache that the operands of a block may take: the rest is for what is on its way.
+#: Operands of a block may take 1 / `_PART` of a cache. The rest is for data in flight.
 _PART: Final = 2
 
 
 def block_contractions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which no operand is walked from memory for every few results.
+    """Split contractions that would read an operand from memory again for every few results.
 
     Parameters
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
+
+    Returns
+    -------
+    list of UOp
+        Graphs with equal values, up to rounding.
     """
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):
@@ -57,7 +62,7 @@ def _in_blocks(node: UOp, device: DeviceSpec) -> UOp:
     if x.op is not Op.MUL or narrow or not is_static(x.shape) or not contraction_reuse(node):
         return node
     axis = node.arg[1][0]
-    # Of a sum along one axis the code generator packs panels, if they are not too long.
+    # The code generator packs panels for a sum along one axis, if they are not too long.
     panel = device.lanes(node.dtype.itemsize) * node.dtype.itemsize * dim_max(x.shape[axis])
     if len(node.arg[1]) < 2 and panel <= device.panel_bytes:
         return node
@@ -67,7 +72,7 @@ def _in_blocks(node: UOp, device: DeviceSpec) -> UOp:
     size = x.shape[axis]
     assert isinstance(size, int)
     shape = (*x.shape[:axis], parts, size // parts, *x.shape[axis + 1 :])
-    # Blocks outermost: their sums lie side by side, each as the whole would.
+    # Blocks are outermost, so that their results lie one after the other, each like the whole.
     order = (axis, *(a for a in range(len(shape)) if a != axis))
     operands = tuple(_permuted(UOp(Op.RESHAPE, s.dtype, (s,), shape), order) for s in x.src)
     inner = tuple(a + 1 for a in node.arg[1])
@@ -82,7 +87,7 @@ def _permuted(x: UOp, order: tuple[int, ...]) -> UOp:
 
 
 def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
-    """Blocks along `axis` that a sum is worth being divided into."""
+    """Return the number of blocks along `axis` to split a sum into."""
     (x,) = node.src
     size = x.shape[axis]
     assert isinstance(size, int)
@@ -90,7 +95,7 @@ def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
     block = device.l2_bytes // _PART
     parts = next((p for p in range(-(-moved // block), size + 1) if size % p == 0), 1)
     stored = parts * elements(node.shape) * node.dtype.itemsize
-    # Results as large as what they are of are tiled themselves.
+    # Results as large as the operands are tiled themselves.
     if moved <= device.l2_bytes or 2 * stored > moved:
         return 1
     wide, high = _TILE
@@ -100,7 +105,7 @@ def _parts(node: UOp, axis: int, device: DeviceSpec, costs: Costs) -> int:
 
 
 def _varies(x: UOp, axis: int) -> bool:
-    """Whether a block of `x` along `axis` takes no more than its share of both operands."""
+    """Return whether both operands vary along `axis`, so that a block reads only its share."""
     size = x.shape[axis]
     assert isinstance(size, int)
     loop = UOp(Op.RANGE, dt.int64, (UOp(Op.CONST, dt.int64, (), size),), 0)

@@ -1,8 +1,8 @@
-"""Splits long reductions to few elements in two steps, so that cores can share the first.
+"""Splits long reductions to few elements into two steps, so that cores can share the first.
 
-A kernel is divided along what it stores. A sum of everything stores one number; here it becomes a
-sum of sums. How many there are follows from the shape and the target, never from the cores, so the
-order of additions does neither.
+A kernel is divided along its output. A full sum has only one output element, so it is rewritten as
+a sum of partial sums. Their number follows from the shape and the target, not from the number of
+cores, so the order of additions does not depend on the cores either.
 """
 
 from __future__ import annotations
@@ -22,27 +22,33 @@ if TYPE_CHECKING:
 
 __all__ = ["split_reductions"]
 
-#: Parts that are worth a further kernel, and the most that are useful.
+#: Minimum number of parts that pays for another kernel, and maximum number that is useful.
 _LEAST: Final = 4
 _MOST: Final = 64
 
 
 def split_reductions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
-    """Equal graphs in which no long reduction is left to one core.
+    """Split long reductions to few elements.
 
     Parameters
     ----------
     roots : sequence of UOp
         Graphs of the tensor stage.
     device : DeviceSpec
-        What the kernels are for.
+        Target of the kernels.
+
+    Returns
+    -------
+    list of UOp
+        Graphs with equal values, up to rounding.
     """
     done: dict[UOp, UOp] = {}
     checked: set[UOp] = set()
     for node in toposort(roots):
         src = tuple(done[s] for s in node.src)
         new = node if src == node.src else node.replace(src=src)
-        # What looks up no element may fail at none: parts are computed wherever they are wanted.
+        # Leave checked nodes alone: parts may be computed where no element is read, and must not
+        # fail there.
         if node.op is Op.BOUND or any(s in checked for s in node.src):
             checked.add(node)
         elif node.op is Op.REDUCE_AXIS:
@@ -53,7 +59,7 @@ def split_reductions(roots: Sequence[UOp], device: DeviceSpec) -> list[UOp]:
 
 def _in_parts(node: UOp, device: DeviceSpec) -> UOp:
     (x,), (reducer, axes) = node.src, node.arg
-    # Parts of narrow floats would be rounded on the way.
+    # Parts of narrow floats would be rounded when they are stored.
     narrow = node.dtype.is_narrow and reducer in (Op.ADD, Op.MUL)
     if narrow or not is_static(x.shape) or elements(node.shape) > FEW:
         return node

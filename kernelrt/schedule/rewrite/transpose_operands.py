@@ -1,9 +1,9 @@
 """Transposes operands of products with a dynamic number of columns.
 
-Vectors of a product go along its columns. Where an operand lies along the depth instead, as the
-keys of attention do, a kernel of fixed size turns panels of it (loops/passes/pack_operands). One
-whose columns are counted at run time would gather each lane: 8 x 4 products of 64 x 16 by 16 x 64
-take 290 us so, and 45 with the copy (AVX-512).
+Vectors of a product run along its columns. If an operand is stored along the depth instead, such as
+the keys of attention, a kernel of static size transposes panels of it (loops/passes/pack_operands).
+A kernel with a dynamic number of columns would gather each lane. 8 x 4 products of 64 x 16 by
+16 x 64 take 290 us that way, and 45 us with the copy (AVX-512).
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 __all__ = ["turn_operands"]
 
-#: Rows of the other operand from which on a copy costs less than it gains.
+#: Minimum rows of the other operand for which a copy costs less than it gains.
 _ROWS: Final = 8
 
 
 def turn_operands(roots: Sequence[UOp]) -> list[UOp]:
-    """Equal graphs whose products with dynamic columns read operands that lie along these."""
+    """Copy operands of products with dynamic columns so that they are stored along the columns."""
     done: dict[UOp, UOp] = {}
     for node in toposort(roots):
         src = tuple(done[s] for s in node.src)
@@ -36,7 +36,7 @@ def turn_operands(roots: Sequence[UOp]) -> list[UOp]:
 
 
 def _turned(node: UOp) -> UOp:
-    """The sum of products with the operand copied that lies along the depth, if there is one."""
+    """Return the product with a copy of the operand that is stored along the depth, if any."""
     product, summed = node.src[0], set(node.arg[1])
     kept = [a for a, size in enumerate(product.shape) if a not in summed and size != 1]
     if product.op is not Op.MUL or not kept or isinstance(product.shape[kept[-1]], int):
@@ -57,7 +57,7 @@ def _turned(node: UOp) -> UOp:
 
 
 def _copied(factor: UOp, varies: set[int], columns: int) -> UOp:
-    """A copy of `factor` that lies along `columns`, without the axes along which it is repeated."""
+    """Copy `factor` so that it is stored along `columns`, without its broadcast axes."""
     shape = factor.shape
     bounds = tuple((0, size if a in varies else 1) for a, size in enumerate(shape))
     order = (*(a for a in range(len(shape)) if a != columns), columns)

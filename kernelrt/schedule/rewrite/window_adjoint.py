@@ -1,7 +1,7 @@
 """Rewrites gradients of windows so that no access needs a condition.
 
-The adjoint of a window reads each element only where a window covers it. Written out it is full of
-checks in the inner loop.
+The adjoint of a window (fold, col2im) reads an element only where a window covers it. Computed
+directly, it has checks in the inner loop.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ __all__ = ["window_of_padded"]
 
 
 def window_of_padded(u: UOp) -> UOp | None:
-    """Where every tap sees the same values, gather from a padded copy instead.
+    """Rewrite a fold whose taps all read the same values as a window of a padded copy.
 
-    Element [i, k] is y[(i - k * dilation) / stride]. With stride - 1 zeros between neighbours
-    and (taps - 1) * dilation zeros at the ends it is a plain window, its taps in reverse, and no
-    access needs a check: this is the input gradient of a convolution as a convolution.
+    Element [i, k] is y[(i - k * dilation) / stride]. With stride - 1 zeros between neighbors and
+    (taps - 1) * dilation zeros at the ends, it is a plain window with its taps in reverse, and no
+    access needs a check. This computes the input gradient of a convolution as a convolution.
     """
     y = u.src[0]
     shape, windows = u.arg
@@ -53,7 +53,7 @@ def _pad_axis(x: UOp, axis: int, low: int, high: int) -> UOp:
 
 
 def _spread(x: UOp, axis: int, stride: int) -> UOp:
-    """`stride` - 1 zeros between neighbours along `axis`."""
+    """Insert `stride` - 1 zeros between neighbors along `axis`."""
     if stride == 1:
         return x
     shape = x.shape
