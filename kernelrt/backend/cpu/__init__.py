@@ -14,7 +14,7 @@ __all__ = ["LLVMCompiler", "LLVMLoader", "ObjectCache", "open_device"]
 
 
 def open_device() -> Device:
-    """Open the CPU that this process runs on."""
+    """Open the CPU of this process as a device."""
     spec = host()
     cache = ObjectCache.default()
     compiler = LLVMCompiler(spec, cache=cache)

@@ -1,4 +1,4 @@
-"""LLVMCompiler: IR text to relocatable objects, several kernels at once, past a cache on disk."""
+"""LLVMCompiler: compiles IR text to relocatable objects in parallel, with a cache on disk."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["LLVMCompiler"]
 
 
 class LLVMCompiler:
-    """Compiles LLVM IR for one target. May be used from any thread.
+    """Compiles LLVM IR for one target. Any thread may use it.
 
-    Generated kernels come as finished vector code, so by default LLVM only selects
-    instructions and allocates registers. Floating-point flags are those in the IR, none more.
+    Generated kernels are already vectorized, so by default LLVM only selects instructions and
+    allocates registers. It adds no floating-point flags to those in the IR.
 
     Parameters
     ----------
     spec : DeviceSpec
         The target.
     cache : ObjectCache, optional
-        Where objects are looked up first and kept.
+        Cache of compiled objects.
     codegen_level : int
-        Effort of instruction selection and register allocation, 0 to 3.
+        LLVM's optimization level of instruction selection and register allocation, 0 to 3.
     optimize : int
-        Level of LLVM's optimization pipeline to run before, 1 to 3; 0 for none. Worth its time
-        for plain loops that another compiler left to be vectorized.
+        Level of LLVM's optimization pipeline to run first, 1 to 3; 0 for none. It pays for scalar
+        loops that another compiler left to be vectorized.
 
     Examples
     --------
@@ -72,7 +72,8 @@ class LLVMCompiler:
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
         """Compile all `programs`, in order, on as many threads as this process may use.
 
-        If that is more than one, the first are compiled while this thread looks at the others.
+        With several threads, the first programs are compiled while this thread looks up the others
+        in the cache.
 
         Raises
         ------
@@ -95,7 +96,7 @@ class LLVMCompiler:
         ]
 
     def forget(self, programs: Sequence[ProgramSpec]) -> bool:
-        """Drop the objects of `programs` from the cache on disk; whether there were any."""
+        """Remove the objects of `programs` from the disk cache. Return whether there were any."""
         if self.cache is None:
             return False
         dropped = [self.cache.drop(self.key(program.src)) for program in programs]
@@ -104,7 +105,8 @@ class LLVMCompiler:
     def compile_sources(self, kernels: Iterable[tuple[str, str]]) -> list[bytes]:
         """Compile (entry point, LLVM IR text) pairs to objects, in order.
 
-        The first are compiled while this thread takes the others, as in :meth:`compile`.
+        With several threads, the first are compiled while this thread takes the others from
+        `kernels` and looks them up.
         """
         found: list[bytes | None] = []
         missing: list[tuple[int, str]] = []
@@ -125,7 +127,7 @@ class LLVMCompiler:
         return [data for data in found if data is not None]
 
     def assembly(self, name: str, src: str) -> str:
-        """Show the machine code of a kernel as text, for people."""
+        """Return the assembly of a kernel as text."""
 
         def show(_: object) -> str:
             machine = self._take()
@@ -138,7 +140,7 @@ class LLVMCompiler:
         return on_threads(show, [None])[0]
 
     def key(self, src: str) -> tuple[str, ...]:
-        """Everything that decides what the object of `src` is."""
+        """Return the cache key of `src`: everything that its object depends on."""
         spec = self.spec
         target = (spec.triple, spec.cpu, spec.features)
         effort = f"codegen {self._codegen_level} optimize {self._optimize}"

@@ -15,9 +15,9 @@ _IDENT = b"\x7fELF\x02\x01"
 
 
 def undefined(data: bytes) -> list[str]:
-    """Name the symbols that an ELF object refers to and does not define.
+    """Return the names of the symbols that an ELF object refers to and does not define.
 
-    Other formats, and objects that are not well-formed, give an empty list.
+    Return an empty list for other formats and malformed objects.
     """
     try:
         return _undefined(data) if data.startswith(_IDENT) else []

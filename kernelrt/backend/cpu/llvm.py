@@ -1,12 +1,11 @@
 """The only module that calls llvmlite.
 
-llvmlite guards every call with one lock, which an interrupt between two steps of Python can lose,
-and its objects must be freed in order. So whatever calls it does so in
-:func:`~kernelrt.backend.cpu.parallel.on_threads`.
+llvmlite guards every call with one lock. An exception of a signal handler between two steps of
+Python can leave that lock taken, and llvmlite's objects must be freed in order. So callers of this
+module run in :func:`~kernelrt.backend.cpu.parallel.on_threads`.
 
-LLVM allows several threads as long as each has a context and a target machine of its own. So
-kernels are compiled past the lock, in one call each, where llvmlite's library can be reached
-directly.
+LLVM allows several threads if each has its own context and target machine. So if llvmlite's shared
+library can be called directly, each kernel is compiled in one call without llvmlite's lock.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ __all__ = ["Machine", "emit", "emit_at_once", "initialize", "optimize", "parsed"
 
 @functools.cache
 def initialize(triple: str) -> Any:
-    """Prepare LLVM for `triple`; gives llvmlite.binding."""
+    """Initialize LLVM for `triple`. Return ``llvmlite.binding``."""
     llvm = binding()
     if triple.partition("-")[0] == llvm.get_process_triple().partition("-")[0]:
         llvm.initialize_native_target()
@@ -49,21 +48,21 @@ _gate = locks.Gate(locks.GATE)
 
 @functools.cache
 def version() -> str:
-    """Version of LLVM, and of the library around it."""
+    """Return the versions of LLVM and llvmlite."""
     llvm = binding()
     return ".".join(map(str, llvm.llvm_version_info)) + "/" + llvmlite_version()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Machine:
-    """A code generator. One thread may use it at a time.
+    """An LLVM code generator. Only one thread may use it at a time.
 
     Attributes
     ----------
     ref : TargetMachine
-        What llvmlite has for it.
+        llvmlite's target machine.
     triple, layout : str
-        Target and data layout of modules that it takes.
+        Target triple and data layout of the modules that it compiles.
     """
 
     ref: Any
@@ -72,10 +71,10 @@ class Machine:
 
     @classmethod
     def of(cls, spec: DeviceSpec, opt: int) -> Self:
-        """Make one for the target `spec` with an effort of `opt`, 0 to 3."""
+        """Create a machine for the target `spec` with optimization level `opt`, 0 to 3."""
         llvm = initialize(spec.triple)
         target = llvm.Target.from_triple(spec.triple)
-        # Without "pic" the addresses of constants take only 32 bits, which loaded code may exceed.
+        # Without "pic", addresses of constants have 32 bits, too few for code loaded anywhere.
         ref = target.create_target_machine(
             cpu=spec.cpu, features=spec.features, opt=opt, reloc="pic", codemodel="small"
         )
@@ -84,15 +83,15 @@ class Machine:
 
 @contextlib.contextmanager
 def parsed(machine: Machine, name: str, src: str) -> Iterator[Any]:
-    """Give a verified module of `src`, and dispose of it at the end.
+    """Yield a verified module of `src`, and dispose of it at the end.
 
-    A module has to go before its context. Left to Python that order is lost as soon as a
-    traceback holds both and the collector finds them in a cycle.
+    A module must be freed before its context. Python does not keep that order if a traceback refers
+    to both and the garbage collector finds them in a cycle.
 
     Raises
     ------
     CompileError
-        LLVM rejects the source; in LLVM's words.
+        LLVM rejects the source; the message quotes LLVM.
     """
     llvm = initialize(machine.triple)
     with contextlib.ExitStack() as owned:
@@ -129,7 +128,7 @@ def optimize(machine: Machine, module: Any, level: int) -> None:
 
 
 def emit(machine: Machine, module: Any, name: str) -> bytes:
-    """Generate the object of `module`."""
+    """Generate the object file of `module`."""
     try:
         return bytes(machine.ref.emit_object(module))
     except RuntimeError as error:
@@ -137,9 +136,9 @@ def emit(machine: Machine, module: Any, name: str) -> bytes:
 
 
 def emit_at_once(machine: Machine, name: str, src: str) -> bytes | None:
-    """Generate the object of `src` in one call, past the lock.
+    """Generate the object file of `src` in one call, without llvmlite's lock.
 
-    None where that cannot be: in several calls LLVM says why, if it is the source's fault.
+    Return None if that fails. Compile in separate calls then: LLVM reports errors of the source.
     """
     emitter = _emitter()
     if emitter is None:

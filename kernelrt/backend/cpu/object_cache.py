@@ -1,9 +1,9 @@
 """Disk cache of objects and programs, so that the next process compiles nothing.
 
-One user alone may write to the folder: code from it runs in this process. A file holds a magic
-number, the SHA-256 of its name and the object, and the object; whatever does not check out, a
-renamed file included, is a miss. Files
-are written beside their place and renamed into it, so that readers see all or nothing.
+Only one user may write to the folder, since code from it runs in this process. A file holds a magic
+number, the SHA-256 of its name and the object, and the object. A file that does not match, such as
+a renamed one, is a miss. Files are written under a temporary name and renamed, so that readers
+never see a partial file.
 """
 
 from __future__ import annotations
@@ -30,36 +30,36 @@ __all__ = ["ObjectCache"]
 _MAGIC = b"krtobj02"
 _DIGEST = 32
 _SUFFIX = ".krto"
-#: Bytes that the folder may hold unless told otherwise.
+#: Default limit of the folder in bytes.
 DEFAULT_LIMIT = 256 << 20
-#: Bytes of the largest file that is read or written; no kernel comes near.
+#: Maximum size in bytes of a file that is read or written; kernels are far smaller.
 MOST = 64 << 20
-#: Files that a folder of the default limit may hold, few enough to list while a kernel waits. A
-#: larger folder may hold one for each `_BYTES_A_FILE` of its limit.
+#: Maximum number of files in a folder of the default limit, few enough to list while a kernel
+#: waits. A larger folder may hold one file per `_BYTES_A_FILE` of its limit.
 MOST_FILES = 32_768
 _BYTES_A_FILE = DEFAULT_LIMIT // MOST_FILES
-# Eviction goes below the limits, so that it is not needed again at once.
+# Eviction continues below the limits, so that it is not needed again at once.
 _EVICT_TO = 0.75
-# Files that are removed at once; the next look takes further ones.
+# Number of files that one eviction removes; the next one removes more.
 _EVICT_AT_ONCE = 2_048
-# The folder is looked through once for about this part of a limit that is written to it.
+# The folder is listed about once for this fraction of a limit that is written to it.
 _LOOK_AFTER = 1 / 64
-# How stale (in seconds) a file's time of last use may get before it is written again.
+# Age in seconds at which a file's time of last use is updated.
 _TOUCH_AFTER = 3600.0
 
 
 class ObjectCache:
-    """A bounded folder of objects, addressed by what they were made from.
+    """A bounded folder of objects; the key is everything an object was made from.
 
     Parameters
     ----------
     folder : path
-        Made if need be, with permissions for its owner only; or a link of this user's to one. A
-        folder of someone else, or one that others may write to, is refused: the cache is then off
-        and says so in a warning.
+        The folder. It is created if needed, with permissions for its owner only; it may be a link
+        of this user's to a folder. If it belongs to another user, or others may write to it, the
+        cache is disabled with a warning.
     limit : int
-        Most bytes to keep, of at most `MOST_FILES` objects or one for each 8 KiB, whichever is
-        more; those used longest ago go first.
+        Maximum bytes to keep, in at most `MOST_FILES` objects or one per 8 KiB, whichever is more.
+        The least recently used objects are removed first.
 
     Examples
     --------
@@ -72,21 +72,21 @@ class ObjectCache:
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int = DEFAULT_LIMIT) -> None:
-        self.folder = Path(folder).absolute()  # whatever becomes of the current folder
+        self.folder = Path(folder).absolute()  # the current folder may change
         self.limit = limit
         self.most_files = max(MOST_FILES, limit // _BYTES_A_FILE)
         self.hits = 0
         self.misses = 0
-        self._unseen = 0.0  # parts of a look written here since the folder was looked through
+        self._unseen = 0.0  # share of `_LOOK_AFTER` written here since the folder was listed
         self._looks_at_exit = False
         self._usable: bool | None = None
 
     @classmethod
     def default(cls) -> Self | None:
-        """Open the user's cache; None if ``KERNELRT_CACHE`` is 0, off, no or false.
+        """Open the user's cache. Return None if ``KERNELRT_CACHE`` is 0, off, no or false.
 
-        ``KERNELRT_CACHE_DIR`` names the folder, else it is ``kernelrt`` in ``XDG_CACHE_HOME`` or
-        ``~/.cache``, or, for a user without a home, ``kernelrt-`` and the user's number in the
+        The folder is ``KERNELRT_CACHE_DIR`` if set, else ``kernelrt`` in ``XDG_CACHE_HOME`` or
+        ``~/.cache``. For a user without a home, it is ``kernelrt-`` and the user's number in the
         folder for temporary files. ``KERNELRT_CACHE_SIZE`` is the limit: bytes, or a number with
         the suffix K, M or G.
         """
@@ -103,13 +103,13 @@ class ObjectCache:
 
     @property
     def usable(self) -> bool:
-        """Whether the folder is there and safe. The first look makes it."""
+        """Whether the folder exists and is safe. The first access creates it."""
         if self._usable is None:
             self._usable = self._prepare()
         return self._usable
 
     def get(self, key: Iterable[str]) -> bytes | None:
-        """Read the object kept under `key`; None if there is none."""
+        """Return the object stored under `key`, or None."""
         if not self.usable:
             return None
         path = self._path(key)
@@ -121,7 +121,7 @@ class ObjectCache:
         return data
 
     def put(self, key: Iterable[str], data: bytes) -> None:
-        """Keep `data` under `key`. A full disk or a lost folder only means that it is not kept."""
+        """Store `data` under `key`. If the disk is full or the folder is gone, do nothing."""
         if not self.usable or len(data) > MOST:
             return
         path = self._path(key)
@@ -139,7 +139,7 @@ class ObjectCache:
         self._grown(path, len(data) + len(_MAGIC) + _DIGEST)
 
     def drop(self, key: Iterable[str]) -> bool:
-        """Remove what is kept under `key`; whether there was anything."""
+        """Remove the object stored under `key`. Return whether there was one."""
         if not self.usable:
             return False
         try:
@@ -149,7 +149,7 @@ class ObjectCache:
         return True
 
     def clear(self) -> None:
-        """Remove every object."""
+        """Remove all objects."""
         for name, _ in self._files():
             (self.folder / name).unlink(missing_ok=True)
 
@@ -163,7 +163,7 @@ class ObjectCache:
 
     def _read(self, path: Path) -> bytes | None:
         try:
-            # Not through a link, and never a device or a pipe that could block.
+            # Do not follow a link, and do not block on a device or a pipe.
             handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | _NONBLOCK)
         except OSError:
             return None
@@ -191,7 +191,7 @@ class ObjectCache:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             link = self.folder.lstat()
-            folder = self.folder.resolve()  # so that a link is followed once
+            folder = self.folder.resolve()  # follow a link only once
             info = folder.lstat()
         except (OSError, RuntimeError) as error:
             return self._refuse(f"it cannot be created ({error})")
@@ -230,10 +230,10 @@ class ObjectCache:
         return found
 
     def _grown(self, path: Path, nbytes: int) -> None:
-        """Look through the folder now and then; many short processes may share the writing.
+        """List the folder from time to time, since many short processes may write to it.
 
-        A process that writes little cannot count what the others write. So each file decides by
-        its name, which is as good as random, and by its share of what may be written unseen.
+        A process that writes little does not know what the others write. So each file decides at
+        random, by the hash in its name and with a probability that grows with its size.
         """
         share = (nbytes / max(1, self.limit) + 1 / self.most_files) / _LOOK_AFTER
         self._unseen += share
@@ -242,7 +242,7 @@ class ObjectCache:
             self._unseen = 0.0
             self._evict()
         elif chance < share and not self._looks_at_exit:
-            # Looking at 30,000 files takes 0.1 s, for which no computation has to wait then.
+            # Listing 30,000 files takes 0.1 s. At exit, no computation has to wait for it.
             self._looks_at_exit = True
             atexit.register(self._evict)
 
@@ -274,7 +274,7 @@ def _default_folder() -> Path:
 
 
 def _expanded(folder: Path) -> Path:
-    """Put a home in the place of ``~``, which no shell does within quotes or service files."""
+    """Replace ``~`` by the home folder: in quotes and service files, no shell does it."""
     try:
         return folder.expanduser()
     except RuntimeError:
@@ -299,13 +299,13 @@ def _default_limit() -> int:
     return int(number) << shift
 
 
-_MOST_DIGITS = 20  # more than any number of bytes has, and far fewer than int() refuses
+_MOST_DIGITS = 20  # more than any number of bytes needs, far fewer than int() rejects
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _NONBLOCK = getattr(os, "O_NONBLOCK", 0)
 
 
 def _seal(path: Path, data: bytes) -> bytes:
-    """What binds an object to its place, and so to what it was made from."""
+    """Return a hash that binds an object to its file name, and so to its key."""
     return hashlib.sha256(path.name.encode() + b"\0" + data).digest()
 
 
@@ -317,5 +317,5 @@ def _read_all(handle: int, size: int) -> bytes:
 
 
 def _user(info: os.stat_result) -> int:
-    """Give the id of this user; on systems without one, whatever `info` says."""
+    """Return this user's id; on systems without user ids, the owner in `info`."""
     return os.geteuid() if hasattr(os, "geteuid") else info.st_uid

@@ -1,10 +1,10 @@
 """LLVMLoader: loads relocatable objects into memory, and unloads them.
 
-A library is the unit of loading: up to `BATCH` objects linked together. Its memory is freed
-once the last of its programs is gone, by the next call of the loader: not by a finalizer, which
-could be interrupted, or interrupt, anywhere. LLVM's engine itself keeps some kilobytes for every
-library it ever held, so a new engine is begun every `ENGINE_LIBRARIES` libraries, and an old
-one goes with its last library.
+A library, the unit of loading, is up to `BATCH` linked objects. Its memory is freed by the next
+call of the loader after the last of its programs is gone. A finalizer does not free it, since it
+could be interrupted, or interrupt other code, anywhere. LLVM's engine keeps some kilobytes for
+every library that it ever loaded. So a new engine is created every `ENGINE_LIBRARIES` libraries,
+and an old one is freed with its last library.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ ENGINE_LIBRARIES = 64
 _names = itertools.count()
 
 _lock = locks.Lock(locks.LOADER)
-#: All linked code with its engine. The engine comes first: tuples let go of their last element
-#: first, and the code has to go before the engine that holds it.
+#: All linked code with its engine. The engine comes first: a tuple releases its last element first,
+#: and code must be freed before its engine.
 _linked: list[tuple[Any, Any, weakref.ref[_Library]]] = []
-# Finalizers may run plans until the very end of the process, so the end frees no code.
+# Finalizers may run plans until the very end of the process, so no code is freed at exit.
 ctypes.pythonapi.Py_IncRef(ctypes.py_object(_linked))
 
 
 class _Library:
-    """Stands for linked code. When it is gone, so are those who could call the code."""
+    """Handle of linked code. Without references to it, no program can call the code."""
 
     __slots__ = ("__weakref__", "addresses")
 
@@ -52,16 +52,16 @@ class _Library:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CPUProgram:
-    """A function in memory; keeps its code there.
+    """A compiled function in memory. It keeps its code alive.
 
     Attributes
     ----------
     name : str
-        Entry point.
+        Name of the function.
     address : int
-        Of ``void (*)(void *const *bufs, const int64_t *vals)``.
+        Address of the function, a ``void (*)(void *const *bufs, const int64_t *vals)``.
     library : object
-        What owns the code.
+        Owner of the code.
     """
 
     name: str
@@ -70,12 +70,12 @@ class CPUProgram:
 
 
 class LLVMLoader:
-    """Links objects into this process. May be used from any thread.
+    """Links objects into this process. Any thread may use it.
 
     Parameters
     ----------
     compiler : LLVMCompiler
-        Compiles what comes as source.
+        Compiler for kernels that are given as source.
     """
 
     def __init__(self, compiler: LLVMCompiler) -> None:
@@ -84,12 +84,12 @@ class LLVMLoader:
         self._libraries = 0
 
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
-        """Load all of `compiled`, in order.
+        """Load all kernels of `compiled`, in order.
 
         Raises
         ------
         CompileError
-            A source or an object is broken, or refers to a function that this process lacks.
+            A source or object is invalid, or calls a function that this process does not define.
         """
         objects = self._objects(compiled)
         programs: list[Program | None] = [None] * len(objects)
@@ -101,13 +101,13 @@ class LLVMLoader:
         return [program for program in programs if program is not None]
 
     def _objects(self, compiled: Sequence[CompiledSpec]) -> list[bytes]:
-        """Give the object of each kernel; whatever is source is compiled in one go."""
+        """Return the object of each kernel. All sources are compiled in one call."""
         sources = [(c.name, c.src) for c in compiled if c.src is not None]
         made = iter(self._compiler.compile_sources(sources))
         return [c.bytes if c.bytes is not None else next(made) for c in compiled]
 
     def collect(self) -> None:
-        """Free the code that no program stands for any more."""
+        """Free the code that no program refers to."""
         if _linked:
             on_threads(lambda _: self._free(), [None])
 
@@ -115,13 +115,13 @@ class LLVMLoader:
         [outcome] = on_threads(lambda _: self._linked_as(names, objects), [None])
         if isinstance(outcome, _Library):
             return outcome
-        if len(names) > 1:  # one after the other, to find out which
+        if len(names) > 1:  # link one by one, to find the invalid object
             for name, data in zip(names, objects, strict=True):
                 self._link([name], [data])
         raise CompileError(_explain(names[0], objects[0], outcome))
 
     def _linked_as(self, names: list[str], objects: list[bytes]) -> _Library | str:
-        """Link; a string says why that cannot be."""
+        """Link the objects. Return a library, or a string with the reason of a failure."""
         binding = llvm.initialize(self._compiler.spec.triple)
         builder = binding.JITLibraryBuilder().add_current_process()
         for name, data in zip(names, objects, strict=True):
@@ -154,7 +154,7 @@ def _used() -> list[tuple[Any, Any, weakref.ref[_Library]]]:
 
 
 def _batches(compiled: Sequence[CompiledSpec]) -> Iterator[list[int]]:
-    """Give indices in groups small enough to be freed together, no name twice in one group."""
+    """Yield groups of indices to link together; each group has at most one kernel of a name."""
     batch: list[int] = []
     names: set[str] = set()
     for i, kernel in enumerate(compiled):

@@ -1,4 +1,4 @@
-"""Work on several threads that a signal handler cannot stop halfway."""
+"""Runs work on several threads so that no signal handler can interrupt it halfway."""
 
 from __future__ import annotations
 
@@ -25,29 +25,30 @@ def on_threads(
     limit: int = 1,
     weight: Callable[[_Item], int] = lambda _: 0,
 ) -> list[_Result]:
-    """Give `work` of each of `items`, in order, which no signal handler gets to see halfway.
+    """Return `work` of each of `items`, in order, without interruption by signal handlers.
 
-    Handlers run on the main thread alone. An exception of one, thrown between two calls of LLVM,
-    would leave objects that are freed twice or in the wrong order. So the main thread waits for
-    others. Where no thread can be started, and in a child that a handler forks meanwhile, this one
-    does the work.
+    Signal handlers run on the main thread. An exception of a handler, raised between two calls of
+    LLVM, would leave objects that are freed twice or in the wrong order. So other threads do the
+    work while the main thread waits. If no thread can be started, or in a child process that a
+    handler forks meanwhile, the calling thread does the work.
 
-    The items are made on this thread, where handlers may meet that. Other threads, one fewer than
-    `limit`, begin with the first ones while the next are made. Whatever has to wait is done in the
-    order of its `weight`, the greatest first, so that in the end no thread is left alone with much.
+    The iterator `items` runs on the calling thread, where handlers may interrupt it. Other threads,
+    at most `limit` - 1, start with the first items while the next are produced. Waiting items are
+    processed in the order of their `weight`, greatest first, so that no thread ends with a large
+    item alone.
 
-    `work` may take the locks of the compiler, of the loader and of LLVM, which are taken nowhere
-    else, and none that the interrupted code of the main thread may hold, nor what makes the items.
+    `work` may take the locks of the compiler, the loader and LLVM, which no other code takes. It
+    must not take a lock that interrupted code of the main thread, or the iterator, may hold.
 
     Raises
     ------
     Exception
-        What was raised for the first item for which that happened, in making it or by `work`.
+        The exception of the first item that failed, in the iterator or in `work`.
     """
     tasks = _Tasks(work, weight)
     own = threading.current_thread() is not threading.main_thread()
-    # Handlers of signals and finalizers may start anywhere in here; helpers end by themselves as
-    # soon as nothing waits for them.
+    # Signal handlers and finalizers may run anywhere in here. Helper threads end by themselves when
+    # no item is waiting.
     with locks.uncollected:
         helpers = Helpers(tasks.run)
         try:
@@ -64,9 +65,9 @@ def on_threads(
 
 
 class _Tasks(Generic[_Item, _Result]):
-    """Items that wait, and what came of the others, by their place in the order.
+    """Waiting items, and the results of finished ones by their position.
 
-    What many threads do with the lists and dicts here are single steps of the interpreter.
+    Threads only access the lists and dicts here in ways that are atomic in the interpreter.
     """
 
     def __init__(self, work: Callable[[_Item], _Result], weight: Callable[[_Item], int]) -> None:
@@ -78,13 +79,13 @@ class _Tasks(Generic[_Item, _Result]):
         self.left: list[tuple[int, int]] = []  # a heap
 
     def share(self, items: Iterable[_Item], helpers: Helpers, most: int) -> None:
-        """Take `items`, and start helpers for them as long as fewer than `most` are busy."""
+        """Take all `items`, and start helpers as long as fewer than `most` are busy."""
         for _ in self._each(items):
             if helpers.busy() < most:
                 helpers.start()
 
     def _each(self, items: Iterable[_Item]) -> Iterator[None]:
-        """Take `items`, and stop after each one, until one has failed."""
+        """Take `items` one by one, until one has failed."""
         try:
             for item in items:
                 if not self._items:
@@ -98,30 +99,30 @@ class _Tasks(Generic[_Item, _Result]):
             self._failed[len(self._items)] = error
 
     def run(self) -> None:
-        """Work until nothing waits."""
+        """Process items until none is waiting."""
         while self.left:
             try:
                 _, at = heapq.heappop(self.left)
             except IndexError:  # another thread was faster
                 return
             if self._failed and min(self._failed) < at:
-                continue  # never asked for
+                continue  # its result is not needed, since an earlier item failed
             try:
                 self._done[at] = self._work(self._items[at])
-            except Exception as error:  # noqa: BLE001 - raised again where it belongs
+            except Exception as error:  # noqa: BLE001 - results() raises it
                 self._failed[at] = error
-            except BaseException as error:  # noqa: BLE001 - an interrupt comes before all
+            except BaseException as error:  # noqa: BLE001 - an interrupt has priority
                 self._failed[-1] = error
 
     def finish(self) -> None:
-        """Do what no other thread did."""
+        """Process the items that no other thread did."""
         for at in range(len(self._items)):
             if not (at in self._done or at in self._failed):
                 self._wait_for(at)
         self.run()
 
     def results(self) -> list[_Result]:
-        """Give what came of all items, or raise the error of the first that failed."""
+        """Return the results of all items, or raise the exception of the first that failed."""
         if self._failed:
             raise self._failed[min(self._failed)]
         return [self._done[at] for at in range(len(self._items))]

@@ -1,7 +1,7 @@
 """Disk cache of rendered programs, so that the next process renders nothing.
 
-A program is a function of its AST, its device, its variant and the code of this package. The names
-of its files hash all of these.
+A program depends only on its AST, its device, its variant and the code of this package. The names
+of cache files are hashes of all of these.
 """
 
 from __future__ import annotations
@@ -35,23 +35,23 @@ else:
 
 __all__ = ["StoredRenderer", "decoded", "encoded", "package_stamp"]
 
-#: Fields of a ProgramSpec that the caller knows.
+#: Fields of a ProgramSpec that the caller passes in.
 _GIVEN: Final = ("device", "ast")
-#: Fields that hold nodes.
+#: Fields that contain UOps.
 _NODES: Final = ("global_size", "local_size", "vars", "flops", "bytes", "cycles")
 _FIELDS: Final = [f.name for f in fields(ProgramSpec) if f.name not in (*_GIVEN, *_NODES)]
 _TYPES: Final = {d.name: d for d in dt.ALL}
 
 
 class StoredRenderer:
-    """The code generator, past a cache on disk. It is imported when the first AST is not there.
+    """The code generator with a cache on disk. It is imported when a program is not in the cache.
 
     Parameters
     ----------
     device : DeviceSpec
-        The target that sources are written for.
+        Target of the generated code.
     cache : ObjectCache, optional
-        Where programs are looked up first and kept.
+        Cache of programs.
     """
 
     def __init__(self, device: DeviceSpec, cache: ObjectCache | None) -> None:
@@ -60,7 +60,7 @@ class StoredRenderer:
         self._stamp = None if cache is None else package_stamp()
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
-        """Give the program of a kernel AST, written as `variant` says if it is given."""
+        """Return the program of a kernel AST, in the given `variant` or the default one."""
         if self._cache is None or self._stamp is None:
             return self._renderer().render(ast, variant)
         key = ("program", __version__, self._stamp, repr(self.device), variant or "", content(ast))
@@ -74,23 +74,23 @@ class StoredRenderer:
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Give ways to write a kernel, `around` or else the renderer's choice first."""
+        """Yield variants of a kernel, starting from `around` or the renderer's choice."""
         return self._renderer().variants(ast, around)
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
-        """Give the loops of a kernel AST as text for people."""
+        """Return the loops of a kernel AST as text."""
         return self._renderer().outline(ast, variant)
 
     def _renderer(self) -> llvm.LLVMRenderer:
         late = "kernelrt.backend.llvm" not in sys.modules
         kind = llvm.LLVMRenderer
         if late and self._stamp is not None and package_stamp() != self._stamp:
-            self._stamp = None  # an edit came before the import
+            self._stamp = None  # the package was edited before this import
         return kind(self.device)
 
 
 def encoded(program: ProgramSpec) -> bytes:
-    """Pack all of a program but its device and AST."""
+    """Serialize a program without its device and AST."""
     sizes = [plain(getattr(program, name)) for name in _NODES]
     order = toposort([node for node in _flat(sizes) if isinstance(node, UOp)])
     places = {node: i for i, node in enumerate(order)}
@@ -110,7 +110,7 @@ def encoded(program: ProgramSpec) -> bytes:
 
 
 def decoded(data: bytes, device: DeviceSpec, ast: UOp) -> ProgramSpec | None:
-    """Unpack what `encoded` has packed; None where it is something else."""
+    """Deserialize a program that `encoded` has packed; None if `data` is invalid."""
     try:
         whole = json.loads(zlib.decompress(data))
         nodes: list[UOp] = []
@@ -139,20 +139,20 @@ def _flat(values: Iterable[Any]) -> Iterator[Any]:
 
 
 def _frozen(arg: Any) -> Any:
-    """The arg of a node, whose tuples JSON knows as lists."""
+    """Return a node's arg with tuples instead of the lists that JSON returns."""
     return tuple(_frozen(a) for a in arg) if isinstance(arg, list) else arg
 
 
 def package_stamp(begun_ns: int = BEGUN_NS) -> str | None:
-    """Hash the names, sizes and times of the package's files.
+    """Hash the names, sizes and modification times of the package's files.
 
-    So programs that other code wrote are not found.
+    A cached program of other code is not found, since its key has another hash.
 
     Returns
     -------
     str or None
-        None where the package is not in files, or one was changed since `begun_ns`: what this
-        process has imported may be another text.
+        None if the package is not in files, or if a file was changed since `begun_ns`: this process
+        may have imported an older text of it.
     """
     root = Path(__file__).parents[2]
     digest = hashlib.sha256()
