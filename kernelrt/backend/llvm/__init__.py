@@ -1,4 +1,4 @@
-"""Prints LLVM IR: a kernel AST in, text out. Nothing here needs the target to be present."""
+"""Prints LLVM IR: takes a kernel AST, returns text. It does not need the target machine."""
 
 from kernelrt.backend.llvm.renderer import LLVMRenderer
 

@@ -1,4 +1,4 @@
-"""The memory of a kernel: its arguments, its local arrays, and addresses in both."""
+"""Memory of a kernel: its arguments, its local arrays, and addresses in both."""
 
 from __future__ import annotations
 
@@ -25,28 +25,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Array", "Held", "Memory"]
 
-#: Bytes that local arrays are aligned to: a line of the cache, and the widest vector.
+#: Alignment of local arrays in bytes: a cache line, and the widest vector.
 _ALIGN = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """Memory that is indexed.
+    """Indexed memory.
 
     Attributes
     ----------
     pointer : str
-        Where it begins.
+        Address of the first element.
     type : str
         LLVM type of an element.
     align : int
-        Bytes that every element is aligned to.
+        Alignment of every element in bytes.
     width : int
-        Elements side by side for each index, one for each lane of a loop outside.
+        Number of elements for each index, one for each lane of an outer loop.
     lane : int
-        Which of these are meant, or the first.
+        Lane of these that is accessed, or the first of several.
     unit : str
-        LLVM type of what indices count, where elements are words of several of these.
+        LLVM type that indices count, if an element is a word of several units.
     """
 
     pointer: str
@@ -59,34 +59,34 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A local array, and the place of the tile around that its values are for."""
+    """A local array, and the position in the outer tile that its values are for."""
 
     place: Place
     array: Array
 
 
 class Memory:
-    """Arguments and local arrays of the kernel that `emitter` writes."""
+    """Arguments and local arrays of the kernel that `emitter` emits."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.text = emitter.text
         self._strides: dict[tuple[UOp, UOp], int | None] = {}
         self._linear: dict[UOp, tuple[dict[UOp, int], int]] = {}
-        #: Memory of each LOCAL for the first, second, ... place of a tile: its name and bytes.
+        #: Name and bytes of each LOCAL's memory, for the first, second, ... position of a tile.
         self._allocated: dict[tuple[UOp, int], tuple[str, int]] = {}
         self._replaced = replaced(emitter.info)
-        #: LOCALs that lie in a PARAM, from an index on.
+        #: LOCALs that alias a PARAM, from an index on.
         self.lent: Mapping[UOp, tuple[UOp, UOp]] = {}
 
     # Arguments ---------------------------------------------------------------------------
 
     def pointer(self, param: UOp) -> Value:
-        """The buffer of a PARAM."""
+        """Return the buffer of a PARAM."""
         return self._argument("ptr", "%bufs", param.arg[0])
 
     def variable(self, number: int) -> Value:
-        """An entry of ``vals``."""
+        """Return an entry of ``vals``."""
         return self._argument("i64", "%vals", number)
 
     def _argument(self, ty: str, table: str, number: int) -> Value:
@@ -102,21 +102,21 @@ class Memory:
     # Addresses ---------------------------------------------------------------------------
 
     def stride(self, index: UOp, r: UOp) -> int | None:
-        """Elements between neighbours along `r`, as :func:`analysis.stride` finds them."""
+        """Return the elements between neighbors along `r`, as :func:`analysis.stride` does."""
         key = (index, r)
         if key not in self._strides:
             self._strides[key] = stride(index, r)
         return self._strides[key]
 
     def index(self, index: UOp, place: Mapping[UOp, Position]) -> tuple[Value | None, int]:
-        """A flat index as a run-time part, shared by the whole tile, and a constant."""
+        """Return a flat index as a run-time part, shared by the whole tile, and a constant."""
         if index not in self._linear:
             self._linear[index] = linear(index)
         terms, constant = self._linear[index]
         for term, factor in terms.items():
             if term.op is Op.RANGE:
                 constant += factor * place[term][0]
-        # Of sums of loops that no mask cuts off, places differ in the constant alone.
+        # For a sum of loops without a mask, positions only differ in the constant.
         memo, key = self.emitter.frames.top.memo, ("index", index)
         total = memo.get(key)
         if total is None:
@@ -126,12 +126,12 @@ class Memory:
         return total, constant
 
     def _is_whole(self, terms: Mapping[UOp, int]) -> bool:
-        """Whether `terms` are loops without a mask."""
+        """Return whether `terms` are loops without a mask."""
         frames = map(self.emitter.frames.frame_of, terms)
         return all(frame is not None and frame.mask is None for frame in frames)
 
     def _sum(self, terms: Mapping[UOp, int], place: Mapping[UOp, Position]) -> Value | None:
-        """The sum of `terms`, each in the innermost loop that it varies with."""
+        """Return the sum of `terms`, each added in the innermost loop that it varies with."""
         emitter = self.emitter
         parts = [
             (emitter.frames.level(emitter.info.deps[term]), term, factor)
@@ -153,7 +153,7 @@ class Memory:
         factor: int,
         place: Mapping[UOp, Position],
     ) -> tuple[Value | None, tuple[object, ...]]:
-        """`total` + `term` * `factor`, in the loop that is on top."""
+        """Return `total` + `term` * `factor`, computed in the innermost open loop."""
         emitter = self.emitter
         if term.op is Op.RANGE:
             frame = emitter.frames.frame_of(term)
@@ -164,7 +164,7 @@ class Memory:
                 return total, done
             clamp = frame.mask is not None and place[term][1] == 1
             if clamp:
-                # Scalars past the end read the last element; undo the constant added outside.
+                # Scalars past the end read the last element, so undo the constant added outside.
                 offset = place[term][0]
                 moved = emitter.value(term, {term: place[term]})
                 part = Value(self.text.emit(f"sub i64 {moved.text}, {offset}"), 1, dt.int64)
@@ -188,7 +188,7 @@ class Memory:
     def address(
         self, array: Array, index: UOp, place: Mapping[UOp, Position], gate: Value | None = None
     ) -> str:
-        """Pointer to the element at `index`; to the first element where a scalar gate is false."""
+        """Return a pointer to element `index`, or to element 0 if a scalar gate is false."""
         base = array.pointer
         total, constant = self.index(index, place)
         unit = array.unit or array.type
@@ -200,7 +200,7 @@ class Memory:
             text = self.text.emit(f"select i1 {gate.text}, i64 {text}, i64 0")
             total, constant = Value(text, 1, dt.int64), 0
         if total is not None:
-            # What lies elsewhere in the tile is found from the same address.
+            # Other elements of the tile are addressed relative to the same pointer.
             memo, key = self.emitter.frames.top.memo, ("at", base, row, total.text)
             if key not in memo:
                 text = self.text.emit(f"getelementptr {row}, ptr {base}, i64 {total.text}")
@@ -214,11 +214,11 @@ class Memory:
     # Arrays -----------------------------------------------------------------------------------
 
     def allocations(self) -> list[str]:
-        """What the function's entry has to begin with: the memory of local arrays, in one frame.
+        """Return the start of the function's entry block: allocations of all local arrays.
 
-        One of them is written to there, for LLVM to make the frame there. Where a branch comes
-        first, LLVM may make it behind that one, and its loop that touches each page of it destroys
-        r11, whatever that holds by then (LLVM 20 to 22 for x86-64).
+        It ends with a store to one array, so that LLVM sets up the stack frame there. Otherwise
+        LLVM may set it up after the first branch, and its loop that touches each page of the frame
+        clobbers r11, even if r11 holds a value (LLVM 20 to 22 for x86-64).
         """
         lines = [
             f"  {name} = alloca [{nbytes} x i8], align {_ALIGN}"
@@ -230,11 +230,11 @@ class Memory:
         return lines
 
     def allocated_bytes(self) -> int:
-        """How much of the stack `allocations` take."""
+        """Return the bytes of stack that `allocations` take."""
         return sum(-nbytes // _ALIGN * -_ALIGN for _, nbytes in self._allocated.values())
 
     def hold(self, local: UOp, places: list[Place]) -> None:
-        """Memory for the LOCAL `local` at each of `places`, which the loop on top is to fill."""
+        """Allocate the LOCAL `local` for each of `places`, to be filled in the innermost loop."""
         kind = _local_type(local.dtype)
         if local in self.lent:
             param, start = self.lent[local]
@@ -258,12 +258,12 @@ class Memory:
         self.emitter.frames.top.arrays[local] = held
 
     def _is_wide(self, local: UOp) -> bool:
-        """Whether loops around carry vectors: arrays are then had lane by lane, or side by side."""
+        """Return whether outer loops carry vectors, so that arrays hold several lanes."""
         frames = map(self.emitter.frames.frame_of, self.emitter.info.deps[local])
         return any(lanes > 1 for f in frames if f is not None for _, lanes in f.positions)
 
     def array(self, source: UOp, place: Mapping[UOp, Position]) -> Array:
-        """The memory of a PARAM, or of a LOCAL at `place`."""
+        """Return the memory of a PARAM, or of a LOCAL at `place`."""
         if source.op in (Op.PARAM, Op.WORDS):
             param = source.src[0] if source.op is Op.WORDS else source
             pointer, unit = self.pointer(param).text, memory_type(param.dtype)
@@ -281,7 +281,7 @@ class Memory:
         raise CompileError(f"the address of {source!r} is needed outside the tile that defines it")
 
     def step(self, u: UOp, r: UOp, place: Mapping[UOp, Position]) -> int | None:
-        """Elements of memory between neighbours along `r` of a LOAD; None where not constant."""
+        """Return the elements between neighbors along `r` of a LOAD; None if not constant."""
         source = u.src[0]
         step = self.stride(u.src[1], r)
         if source.op is not Op.LOCAL or step is None:
@@ -292,7 +292,7 @@ class Memory:
         return step * self.array(source, place).width
 
     def _is_held(self, local: UOp, place: Mapping[UOp, Position]) -> bool:
-        """Whether each element of `local` is had as the vector at `place`."""
+        """Return whether each element of `local` is held as the vector at `place`."""
         deps = self.emitter.info.deps[local]
         within = self.emitter.restrict(place, deps)
         frames = self.emitter.frames
@@ -300,7 +300,7 @@ class Memory:
         return any(held.place == within for held in arrays)
 
     def read(self, array: Array, raw: str, dtype: DType, lanes: int) -> Value:
-        """What was loaded from `array`, as it is in a register."""
+        """Convert a value loaded from `array` to its register type."""
         if array.type == register_type(dtype):
             return Value(raw, lanes, dtype)
         return self.text.from_memory(raw, dtype, lanes)
@@ -309,5 +309,5 @@ class Memory:
 
 
 def _local_type(dtype: DType) -> str:
-    """LLVM type of an element of a local array: that of a register, but a byte for bool."""
+    """Return the type of an element of a local array: its register type, or a byte for bool."""
     return memory_type(dtype) if dtype.is_bool else register_type(dtype)

@@ -21,7 +21,7 @@ __all__ = ["bound"]
 
 def bound(
     emitter: Emitter, u: UOp, index: Value, value: Value, place: Place) -> Value:
-    """`value` where `index` is in range, else 0 and a mark in the status word."""
+    """Emit a bounds check: `value` if `index` is in range, else 0 and a code in the status word."""
     text = emitter.text
     size = alu(text, Op.CAST, index.dtype, [emitter.value(u.src[1], place)])
     index, size = text.align([index, size])[0]
@@ -49,7 +49,7 @@ def bound(
 
 
 def _report(emitter: Emitter, u: UOp, index: Value, outside: Value) -> None:
-    """Say in the status word which check failed, and for which index."""
+    """Store the number of the failed check, and its index, to the status word."""
     text = emitter.text
     status = emitter.memory.pointer(u.src[2]).text
     number = index
@@ -62,12 +62,12 @@ def _report(emitter: Emitter, u: UOp, index: Value, outside: Value) -> None:
     number = alu(text, Op.MIN, dt.int64, [number, largest])
     shifted = text.emit(f"shl i64 {number.text}, {NUMBER_BITS}")
     code = text.emit(f"or i64 {shifted}, {min(u.arg[0] + 1, MOST_CHECKS)}")
-    # Atomic, for chunks that run at the same time; which of them is heard does not matter.
+    # The store is atomic, since chunks may run at the same time. Any of their reports may win.
     text.lines.append(f"  store atomic i64 {code}, ptr {status} monotonic, align 8")
 
 
 def _first(text: Text, mask: Value) -> str:
-    """The number of the first lane that holds."""
+    """Return the number of the first lane that is true."""
     lanes = mask.lanes
     bits = text.emit(f"bitcast <{lanes} x i1> {mask.text} to i{lanes}")
     count = text.call(

@@ -1,7 +1,7 @@
-"""Cold paths: rare cases as functions outside of the kernel.
+"""Cold paths: rare cases as functions outside the kernel.
 
-Whole vectors branch: where no lane of several wants the rare value, it is not computed. Lanes that
-do not want it keep the usual one, so that no element depends on its neighbours.
+Whole vectors branch: if no lane of several vectors needs the rare value, it is not
+computed. Other lanes keep the usual value, so that no element depends on its neighbors.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 __all__ = ["rare"]
 
 
-#: That a branch is taken once in a million times.
+#: Branch weights: the branch is taken once in a million times.
 _SELDOM = '!1 = !{!"branch_weights", i32 1, i32 1000000}'
 
 
 def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Value]:
-    """The values of a RARE node at some places, with one branch for all of them.
+    """Emit a RARE node for several positions, with one branch for all of them.
 
-    `operands` are for each place the condition, the usual value and the inputs. The branch is part
-    of the kernel; the arithmetic behind it is one function, called for each place.
+    `operands` has, for each position, the condition, the usual value and the inputs. The branch is
+    part of the kernel. The rare arithmetic is one function, called for each position.
     """
     b = emitter.text
     b.define("!1", lambda: _SELDOM)
@@ -59,7 +59,7 @@ def rare(emitter: Emitter, u: UOp, operands: Sequence[list[Value]]) -> list[Valu
 
 
 def _function(b: Text, u: UOp, name: str, lanes: int) -> str:
-    """The function from the inputs to the rare value."""
+    """Return a function that computes the rare value from the inputs."""
     body = Text(b.has_half)
     body.declarations = b.declarations
     known: dict[UOp, Value] = {}

@@ -1,8 +1,8 @@
 """Dot-product instructions over the parts of 32-bit words.
 
-A DOT of 2 multiplies the signed 16-bit halves of two words, one of 4 the bytes of two words, those
-of the first unsigned and those of the second signed; the products are added, all modulo 2**32. A
-DOT of floats multiplies halves that are bfloat16.
+A DOT of 2 multiplies the signed 16-bit halves of two words. A DOT of 4 multiplies the unsigned
+bytes of one word by the signed bytes of another. The products are added, all modulo 2**32. A DOT of
+floats multiplies bfloat16 halves.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["dot"]
 
-#: Names of the instruction for halves, by how many words a register holds.
+#: Name of the instruction for halves, by the number of words in a register.
 _PAIRS = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
 
 
 def dot(
     b: Text, target: DeviceSpec, u: UOp, operands: list[Value], total: Value | None = None
 ) -> Value:
-    """Write the DOT `u` of `operands`, added to `total` where one is given."""
+    """Emit the DOT `u` of `operands`, added to `total` if it is given."""
     values, lanes = b.align(operands)
     values.append(b.constant(start(Op.ADD, u.dtype), u.dtype, lanes) if total is None else total)
     most = max(4, target.vector_bits // 32)
@@ -39,7 +39,7 @@ def dot(
 
 
 def _dot(b: Text, parts: int, values: list[Value]) -> Value:
-    """The same for no more lanes than a register has."""
+    """Emit a DOT of no more lanes than a register has."""
     dtype, lanes = values[-1].dtype, values[-1].lanes
     width = max(4, 1 << (lanes - 1).bit_length())
     words, halves = vector("i32", width), vector("i16", 2 * width)
@@ -52,7 +52,7 @@ def _dot(b: Text, parts: int, values: list[Value]) -> Value:
         name = f"llvm.x86.avx512.vpdpbusd.{32 * width}"
         text = b.call(name, words, *((words, v) for v in (sums, x, y)))
     else:
-        # LLVM joins the two where the processor does both at once.
+        # LLVM fuses the two instructions if the processor has one for both.
         left, right = (b.emit(f"bitcast {words} {v} to {halves}") for v in (x, y))
         product = b.call(f"llvm.x86.{_PAIRS[width]}", words, (halves, left), (halves, right))
         text = b.emit(f"add {words} {sums}, {product}")
@@ -61,7 +61,7 @@ def _dot(b: Text, parts: int, values: list[Value]) -> Value:
 
 
 def _padded(b: Text, value: Value, width: int) -> str:
-    """`value` with lanes after its own, to the width of a register."""
+    """Extend `value` to the width of a register."""
     if value.lanes == width:
         return value.text
     if value.lanes == 1:

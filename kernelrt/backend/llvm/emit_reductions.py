@@ -1,4 +1,4 @@
-"""Emits reductions: accumulators, and elements of local arrays, of one loop nest."""
+"""Emits reductions of one loop nest: accumulators, and elements of local arrays."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Accumulators", "Sums"]
 
-#: Independent sums of one vector that hide the latency of an addition, beside those of other
-#: vectors of the tile: two units, four cycles.
+#: Independent sums of one vector that hide the latency of an addition (two units, four cycles).
+#: The other vectors of the tile have their own sums.
 _PARALLEL_SUMS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Accumulators as they begin, and what two sets of them come to."""
+    """Initial values of accumulators, and a function that combines two sets of them."""
 
     start: list[Value]
     join: Callable[[list[Value], list[Value]], list[Value]]
 
 
 class Accumulators:
-    """The passes of the kernel that `emitter` writes, and their results."""
+    """Passes of the kernel that `emitter` emits, and their results."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.text = emitter.text
 
     def run(self, each: Pass) -> None:
-        """Compute the whole tile of all that `each` folds and fills."""
+        """Compute all REDUCEs and LOCALs of `each`, for the whole tile."""
         if each.kept:
             self._run_kept(each)
             return
@@ -68,7 +68,7 @@ class Accumulators:
         memo.update(zip(keys, results, strict=True))
 
     def _fold(self, each: Pass, places: list[list[Place]]) -> list[Value]:
-        """What the folds of `each` come to at each of `places`, fold by fold."""
+        """Return the result of each REDUCE of `each` at each of `places`, REDUCE by REDUCE."""
         flat = [p for lone in places for p in lone]
         copies = each.copies(len(flat) * len(each.folds))
         lanes = [each.lanes if each.vector else lanes_of(p) for p in flat]
@@ -98,7 +98,7 @@ class Accumulators:
     def _fold_if(
         self, gate: Gate, each: Pass, native: list[Place], places: list[list[Place]]
     ) -> list[Value]:
-        """The same, where any of the places has a result that is looked at."""
+        """Emit :meth:`_fold` under a branch that skips it if the gate is false at all places."""
         emitter = self.emitter
         masks = [
             emitter.value(gate.condition, emitter.restrict(p, emitter.info.deps[gate.condition]))
@@ -125,7 +125,7 @@ class Accumulators:
         return Value(text, value.lanes, value.dtype)
 
     def _sums(self, folds: Sequence[UOp], start: list[Value]) -> Sums:
-        """Accumulators that begin as `start`, and are those of `folds` one by one."""
+        """Return accumulators that start as `start`; each one belongs to the REDUCE in `folds`."""
 
         def join(a: list[Value], b: list[Value]) -> list[Value]:
             return [
@@ -136,7 +136,7 @@ class Accumulators:
         return Sums(start, join)
 
     def _run_kept(self, each: Pass) -> None:
-        """Empty the array, then add to its elements, a tile of them at a time."""
+        """Clear the array, then add to its elements, one tile at a time."""
         [array], [fold] = each.fills, each.folds
         own = array.src[1:]
         around = self._native(each.outer)
@@ -152,14 +152,14 @@ class Accumulators:
         )
 
     def _elements(self, array: UOp, around: list[Place]) -> list[Place]:
-        """Places of the elements of `array` that the tiles of the open loops cover."""
+        """Return the elements of `array` that the tiles of the open loops cover."""
         inside = self.emitter.places(array.src[1:])
         return [{**outer, **inner} for outer in around for inner in inside]
 
     def _empty(
         self, array: UOp, fold: UOp, around: list[Place], loops: Sequence[Loop]
     ) -> None:
-        """Put what `fold` begins with into all elements of `array`, which `loops` go through."""
+        """Set all elements of `array`, over `loops`, to the identity of `fold`."""
         if loops:
             first, *rest = loops
             self.emitter.repeat(first, lambda: self._empty(array, fold, around, rest))
@@ -169,7 +169,7 @@ class Accumulators:
             self.emitter.stores.fill(array, value, place)
 
     def _add_kept(self, array: UOp, fold: UOp, around: list[Place], inner: Loop | None) -> None:
-        """Add what the tile of the open loops comes to, and all of `inner`, to its elements."""
+        """Add the tile of the open loops, and all of `inner`, to the elements of the array."""
         emitter, stores = self.emitter, self.emitter.stores
         places = self._elements(array, around)
 
@@ -198,9 +198,9 @@ class Accumulators:
     def _turn(
         self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
     ) -> None:
-        """One turn of what keeps sums; one row of products, where the gated factor is left out.
+        """Emit one iteration of the loop around the array; if the gate is false, only one row.
 
-        Nothing that fills the array of that factor is computed then.
+        In that case, nothing that fills the array of the gated factor is computed.
         """
         emitter = self.emitter
         assert each.zeros is not None
@@ -221,9 +221,9 @@ class Accumulators:
         )
 
     def _one_row_of_turn(self, each: Pass, around: Place) -> None:
-        """What a turn adds to the sums that `each` keeps where one factor is zero throughout.
+        """Emit the sums that an iteration adds to the array if one factor is zero throughout.
 
-        All rows have the same products, which are added up once.
+        All rows have the same products then, which are summed once.
         """
         [array], [fold], load = each.fills, each.folds, each.zeros
         assert load is not None
@@ -269,13 +269,13 @@ class Accumulators:
         nested(columns, add)
 
     def result(self, u: UOp, place: Place) -> Value:
-        """What the REDUCE `u` came to at `place`, in the loop that is on top."""
+        """Return the result of the REDUCE `u` at `place`, in the innermost open loop."""
         memo = self.emitter.frames.top.memo
         found = memo.get(self.emitter.key(u, place))
         return found if found is not None else self._lane_of(u, place)
 
     def _lane_of(self, u: UOp, place: Place) -> Value:
-        """A single lane of a result that the tile holds as a vector."""
+        """Return one lane of a result that the tile holds as a vector."""
         memo = self.emitter.frames.top.memo
         for native in self._native(sorted(self.emitter.info.deps[u], key=lambda r: int(r.arg))):
             found = memo.get(self.emitter.key(u, native))
@@ -285,7 +285,7 @@ class Accumulators:
         raise CompileError(f"the value of {u!r} is needed outside the tile that computes it")
 
     def _native(self, ranges: Sequence[UOp]) -> list[Place]:
-        """Places at which results over `ranges` are held: vectors along the innermost alone.
+        """Return the positions of results over `ranges`: vectors along the innermost range only.
 
         Inside a reduction that carries vectors itself, the store's vector range goes lane by lane.
         """
@@ -309,7 +309,7 @@ class Accumulators:
     def _tile(
         self, each: Pass, places: list[Place], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """One tile's worth of elements, put into the arrays and added to the accumulators."""
+        """Emit the elements of one tile, and add them to the arrays and accumulators."""
         inside = self.emitter.places(each.closed)
         if each.zeros is None or len(inside) < LEAST_AT_ONCE:
             return self._terms(each, places, copies, carried)
@@ -331,7 +331,7 @@ class Accumulators:
     def _terms(
         self, each: Pass, places: list[Place], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """The elements at each of `places`."""
+        """Emit the elements at each of `places`."""
         out = list(carried)
         for turn, inner in enumerate(self.emitter.places(each.closed)):
             for i, place in enumerate(places):
@@ -345,9 +345,9 @@ class Accumulators:
     def _one_row(
         self, each: Pass, places: list[Place], copies: int, carried: list[Value]
     ) -> list[Value]:
-        """The same where one factor is zero at all places: it has the same products at each row.
+        """Emit one tile whose factor is zero everywhere, so that all rows have the same products.
 
-        Zeros in any order come to the same zero, so they are added in chains of their own.
+        Zeros add up to the same zero in any order, so several independent sums are used.
         """
         (u,), out = each.folds, list(carried)
         assert each.zeros is not None
@@ -369,7 +369,7 @@ class Accumulators:
         return out
 
     def _any_bit(self, load: UOp, places: list[Place], inside: list[Place]) -> Value:
-        """Whether anything but 0 is among what `load` reads in a tile."""
+        """Return whether any element that `load` reads in a tile has a bit other than 0."""
         deps = self.emitter.info.deps[load]
         rows = {
             frozenset(row.items()): row
@@ -406,7 +406,7 @@ class Accumulators:
             element = alu(self.text, Op.WHERE, u.dtype, [mask, element, neutral])
         if element.lanes < total.lanes:
             element = widen(self.text, u, element, total.lanes)
-        # The test for NaN is of the first operand, which waits for no other element.
+        # The first operand is tested for NaN; the element does not depend on other elements.
         return alu(self.text, u.arg, u.dtype, [element, total])
 
 

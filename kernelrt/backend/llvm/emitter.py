@@ -1,10 +1,9 @@
 """Emits a loop nest as one LLVM function.
 
-Every value is emitted for a place: for each range it varies with, an offset into the current
-tile and a number of lanes. Register tiles, unrolling and vectors are all the same thing here,
-the choice of places (see tile_heuristic.py), and what is shared between places is shared because
-the value does not vary with the range in question. Which loops there are, and what runs in them, is
-the nest's to say (loop_ir.py).
+Every value is emitted for a tile position: for each range it varies with, an offset into the
+current tile and a number of lanes. Register tiles, unrolling and vectors are all just choices of
+positions (see tile_heuristic.py). Positions share a value if it does not vary with the ranges in
+which they differ. The nest (loop_ir.py) defines the loops and their contents.
 """
 
 from __future__ import annotations
@@ -44,23 +43,23 @@ if TYPE_CHECKING:
 
 __all__ = ["Body", "Choice", "Emitter"]
 
-#: One iteration: carried values at its start to those at its end.
+#: One iteration: maps carried values at its start to those at its end.
 Body = Callable[[list[Value]], list[Value]]
-#: Writes a body where it is to be run: its items up to the last, and what writes that.
+#: Decides where to run the body of a loop: takes all items but the last, and a writer of the last.
 Choice = Callable[["Sequence[Item]", Callable[[], None]], None]
 
 
 class Emitter:
-    """Writes one kernel.
+    """Emits one kernel.
 
     Parameters
     ----------
     info : Analysis
-        The kernel.
+        Analysis of the kernel.
     target : DeviceSpec
-        Decides whether a fused multiply-add is worth asking for.
+        Target; it decides whether to use fused multiply-adds.
     variables : sequence of UOp
-        The VARs whose values ``vals`` holds, in this order; a chunk's number follows them.
+        VARs whose values ``vals`` holds, in this order; the chunk number follows them.
     """
 
     def __init__(self, info: Analysis, target: DeviceSpec, variables: Sequence[UOp]) -> None:
@@ -77,7 +76,7 @@ class Emitter:
         self._ranges: dict[UOp, list[UOp]] = {}
 
     def write(self, name: str, nest: LoopNest) -> str:
-        """The function's text, with the declarations that it needs."""
+        """Return the text of the function and the declarations that it needs."""
         self.memory.lent = nest.lent
         self.run(nest.body)
         lines = [*self.memory.allocations(), *self.frames.stack[0].lines]
@@ -91,7 +90,7 @@ class Emitter:
     # Loops ------------------------------------------------------------------------------------
 
     def run(self, items: Sequence[Item]) -> None:
-        """What stands in a body."""
+        """Emit the items of a body."""
         for item in items:
             if isinstance(item, Loop):
                 self._loop(item)
@@ -108,7 +107,7 @@ class Emitter:
     def carry(
         self, loop: Loop, carried: list[Value], innermost: Body, sums: Sums
     ) -> list[Value]:
-        """The loops of a pass from `loop` inwards; `innermost` is what its step does."""
+        """Emit the loops of a pass from `loop` inward; `innermost` emits one iteration."""
         self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
         def body(values: list[Value]) -> list[Value]:
@@ -128,7 +127,7 @@ class Emitter:
     def _in_blocks(
         self, loop: Loop, segment: Segment, carried: list[Value], body: Body, sums: Sums
     ) -> list[Value]:
-        """`segment` in runs that add up from nothing, and are added up."""
+        """Emit `segment` in blocks: each block sums from zero, and its sums are added."""
         span, factor = loop.block, segment.tile.factor
         whole = segment.trips is not None and segment.trips * factor % span == 0
 
@@ -152,9 +151,9 @@ class Emitter:
         innermost: Callable[[Loop | None], None],
         choices: Mapping[UOp, Choice],
     ) -> None:
-        """The loops of a pass from `loop` to that over `last`; in it, `innermost` of the next.
+        """Emit the loops of a pass from `loop` to `last`; `innermost` emits the rest.
 
-        The bodies of loops over `choices` are written by those.
+        `choices` has functions that emit the bodies of certain loops.
         """
         self.prefetches.ahead.update(dict.fromkeys(loop.ahead, loop.range))
 
@@ -177,7 +176,7 @@ class Emitter:
         self.repeat(loop, body)
 
     def repeat(self, loop: Loop, body: Callable[[], None]) -> None:
-        """`body` in each iteration of `loop`."""
+        """Emit `body` in each iteration of `loop`."""
 
         def turn(_: list[Value]) -> list[Value]:
             body()
@@ -186,7 +185,7 @@ class Emitter:
         self._each(loop, [], turn)
 
     def _store(self, step: Step) -> None:
-        """Place by place: all values, then all stores, so that a kernel may update in place."""
+        """Emit, per position, all values and then all stores, so that updates may be in place."""
         roots = tuple([s.src[2] for s in step.nodes])
         places = self.places(step.ranges)
         together = abreast(self.info, roots, self.target)
@@ -200,7 +199,7 @@ class Emitter:
                     self.stores.store(store, value, self.restrict(place, self.info.deps[store]))
 
     def _side_by_side(self, roots: Sequence[UOp], places: Sequence[Place]) -> None:
-        """The values of `roots` at all of `places`, step by step."""
+        """Emit the values of `roots` at all `places`, node by node, to interleave them."""
         for u in self.info.order(roots):
             if u.op is Op.RARE:
                 self._rare(u, places)
@@ -208,12 +207,12 @@ class Emitter:
                 self._at_place(u, place)
 
     def _rare(self, u: UOp, places: Sequence[Place]) -> None:
-        """The values of a RARE node of the innermost loop: one branch for all `places`."""
+        """Emit a RARE node of the innermost loop with one branch for all `places`."""
         frame = self.frames.top
         if self.frames.level(self.info.deps[u]) + 1 < len(self.frames.stack):
             return
         asked = {self.key(u, p): p for p in places if self.key(u, p) not in frame.memo}
-        if not asked:  # an earlier part of the kernel has all of them
+        if not asked:  # an earlier part of the kernel has emitted all of them
             return
         operands = [[self._at_place(s, p) for s in u.src] for p in asked.values()]
         frame.memo.update(zip(asked, rare(self, u, operands), strict=True))
@@ -228,13 +227,13 @@ class Emitter:
             self.prefetches.fetch(access, at, later=item.later)
 
     def places(self, ranges: Sequence[UOp]) -> list[Place]:
-        """All places of the current tile over `ranges`, in loop order."""
+        """Return all positions of the current tile over `ranges`, in loop order."""
         frames = [self.frames.frame_of(r) for r in ranges]
         options = [f.positions for f in frames if f is not None]
         return [dict(zip(ranges, combo, strict=True)) for combo in itertools.product(*options)]
 
     def _each(self, loop: Loop, carried: list[Value], body: Body) -> list[Value]:
-        """The whole of `loop`, as one segment or several."""
+        """Emit all of `loop`, as one or several segments."""
         for segment in self._segments(loop):
             carried = self.frames.run(loop.range, segment, carried, body)
         return carried
@@ -260,7 +259,7 @@ class Emitter:
         return out
 
     def _open_segments(self, start: Value, stop: Value, parts: Sequence[Part]) -> list[Segment]:
-        """Each part as far as whole tiles go, the masked one to the end."""
+        """Return a segment for each part: whole tiles, and the masked part up to the end."""
         out, at = [], start
         for part in parts:
             if part.masked:
@@ -277,7 +276,7 @@ class Emitter:
         return out
 
     def _chunk_segments(self, loop: Loop) -> list[Segment]:
-        """This chunk's share of the range: whole tiles, and in the last chunk what is left."""
+        """Return this chunk's share of the range; the last chunk also has the remainder."""
         share, text, size = loop.share, self.text, loop.range.src[0]
         core = self.memory.variable(len(self.variables))
         low = Value(text.emit(f"mul i64 {core.text}, {share}"), 1, dt.int64)
@@ -304,23 +303,23 @@ class Emitter:
     # Values ---------------------------------------------------------------------------------
 
     def restrict(self, place: Mapping[UOp, Position], ranges: frozenset[UOp]) -> Place:
-        """The part of `place` that concerns `ranges`."""
+        """Return the part of `place` for `ranges`."""
         return {r: p for r, p in place.items() if r in ranges}
 
     def key(self, u: UOp, place: Mapping[UOp, Position]) -> object:
-        """What the value of `u` at `place` is remembered by."""
+        """Return the key that memoizes the value of `u` at `place`."""
         ranges = self._ranges.get(u)
         if ranges is None:
             ranges = self._ranges[u] = sorted(self.info.deps[u], key=lambda r: int(r.arg))
         return (u, *map(place.get, ranges))
 
     def value(self, root: UOp, place: Place) -> Value:
-        """The value of `root` at `place`, computed where its ranges are innermost."""
+        """Emit the value of `root` at `place`, in the innermost loop that it varies with."""
         (found,) = self._values((root,), place)
         return found
 
     def _values(self, roots: tuple[UOp, ...], place: Place) -> list[Value]:
-        """The values of `roots`, each node below them looked at once."""
+        """Emit the values of `roots`, visiting each node below them once."""
         order = self._orders.get(roots)
         if order is None:
             order = self._orders[roots] = self.info.order(roots)
@@ -373,7 +372,7 @@ class Emitter:
         )
 
     def _range(self, u: UOp, place: Place) -> Value:
-        """The loop variable as a value: a number, or consecutive numbers in lanes."""
+        """Return the loop variable: a number, or consecutive numbers in lanes."""
         frame = self.frames.frame_of(u)
         assert frame is not None
         assert frame.base is not None
@@ -392,13 +391,13 @@ class Emitter:
         )
 
     def _clamped(self, u: UOp, text: str) -> str:
-        """Lanes past the end read the last element instead; their results are masked out."""
+        """Clamp the index of lanes past the end to the last element; their results are masked."""
         size = self.value(u.src[0], {})
         last = self.text.emit(f"sub i64 {size.text}, 1")
         return self.text.call("llvm.smin.i64", "i64", ("i64", text), ("i64", last))
 
     def mask_of(self, place: Mapping[UOp, Position]) -> Value | None:
-        """Which lanes exist, where the vector's range ends inside this vector."""
+        """Return the mask of existing lanes, if the vector's range ends inside this vector."""
         for r, (_, lanes) in place.items():
             frame = self.frames.frame_of(r)
             if lanes > 1 and frame is not None and frame.mask is not None:
@@ -406,7 +405,7 @@ class Emitter:
         return None
 
     def exists(self, place: Mapping[UOp, Position]) -> Value | None:
-        """Return whether a scalar lane lies within its range; None where all lanes do."""
+        """Return whether a scalar lane lies within its range; None if all lanes do."""
         for r, (offset, lanes) in place.items():
             frame = self.frames.frame_of(r)
             if lanes == 1 and frame is not None and frame.mask is not None:

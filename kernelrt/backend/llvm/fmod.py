@@ -1,7 +1,7 @@
-"""The exact floating-point remainder, as a function outside of the kernel.
+"""The exact floating-point remainder, as a function outside the kernel.
 
-LLVM's frem would be a call of the C library's fmod for each lane. Here it is a division and an
-FMA of whole vectors, with a loop for quotients of more than 52 bits.
+LLVM's frem would call the C library's fmod for each lane. This function uses a division and an FMA
+of whole vectors, with a loop for quotients of more than 52 bits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ __all__ = ["fmod"]
 
 
 def fmod(b: Text, x: Value, y: Value) -> str:
-    """``x - trunc(x / y) * y`` without any rounding, with the sign of `x`.
+    """Return ``x - trunc(x / y) * y`` without rounding, with the sign of `x`.
 
-    NaN where an operand is NaN, `x` is infinite or `y` is zero; `x` where `y` is infinite.
+    The result is NaN if an operand is NaN, `x` is infinite or `y` is zero, and `x` if `y` is
+    infinite.
     """
     ty, wide = b.type_of(x), vector("double", x.lanes)
     name = f"krt.fmod.{x.lanes}"
@@ -41,13 +42,13 @@ def _converted(b: Text, text: str, of: str, to: str) -> str:
 
 
 def _source(name: str, lanes: int) -> str:
-    """The function over doubles, which hold the remainders of narrower floats, too.
+    """Return the function over doubles, which also hold the remainders of narrower floats.
 
-    A multiple of ``d = y * 2**k`` below 2**52 d is subtracted from the remainder r, with k falling
-    to 0. The quotient q of r and d is rounded, so that trunc(q) may be one too great; the
-    difference, and with d added the right remainder, is a multiple of the unit of r or of d and
-    below d: FMA and the sum are exact. Quotients that overflow are tried with d greater by
-    2**1000 up to twice, which is exact as y is below 1 then.
+    Each iteration subtracts a multiple of ``d = y * 2**k``, smaller than 2**52 d, from the
+    remainder r; k falls to 0. The quotient q of r and d is rounded, so trunc(q) may be one too
+    large, and then d is added to the difference. The difference and the sum are multiples of the
+    unit of r or of d and smaller than d, so the FMA and the sum are exact. If the quotient
+    overflows, d is multiplied by 2**1000, up to twice. That is exact, since y is below 1 then.
     """
     t = {
         "D": vector("double", lanes), "I": vector("i64", lanes), "M": vector("i1", lanes),

@@ -1,6 +1,6 @@
 """Identities of reductions, and horizontal reductions of vector accumulators.
 
-All functions but :func:`any_lane` take the REDUCE node for its reducer and type.
+All functions except :func:`any_lane` take the REDUCE node for its reducer and dtype.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["across", "any_lane", "identity", "merge", "widen"]
 
 
 def identity(b: Text, u: UOp, lanes: int) -> Value:
-    """What leaves any value as it is."""
+    """Return the identity of a reduction: combined with any value, it gives that value."""
     return b.constant(start(u.arg, u.dtype), u.dtype, lanes)
 
 
 def widen(b: Text, u: UOp, element: Value, lanes: int) -> Value:
-    """A short vector filled up with the identity."""
+    """Extend a vector to `lanes` lanes with the identity."""
     if element.lanes == 1:
         fill = identity(b, u, lanes)
         kind = b.type_of(element)
@@ -39,7 +39,7 @@ def widen(b: Text, u: UOp, element: Value, lanes: int) -> Value:
 
 
 def merge(b: Text, u: UOp, parts: list[Value]) -> Value:
-    """Accumulators of one result, combined pairwise."""
+    """Combine the accumulators of one result pairwise."""
     while len(parts) > 1:
         pairs = [parts[i : i + 2] for i in range(0, len(parts), 2)]
         parts = [alu(b, u.arg, u.dtype, p) if len(p) == 2 else p[0] for p in pairs]
@@ -47,10 +47,10 @@ def merge(b: Text, u: UOp, parts: list[Value]) -> Value:
 
 
 def across(b: Text, u: UOp, vectors: list[Value]) -> Value:
-    """The lanes of each vector combined; several results side by side.
+    """Reduce each vector to one lane, and return all results in one vector.
 
-    Pairs of vectors are folded into one holding both, halving the count each round, so that
-    sixteen sums of sixteen lanes cost fifteen additions rather than sixty-four.
+    Pairs of vectors are folded into one vector that holds both, which halves their number each
+    round. So sixteen sums of sixteen lanes take fifteen additions, not sixty-four.
     """
     lanes = vectors[0].lanes
     if lanes & (lanes - 1):
@@ -61,7 +61,7 @@ def across(b: Text, u: UOp, vectors: list[Value]) -> Value:
     if count > lanes:
         halves = [across(b, u, half) for half in (vectors[:lanes], vectors[lanes:])]
         return b.pack([b.lane(h, i) for h in halves for i in range(h.lanes)])
-    # Each vector holds its results in runs of `group` lanes.
+    # Each result occupies `group` adjacent lanes of a vector.
     group = lanes
     vectors = vectors + [vectors[-1]] * (count - wanted)
     while len(vectors) > 1:
@@ -76,7 +76,7 @@ def across(b: Text, u: UOp, vectors: list[Value]) -> Value:
 
 
 def _halve(b: Text, u: UOp, group: int, x: Value, y: Value | None) -> Value:
-    """The low half of each run of `group` lanes, combined with its high half."""
+    """Combine the low half of each group of lanes with its high half."""
     half = group // 2
     starts = range(0, x.lanes * (1 if y is None else 2), group)
     low = [s + i for s in starts for i in range(half)]
@@ -85,7 +85,7 @@ def _halve(b: Text, u: UOp, group: int, x: Value, y: Value | None) -> Value:
 
 
 def any_lane(b: Text, masks: list[Value]) -> Value:
-    """Whether any lane of any of `masks` holds."""
+    """Return whether any lane of any of `masks` is true."""
     widest = max(mask.lanes for mask in masks)
     wide = [m for m in masks if m.lanes == widest]
     narrow = [m for m in masks if m.lanes < widest]

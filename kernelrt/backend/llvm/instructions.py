@@ -1,4 +1,4 @@
-"""The instruction sequence of each elementwise op."""
+"""Instruction sequences of elementwise ops."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["alu"]
 
 
 def alu(b: Text, op: Op, dtype: DType, operands: list[Value]) -> Value:
-    """Write `op` on `operands`, of which scalars are spread; `dtype` is that of the result.
+    """Emit `op` on `operands`, with scalars broadcast. `dtype` is the result's.
 
     Raises
     ------
@@ -90,14 +90,14 @@ def _where(b: Text, _: DType, v: list[Value]) -> str:
 
 
 def _integer_constant(value: Value) -> int | None:
-    """The number in every lane of an integer constant."""
+    """Return the number in every lane of an integer constant, or None."""
     if value.text.startswith("%"):
         return None
     return int(value.text.removesuffix(")").split()[-1])
 
 
 def _float_constant(value: Value) -> float | None:
-    """The number in every lane of a float constant."""
+    """Return the number in every lane of a float constant, or None."""
     if value.text.startswith("%"):
         return None
     digits = value.text.removesuffix(")").split()[-1].removeprefix("0x")
@@ -106,15 +106,16 @@ def _float_constant(value: Value) -> float | None:
 
 
 def _is_plain_constant(value: Value) -> bool:
-    """Whether this is a float constant other than NaN."""
+    """Return whether `value` is a float constant other than NaN."""
     number = _float_constant(value)
     return number is not None and number == number
 
 
 def _extreme(predicate: str) -> _Rule:
-    """NumPy's maximum or minimum: NaN wins. Of equal numbers, as 0.0 and -0.0, it is the first.
+    """Return a rule for NumPy's maximum or minimum: NaN wins; of equal numbers, the first.
 
-    ``select(y > x, y, x)`` alone gives x when either is NaN, which is right when y cannot be NaN.
+    For example, 0.0 and -0.0 are equal. ``select(y > x, y, x)`` alone gives x if either is NaN,
+    which is correct if y cannot be NaN.
     """
     signed, unsigned, ordered, unordered = {
         "max": ("sgt", "ugt", "ogt", "ugt"),
@@ -139,10 +140,10 @@ def _extreme(predicate: str) -> _Rule:
 
 
 def _fenced(b: Text, value: Value) -> str:
-    """A float divisor whose lanes LLVM does not look into.
+    """Return a float divisor behind a fence, so that LLVM does not look at its lanes.
 
-    LLVM takes a quotient for 0 in the lanes where it finds both operands to be 0, though it is
-    NaN there: SimplifyDemandedVectorElts treats division as it treats multiplication.
+    LLVM assumes that a quotient is 0 in lanes where it finds both operands to be 0, although it is
+    NaN: SimplifyDemandedVectorElts treats division as it treats multiplication.
     """
     number = _float_constant(value)
     if value.lanes == 1 or (number is not None and number != 0.0):
@@ -155,7 +156,7 @@ def _divide(b: Text, _: DType, v: list[Value]) -> str:
 
 
 def _safe_divisor(b: Text, dtype: DType, x: Value, y: Value) -> tuple[str, str]:
-    """A divisor that cannot trap, and the mask of lanes where it was replaced by 1."""
+    """Return a divisor that cannot trap, and the mask of lanes in which the divisor was 0."""
     ty = b.type_of(y)
     zero = b.constant(0, dtype, y.lanes).text
     bad = b.emit(f"icmp eq {ty} {y.text}, {zero}")
@@ -174,7 +175,7 @@ def _safe_divisor(b: Text, dtype: DType, x: Value, y: Value) -> tuple[str, str]:
 
 
 def _divmod(want_quotient: bool) -> _Rule:
-    """Floor division and its remainder; division by zero gives 0, least // -1 wraps."""
+    """Return a rule for floor division or remainder; x / 0 gives 0, min // -1 wraps."""
 
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
         x, y = v
@@ -215,7 +216,7 @@ def _floor_signed(b: Text, dtype: DType, x: Value, divisor: str, want_quotient: 
 
 
 def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool) -> str:
-    """NumPy's floor_divide and remainder for floats, by way of an exact remainder."""
+    """Emit NumPy's floor_divide or remainder for floats, from an exact remainder."""
     ty, mask, size = b.type_of(x), vector("i1", x.lanes), suffix(x)
     zero = b.constant(0.0, dtype, x.lanes)
     divisor = _fenced(b, y)
@@ -235,14 +236,14 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
     one = b.constant(1.0, dtype, x.lanes).text
     lowered = b.emit(f"fsub {ty} {quotient}, {one}")
     q = _select(b, adjust, Value(lowered, x.lanes, dtype), Value(quotient, x.lanes, dtype))
-    # Whole but for rounding: up from a fraction above 1/2, as NumPy does.
+        # The quotient is whole up to rounding: as NumPy, round up from a fraction above 1/2.
     whole = b.call(f"llvm.floor.{size}", ty, (ty, q))
     fraction = b.emit(f"fsub {ty} {q}, {whole}")
     above = b.emit(f"fcmp ogt {ty} {fraction}, {b.constant(0.5, dtype, x.lanes).text}")
     next_ = b.emit(f"fadd {ty} {whole}, {one}")
     rounded = _select(b, above, Value(next_, x.lanes, dtype), Value(whole, x.lanes, dtype))
     plain = b.emit(f"fdiv {ty} {x.text}, {divisor}")
-    # A zero has the sign of the quotient; what is divided by zero, or by NaN, is that quotient.
+    # A zero gets the sign of the quotient; division by zero or NaN gives the plain quotient.
     empty = b.emit(f"fcmp oeq {ty} {rounded}, {zero.text}")
     signed = b.call(f"llvm.copysign.{size}", ty, (ty, zero.text), (ty, plain))
     out = _select(b, empty, Value(signed, x.lanes, dtype), Value(rounded, x.lanes, dtype))
@@ -251,7 +252,7 @@ def _float_divmod(b: Text, dtype: DType, x: Value, y: Value, want_quotient: bool
 
 
 def _shift(left: bool) -> _Rule:
-    """Shifts; by the width or more gives 0, or the sign for a signed right shift."""
+    """Return a rule for shifts; by the width or more gives 0, or the sign if signed and right."""
 
     def rule(b: Text, dtype: DType, v: list[Value]) -> str:
         x, y = v
@@ -310,16 +311,16 @@ def _cast(b: Text, dtype: DType, v: list[Value]) -> str:
 
 
 def _cast_to_int(b: Text, x: Value, dst: DType, here: str, there: str) -> str:
-    """Without the fraction and saturating, as :func:`kernelrt.dtype.truncated` has it.
+    """Truncate a float to an integer, saturating, as :func:`kernelrt.dtype.truncated` does.
 
-    LLVM's own ``fptosi.sat`` makes NaN 0, and goes lane by lane on x86.
+    LLVM's own ``fptosi.sat`` converts NaN to 0, and is scalar on x86.
     """
-    kind = x.dtype.accumulator  # what narrow ones are held in
+    kind = x.dtype.accumulator  # the register type of narrow floats
     mask = vector("i1", x.lanes)
     low, high = int(dst.min), int(dst.max)
     least, beyond = (b.constant(float(n), kind, x.lanes).text for n in (low, high + 1))
     word = "fptosi" if dst.is_signed else "fptoui"
-    # NaN is never above the least number, and beyond the greatest where it is to become that.
+    # NaN is never above the minimum; it counts as beyond the maximum if that is its result.
     enters, leaves = "oge", "uge" if dst.of_nan == high else "oge"
     whole = b.emit(f"{word} {here} {x.text} to {there}")
     above = b.emit(f"fcmp {enters} {here} {x.text}, {least}")
@@ -341,7 +342,7 @@ def _cast_float(b: Text, x: Value, dst: DType, here: str, there: str) -> str:
 
 
 def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") -> str:
-    """A float rounded to the precision of float16 or bfloat16, held as float."""
+    """Round a float to float16 or bfloat16 precision; the result is held as float."""
     if not dst.is_narrow:
         return text
     if here == vector("double", lanes):
@@ -350,10 +351,10 @@ def _round_narrow(b: Text, text: str, dst: DType, lanes: int, here: str = "") ->
 
 
 def _round_to_odd(b: Text, text: str, lanes: int) -> str:
-    """A double as a float that rounds once more to the same narrow value as the double would.
+    """Round a double to a float so that rounding the float to a narrow type is correct.
 
-    Where the float is inexact its last bit is set, after stepping back if it was rounded away
-    from zero (Boldo and Melquiond, "When double rounding is odd", 2005).
+    If the float is inexact, its last bit is set, after stepping back if it was rounded away from
+    zero (Boldo and Melquiond, "When double rounding is odd", 2005).
     """
     double, single, bits, mask = (vector(t, lanes) for t in ("double", "float", "i32", "i1"))
     near = b.emit(f"fptrunc {double} {text} to {single}")
@@ -379,8 +380,8 @@ def _bitcast(b: Text, dtype: DType, v: list[Value]) -> str:
     return b.from_memory(moved, dtype, x.lanes).text
 
 
-# No operation may be fused with another ("contract"): LLVM does so in one place and not in the
-# next, and a value that is computed twice, in two kernels or two loops, has to be equal to itself.
+# No operation may be fused with another ("contract"). LLVM fuses in one place and not in the next,
+# but a value that two kernels or two loops compute must be equal in both.
 _RULES: dict[Op, _Rule] = {
     Op.NEG: _neg,
     Op.ABS: _abs,

@@ -1,10 +1,10 @@
 """LLVM IR as text: types, constants, values, and conversions between vector shapes.
 
-Values in registers: bool is i1, float16 and bfloat16 are held as float (they are narrow only in
-memory), everything else as itself. In memory bool is a byte, and the narrow floats are integers:
-vectors of LLVM's bfloat end the process at lengths that it cannot lower, its conversion makes
-subnormals 0 where the processor's does, and one to half may be a call to a function that is
-not there.
+In registers, bool is i1, float16 and bfloat16 are float (they are narrow only in memory), and all
+other dtypes are themselves. In memory, bool is a byte, and the narrow floats are integers, not
+LLVM's types, for three reasons: LLVM ends the process at vector lengths of bfloat that it cannot
+lower; its bfloat conversion flushes subnormals to 0 if the processor's instruction does; and its
+conversion to half may call a function that does not exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MEMORY = {
 
 
 class Value(NamedTuple):
-    """An operand: its text, its lanes (1 for a scalar) and its scalar type."""
+    """An operand: its text, number of lanes (1 for a scalar) and element dtype."""
 
     text: str
     lanes: int
@@ -37,22 +37,22 @@ class Value(NamedTuple):
 
 
 def memory_type(dtype: DType) -> str:
-    """LLVM type of one element in memory."""
+    """Return the LLVM type of one element in memory."""
     return _MEMORY[dtype]
 
 
 def register_type(dtype: DType) -> str:
-    """LLVM type of one element in a register."""
+    """Return the LLVM type of one element in a register."""
     return "i1" if dtype is dt.bool_ else _MEMORY[dtype.accumulator]
 
 
 def vector(scalar: str, lanes: int) -> str:
-    """`scalar`, or a vector of it."""
+    """Return the LLVM type of a vector of `scalar`, or `scalar` itself for one lane."""
     return scalar if lanes == 1 else f"<{lanes} x {scalar}>"
 
 
 def suffix(value: Value) -> str:
-    """How the intrinsics for values like `value` are called."""
+    """Return the suffix of intrinsics for values like `value`."""
     return _suffix(register_type(value.dtype), value.lanes)
 
 
@@ -62,7 +62,7 @@ def _suffix(scalar: str, lanes: int) -> str:
 
 
 def literal(value: bool | float, dtype: DType) -> str:
-    """A scalar constant of the register type of `dtype`."""
+    """Return a scalar constant of the register type of `dtype`."""
     if dtype is dt.bool_:
         return "true" if value else "false"
     if not dtype.is_float:
@@ -72,9 +72,9 @@ def literal(value: bool | float, dtype: DType) -> str:
 
 
 class Text:
-    """Names values and appends instructions to whichever list of lines is current.
+    """Names values, and appends instructions to the current list of lines.
 
-    `known` holds what was written there and is still in sight.
+    `known` memoizes the values in scope there.
 
     Parameters
     ----------
@@ -91,46 +91,46 @@ class Text:
         self._loaded: dict[tuple[str, DType], str] = {}
 
     def name(self, prefix: str = "v") -> str:
-        """A new value name."""
+        """Return a new value name."""
         self._next += 1
         return f"%{prefix}{self._next}"
 
     def emit(self, instruction: str) -> str:
-        """Append ``name = instruction``; give the name."""
+        """Append ``name = instruction``. Return the name."""
         name = self.name()
         self.lines.append(f"  {name} = {instruction}")
         return name
 
     def declare(self, function: str, result: str, *types: str) -> None:
-        """Let the module know an intrinsic."""
+        """Declare an intrinsic in the module."""
         self.declarations[function] = f"declare {result} @{function}({', '.join(types)})"
 
     def define(self, function: str, write: Callable[[], str]) -> None:
-        """Put a function of the module's own beside the kernel, once."""
+        """Add a function to the module, next to the kernel, unless it is already there."""
         if function not in self.declarations:
             self.declarations[function] = write()
 
     def call(self, function: str, result: str, *arguments: tuple[str, str]) -> str:
-        """Call an intrinsic, declaring it."""
+        """Declare and call an intrinsic. Return the name of its result."""
         self.declare(function, result, *(t for t, _ in arguments))
         passed = ", ".join(f"{t} {v}" for t, v in arguments)
         return self.emit(f"call {result} @{function}({passed})")
 
     def void_call(self, function: str, *arguments: tuple[str, str]) -> None:
-        """Call an intrinsic that gives nothing, declaring it."""
+        """Declare and call an intrinsic without a result."""
         self.declare(function, "void", *(t for t, _ in arguments))
         self.lines.append(f"  call void @{function}({', '.join(f'{t} {v}' for t, v in arguments)})")
 
-    # The alignment is an argument here, as it was up to LLVM 21; later versions read that as an
-    # attribute of the pointer, but not the other way round.
+    # The alignment is passed as an argument, as up to LLVM 21. Later versions read that as an
+    # attribute of the pointer; older ones do not accept the attribute.
 
-    # LLVM pads a mask of, say, six lanes with lanes that are undefined. On AVX2 it has then loaded
-    # lanes that are off (LLVM 20 and 22). So the added lanes are off: frozen and cleared by an AND.
-    # A shuffle with constant lanes fails where the mask is off everywhere (both versions), and an
-    # AND without a freeze for three int64 (LLVM 20).
+    # LLVM pads a mask of, for example, six lanes with undefined lanes. On AVX2 it then has loaded
+    # lanes that are off (LLVM 20 and 22). So this code pads the mask itself: the added lanes are
+    # frozen and cleared by an AND. A shuffle with constant lanes fails if the whole mask is off
+    # (both versions), and so does an AND without a freeze for three int64 (LLVM 20).
 
     def masked_load(self, scalar: str, address: str, align: int, mask: Value) -> str:
-        """The lanes of `mask` from consecutive elements; zero in the others."""
+        """Load consecutive elements in the lanes of `mask`; other lanes are zero."""
         wide = self._padded(mask)
         ty = vector(scalar, wide.lanes)
         raw = self.call(
@@ -142,7 +142,7 @@ class Text:
     def masked_store(
         self, scalar: str, value: str, address: str, align: int, mask: Value
     ) -> None:
-        """Write the lanes of `mask` to consecutive elements."""
+        """Store consecutive elements in the lanes of `mask`."""
         wide = self._padded(mask)
         ty = vector(scalar, wide.lanes)
         value = self._resized(vector(scalar, mask.lanes), value, wide.lanes, mask.lanes)
@@ -152,7 +152,7 @@ class Text:
         )  # fmt: skip
 
     def _padded(self, mask: Value) -> Value:
-        """`mask` with a power of two lanes; those that are added are off."""
+        """Pad `mask` to a power of two lanes; the added lanes are off."""
         lanes = 1 << (mask.lanes - 1).bit_length()
         if lanes == mask.lanes:
             return mask
@@ -167,14 +167,14 @@ class Text:
         return found
 
     def _resized(self, ty: str, text: str, lanes: int, before: int) -> str:
-        """The first `lanes` lanes of a vector of type `ty`; those that are added are open."""
+        """Return the first `lanes` lanes of a vector of type `ty`; added lanes are undefined."""
         if lanes == before:
             return text
         picks = ", ".join(f"i32 {i}" if i < before else "i32 poison" for i in range(lanes))
         return self.emit(f"shufflevector {ty} {text}, {ty} poison, <{lanes} x i32> <{picks}>")
 
     def fence(self, value: Value) -> Value:
-        """The float `value`, which LLVM does not look behind. It is no instruction."""
+        """Return the float `value` behind a fence against optimization, which costs nothing."""
         ty = self.type_of(value)
         text = self.call(f"llvm.arithmetic.fence.{suffix(value)}", ty, (ty, value.text))
         return Value(text, value.lanes, value.dtype)
@@ -182,16 +182,16 @@ class Text:
     # Shapes of values -------------------------------------------------------------------
 
     def type_of(self, value: Value) -> str:
-        """LLVM type of `value`."""
+        """Return the LLVM type of `value`."""
         return vector(register_type(value.dtype), value.lanes)
 
     def constant(self, number: bool | float, dtype: DType, lanes: int = 1) -> Value:
-        """`number` in every lane."""
+        """Return `number` in every lane."""
         text = literal(number, dtype)
         return Value(text if lanes == 1 else f"splat ({register_type(dtype)} {text})", lanes, dtype)
 
     def splat(self, value: Value, lanes: int) -> Value:
-        """A scalar in every lane."""
+        """Broadcast a scalar to all lanes."""
         if value.lanes == lanes:
             return value
         if not value.text.startswith("%"):
@@ -211,14 +211,14 @@ class Text:
         return found
 
     def lane(self, value: Value, lane: int) -> Value:
-        """One lane as a scalar."""
+        """Extract one lane as a scalar."""
         if value.lanes == 1:
             return value
         text = self.emit(f"extractelement {self.type_of(value)} {value.text}, i64 {lane}")
         return Value(text, 1, value.dtype)
 
     def pack(self, values: list[Value]) -> Value:
-        """Scalars side by side in one vector."""
+        """Pack scalars into one vector."""
         if len(values) == 1:
             return values[0]
         dtype = values[0].dtype
@@ -229,7 +229,7 @@ class Text:
         return Value(text, len(values), dtype)
 
     def shuffle(self, a: Value, b: Value | None, mask: list[int]) -> Value:
-        """Lanes of `a` and `b`, picked by number; -1 leaves a lane open."""
+        """Pick lanes of `a` and `b` by number; a lane picked by -1 is undefined."""
         if len(mask) == 1:
             source = a if b is None or mask[0] < a.lanes else b
             return self.lane(source, mask[0] % a.lanes)
@@ -242,14 +242,14 @@ class Text:
         return Value(text, len(mask), a.dtype)
 
     def align(self, values: list[Value]) -> tuple[list[Value], int]:
-        """`values` brought to one number of lanes."""
+        """Broadcast scalars in `values` to the number of lanes of the others."""
         lanes = max(v.lanes for v in values)
         return [self.splat(v, lanes) for v in values], lanes
 
     # Memory -------------------------------------------------------------------------------
 
     def from_memory(self, text: str, dtype: DType, lanes: int) -> Value:
-        """What was loaded, in its register type."""
+        """Convert a loaded value to its register type."""
         narrow, wide = vector(memory_type(dtype), lanes), vector(register_type(dtype), lanes)
         if narrow == wide:
             return Value(text, lanes, dtype)
@@ -272,7 +272,7 @@ class Text:
         return Value(out, lanes, dtype)
 
     def to_memory(self, value: Value) -> str:
-        """A value as it is stored; what was loaded and only moves keeps all its bits."""
+        """Convert a value to its memory type; a value that was loaded keeps its original bits."""
         narrow, wide = vector(memory_type(value.dtype), value.lanes), self.type_of(value)
         if narrow == wide:
             return value.text
@@ -290,7 +290,7 @@ class Text:
         return self.emit(f"bitcast {half} {small} to {narrow}")
 
     def _to_bfloat16(self, value: Value) -> str:
-        """The upper half of a float, rounded to nearest, ties to even; NaN stays NaN."""
+        """Round a float to its upper half, to nearest, ties to even; NaN stays NaN."""
         lanes = value.lanes
         bits, wide = vector("i32", lanes), self.type_of(value)
         raw = self.emit(f"bitcast {wide} {value.text} to {bits}")
@@ -306,9 +306,9 @@ class Text:
         return self.emit(f"trunc {bits} {out} to {vector('i16', lanes)}")
 
     def _from_one_float16(self, text: str) -> str:
-        """A float from the bits of a float16, by way of a register that is written whole.
+        """Convert the bits of one float16 to a float, in a register that is written whole.
 
-        LLVM would put the bits into one that the conversion before has to be done with.
+        LLVM would write part of a register, which depends on the conversion before.
         """
         long = self.emit(f"zext i16 {text} to i32")
         whole = self.emit(f"insertelement <4 x i32> zeroinitializer, i32 {long}, i64 0")
@@ -321,12 +321,12 @@ class Text:
         return self.emit(f"extractelement <4 x float> {floats}, i64 0")
 
     def _from_float16(self, text: str, lanes: int) -> str:
-        """A float from the bits of a float16, by arithmetic alone."""
+        """Convert the bits of a float16 to a float by arithmetic only."""
         bits, wide = vector("i32", lanes), vector("float", lanes)
         long = self.emit(f"zext {vector('i16', lanes)} {text} to {bits}")
         rest = self.emit(f"and {bits} {long}, {self._bits(0x7FFF, lanes)}")
         moved = self.emit(f"shl {bits} {rest}, {self._bits(13, lanes)}")
-        # The exponent's bias is 15 where float's is 127; subnormals become normal on the way.
+        # The exponent's bias is 15, not float's 127. The multiplication makes subnormals normal.
         small = self.emit(f"bitcast {bits} {moved} to {wide}")
         scale = self.constant(2.0**112, dt.float32, lanes).text
         scaled = self.emit(f"fmul {wide} {small}, {scale}")
@@ -340,7 +340,7 @@ class Text:
         return self.emit(f"bitcast {bits} {both} to {wide}")
 
     def _to_float16(self, value: Value) -> str:
-        """The bits of the float16 next to a float, ties to even, by arithmetic alone."""
+        """Convert a float to the bits of the nearest float16, ties to even, by arithmetic only."""
         lanes = value.lanes
         bits, wide, mask = vector("i32", lanes), self.type_of(value), vector("i1", lanes)
 
@@ -350,13 +350,13 @@ class Text:
         raw = self.emit(f"bitcast {wide} {value.text} to {bits}")
         size = self.emit(f"and {bits} {raw}, {number(0x7FFFFFFF)}")
         sign = self.emit(f"xor {bits} {raw}, {size}")
-        # Normal: another bias, and the last bit that stays decides between neighbours.
+        # Normal numbers: change the bias; round to nearest, ties to an even last bit.
         shifted = self.emit(f"lshr {bits} {size}, {number(13)}")
         odd = self.emit(f"and {bits} {shifted}, {number(1)}")
         rounded = self.emit(f"add {bits} {size}, {odd}")
         near = self.emit(f"add {bits} {rounded}, {number(0xFFF - (112 << 23))}")
         normal = self.emit(f"lshr {bits} {near}, {number(13)}")
-        # Subnormal: adding 1/2 rounds to its last place.
+        # Subnormal numbers: adding 1/2 rounds to their last place.
         plain = self.emit(f"bitcast {bits} {size} to {wide}")
         half = self.constant(0.5, dt.float32, lanes).text
         sum_ = self.emit(f"fadd {wide} {plain}, {half}")

@@ -22,21 +22,21 @@ __all__ = ["Loads"]
 
 
 class Loads:
-    """Loads of the kernel that `emitter` writes."""
+    """Loads of the kernel that `emitter` emits."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
         self.text = emitter.text
         self.memory = emitter.memory
-        #: Conditions that are known to hold where code is written.
+        #: Conditions that are known to be true at the current insertion point.
         self.granted: set[UOp] = set()
 
     def _gate(self, u: UOp) -> UOp | None:
-        """The condition of a LOAD; None where it holds."""
+        """Return the condition of a LOAD; None if it is always or currently true."""
         return u.src[2] if len(u.src) > 2 and u.src[2] not in self.granted else None
 
     def load(self, u: UOp, place: Place) -> Value:
-        """A LOAD at `place`: one element, consecutive ones, or gathered ones."""
+        """Emit a LOAD at `place`: one element, consecutive elements, or gathered ones."""
         gate = self._gate(u)
         if is_empty_load(u):
             return self.text.constant(0, u.dtype)
@@ -67,7 +67,7 @@ class Loads:
         return alu(self.text, Op.WHERE, u.dtype, [gate, value, zero])
 
     def _load_run(self, u: UOp, place: Place) -> Value:
-        """Consecutive elements, under a mask where some lanes must not be touched."""
+        """Load consecutive elements, under a mask if some lanes must not be accessed."""
         lanes = lanes_of(place)
         mask = self.emitter.mask_of(place)
         given = self._gate(u)
@@ -85,9 +85,9 @@ class Loads:
         return self.memory.read(array, raw, u.dtype, lanes)
 
     def _load_spaced(self, u: UOp, place: Place, along: UOp, step: int) -> Value:
-        """Every second or third element, or backwards: the whole run is loaded, then picked from.
+        """Load elements of a small or negative stride: load the whole run, then pick lanes.
 
-        The run ends with the last element wanted, so nothing beyond the buffer is touched.
+        The run ends with the last element that is needed, so it stays within the buffer.
         """
         offset, lanes = place[along]
         span = (lanes - 1) * abs(step) + 1
@@ -112,7 +112,7 @@ class Loads:
         return self.memory.read(array, text, u.dtype, lanes)
 
     def _load_lanes(self, u: UOp, place: Place, along: UOp) -> Value:
-        """Elements that lie apart, one by one."""
+        """Load elements one by one."""
         offset, lanes = place[along]
         singles = [
             self.emitter.value(u, {**place, along: (offset + i, 1)}) for i in range(lanes)
@@ -120,7 +120,7 @@ class Loads:
         return self.text.pack(singles)
 
     def _load_block(self, u: UOp, place: Place, along: UOp) -> Value | None:
-        """A block that is contiguous along another unrolled range: loaded by rows, transposed."""
+        """Load a block that is contiguous along another unrolled range: by rows, then transpose."""
         emitter = self.emitter
         across = self._contiguous_tile(u, place, along)
         if across is None:
@@ -143,7 +143,7 @@ class Loads:
         return memo[emitter.key(u, place)]
 
     def _contiguous_tile(self, u: UOp, place: Place, along: UOp) -> UOp | None:
-        """An unrolled range with unit stride that is worth loading whole, if there is one."""
+        """Return an unrolled range with unit stride that is worth loading whole, or None."""
         if self.emitter.mask_of(place) is not None:
             return None
         for r in place:
@@ -160,9 +160,12 @@ class Loads:
         return None
 
     def row_bits(self, u: UOp, place: Place, count: int) -> tuple[str, str]:
-        """`count` elements from `place` on of an array that the LOAD `u` reads in order, as bits.
+        """Load the bits of `count` elements of an array that the LOAD `u` reads in order.
 
-        The type of the vector, and its name.
+        Returns
+        -------
+        tuple of str
+            The type of the vector, and its name.
         """
         array = self.memory.array(u.src[0], place)
         ty = vector(f"i{8 * array.align}", count)

@@ -1,9 +1,9 @@
-"""Scopes of open loops: insertion points and memoized values.
+"""Loop scopes: insertion points of open loops, and memoized values.
 
-A frame is one open loop (the outermost is the function's entry). A value is emitted into the
-frame of the innermost loop that it varies with, even while deeper loops are open: their text
-is appended to their parent only when they close, so the parent's lines so far run before them.
-Loop-invariant code is thereby hoisted as it is written.
+A frame is one open loop; the outermost is the function's entry. A value is emitted into the frame
+of the innermost loop that it varies with, even while deeper loops are open. The text of a deeper
+loop is appended to its parent only when the loop closes, so the parent's earlier lines run before
+it. In this way, loop-invariant code is hoisted as it is emitted.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ __all__ = ["Frame", "Frames", "Segment"]
 
 @dataclass(slots=True)
 class Segment:
-    """A run of a loop with one shape of tile.
+    """Part of a loop with one shape of tile.
 
     Attributes
     ----------
     start, stop : Value
         First and past-the-last value of the loop variable.
     tile : Tile
-        What one iteration covers.
+        Tile that one iteration covers.
     trips : int or None
-        Iterations when known; 1 means that no loop is needed.
+        Number of iterations if known; 1 means that no loop is needed.
     masked : Value or None
-        Elements left for a last, partly filled vector.
+        End of the elements, if the last vector is only partly filled.
     """
 
     start: Value
@@ -57,14 +57,14 @@ class Frame:
     base: Value | None = None
     positions: tuple[Position, ...] = ((0, 1),)
     mask: Value | None = None
-    #: Arrays that were filled here: LOCAL -> those of its places in the tile.
+    #: Arrays that were filled here: for each LOCAL, one per tile position.
     arrays: dict[UOp, list[Held]] = field(default_factory=dict)
     lines: list[str] = field(default_factory=list)
     memo: dict[object, Value] = field(default_factory=dict)
 
 
 class Frames:
-    """The stack of open loops, and how a loop is opened and closed."""
+    """The stack of open loops. Opens and closes loops."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
@@ -78,19 +78,19 @@ class Frames:
         return self.stack[-1]
 
     def label(self, prefix: str) -> str:
-        """A new block name."""
+        """Return a new block name."""
         self._labels += 1
         return f"{prefix}{self._labels}"
 
     def level(self, ranges: frozenset[UOp]) -> int:
-        """Depth of the innermost open loop over one of `ranges`."""
+        """Return the depth of the innermost open loop over one of `ranges`."""
         for depth in range(len(self.stack) - 1, 0, -1):
             if self.stack[depth].range in ranges:
                 return depth
         return 0
 
     def frame_of(self, r: UOp) -> Frame | None:
-        """The open loop over `r`."""
+        """Return the open loop over `r`, or None."""
         for frame in reversed(self.stack):
             if frame.range is r:
                 return frame
@@ -98,7 +98,7 @@ class Frames:
 
     @contextmanager
     def at(self, depth: int) -> Iterator[None]:
-        """Emit into the frame at `depth`; deeper loops stay open but are out of sight."""
+        """Emit into the frame at `depth`; deeper loops stay open but are hidden."""
         full = self.stack
         self.stack = full[: depth + 1]
         outer = self._write_to(self.stack[-1])
@@ -109,7 +109,7 @@ class Frames:
             self.text.lines, self.text.known = outer
 
     def _write_to(self, frame: Frame) -> tuple[list[str], dict[object, Value]]:
-        """Let instructions go to `frame`; gives where they went."""
+        """Direct instructions to `frame`. Return where they went before."""
         outer = self.text.lines, self.text.known
         self.text.lines, self.text.known = frame.lines, frame.memo
         return outer
@@ -117,11 +117,15 @@ class Frames:
     def branch_if(
         self, condition: Value, body: Callable[[], None], weights: str = ""
     ) -> tuple[str, str]:
-        """Run `body` only where the scalar `condition` holds.
+        """Run `body` only if the scalar `condition` is true.
 
-        Values that are written in between are forgotten: what follows may run without them. The
-        blocks that what follows is reached from are returned, that of `body` last; `weights` is
-        metadata that says how often each is taken.
+        Values that `body` emits are forgotten, since later code may run without them. `weights` is
+        branch-weight metadata.
+
+        Returns
+        -------
+        tuple of str
+            The blocks from which the following code is reached: without `body`, then with it.
         """
         frame, then, join = self.top, self.label("then"), self.label("join")
         before = frame.block
@@ -141,9 +145,9 @@ class Frames:
     def either(
         self, condition: Value, yes: Callable[[], None], no: Callable[[], None]
     ) -> tuple[str, str]:
-        """Run `yes` where the scalar `condition` holds, else `no`; the blocks that they end in.
+        """Run `yes` if the scalar `condition` is true, else `no`. Return their last blocks.
 
-        Values that are written in between are forgotten, as by :meth:`branch_if`.
+        Values emitted in between are forgotten, as by :meth:`branch_if`.
         """
         frame, join = self.top, self.label("join")
         labels = self.label("then"), self.label("else")
@@ -169,10 +173,10 @@ class Frames:
         carried: list[Value],
         body: Callable[[list[Value]], list[Value]],
     ) -> list[Value]:
-        """One segment of the loop over `r`.
+        """Emit one segment of the loop over `r`.
 
-        `body` maps the carried values at the start of an iteration to those at its end; the
-        values after the last iteration are returned.
+        `body` maps the carried values at the start of an iteration to those at its end. Return the
+        values after the last iteration.
         """
         if segment.trips == 1:
             return self._once(r, segment, carried, body)
@@ -186,7 +190,7 @@ class Frames:
         body: Callable[[list[Value]], list[Value]],
     ) -> list[Value]:
         parent, label = self.top, self.label("once")
-        # A block of its own: code hoisted into the parent may still change the parent's block.
+        # Use a block of its own: code hoisted into the parent may still change the parent's block.
         frame = Frame(r, label, segment.start, segment.tile.positions())
         out = self._body(frame, carried, body)
         parent.lines += [f"  br label %{label}", f"{label}:", *frame.lines]
@@ -251,7 +255,7 @@ class Frames:
     def _after(
         self, segment: Segment, first: list[Value], last: list[Value], before: str, latch: str
     ) -> list[Value]:
-        """Carried values past a loop that may not have run at all."""
+        """Return the carried values after a loop that may have no iterations."""
         if segment.trips is not None:
             return last
         merged = []
@@ -265,7 +269,7 @@ class Frames:
         return merged
 
     def _mask(self, frame: Frame, rest: Value, segment: Segment, index: Value) -> Value:
-        """Which lanes of a last vector hold elements."""
+        """Return a mask of the lanes of the last vector that hold elements."""
         lanes = segment.tile.lanes
         frame.lines.append(f"  {rest.text} = sub i64 {segment.stop.text}, {index.text}")
         outer = self._write_to(frame)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 __all__ = ["Prefetches"]
 
-#: Where lines are fetched to, as LLVM counts: the first cache, for what is used soon, or another.
+#: LLVM's locality hints: the first-level cache, for data needed soon, or a farther cache.
 _NEAR, _FAR = 3, 2
 
 
 class Prefetches:
-    """Prefetches of the kernel that `emitter` writes."""
+    """Prefetches of the kernel that `emitter` emits."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.text = emitter.text
         self.memory = emitter.memory
-        #: LOADs whose rows are asked for ahead, and the loop that steps from row to row.
+        #: LOADs whose rows are prefetched, and the loop that steps from row to row.
         self.ahead: dict[UOp, UOp] = {}
 
     def ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
-        """Have the lines fetched of a run that is read some iterations later, if its rows are."""
+        """Prefetch lines that a contiguous load reads some iterations later, if `u` is in `ahead`."""
         if u not in self.ahead:
             return
         along = vector_range(place)
@@ -46,9 +46,9 @@ class Prefetches:
             self._prefetch(array, address, AHEAD * step + first // size, to=_FAR)
 
     def fetch(self, u: UOp, places: Sequence[Place], *, later: bool) -> None:
-        """Have the lines fetched that the LOAD or STORE `u` touches at `places`, each once.
+        """Prefetch the lines that the LOAD or STORE `u` accesses at `places`, each line once.
 
-        What is needed `later` goes to the second cache.
+        Lines that are needed `later` go to the second-level cache.
         """
         lines: dict[str, tuple[Value | None, dict[int, None]]] = {}
         array = self.memory.array(u.src[0], places[0])
@@ -74,9 +74,9 @@ class Prefetches:
     def _prefetch(
         self, array: Array, address: str, ahead: int, writes: bool = False, to: int = _NEAR
     ) -> None:
-        """Ask for the line of the element so far `ahead` of `address`.
+        """Prefetch the line of the element `ahead` elements after `address`.
 
-        Nothing is touched: beyond the end of the buffer the processor does nothing.
+        A prefetch accesses no memory: beyond the end of the buffer the processor ignores it.
         """
         if ahead:
             address = self.text.emit(f"getelementptr {array.type}, ptr {address}, i64 {ahead}")

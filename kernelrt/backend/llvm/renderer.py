@@ -1,4 +1,4 @@
-"""LLVMRenderer: kernel AST in, LLVM IR text out."""
+"""LLVMRenderer: renders a kernel AST as LLVM IR text."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ __all__ = ["LLVMRenderer"]
 
 
 class LLVMRenderer:
-    """Writes kernels for one target.
+    """Renders kernels for one target.
 
     Parameters
     ----------
     device : DeviceSpec
-        The target; nothing here needs it to be the machine this runs on.
+        The target; it need not be the machine of this process.
     """
 
     def __init__(self, device: DeviceSpec) -> None:
@@ -53,28 +53,28 @@ class LLVMRenderer:
 
     @property
     def device(self) -> DeviceSpec:
-        """The target that sources are written for."""
+        """Target of the generated code."""
         return self._device
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
-        """The program of the kernel `ast` (a SINK).
+        """Render the kernel `ast` (a SINK).
 
         Parameters
         ----------
         ast : UOp
-            The kernel.
+            The kernel AST.
         variant : str, optional
-            A tiling in its JSON form, as :meth:`variants` gives it; the one that is estimated to
-            be the fastest unless given.
+            A tiling in JSON form, as returned by :meth:`variants`. By default, the tiling with the
+            smallest estimated time.
 
         Raises
         ------
         CompileError
-            When an op of `ast` has no code.
+            An op of `ast` has no code.
         SpecError
-            `variant` is no tiling that `ast` can be written with.
+            `variant` is no valid tiling of `ast`.
         """
-        # Rewriting may drop what a value turns out not to need; the arguments stay those of `ast`.
+        # Rewriting may drop values that are not needed; the arguments stay those of `ast`.
         given = Analysis(ast)
         variables = [u for u in given.nodes if u.op is Op.VAR]
         info, tiling, nest, cost, _ = self._nest(given, variant)
@@ -104,20 +104,19 @@ class LLVMRenderer:
         return program
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Ways to write `ast` that are worth timing; see ``candidates.candidates``.
+        """Yield tilings of `ast` that are worth timing; see ``candidates.candidates``.
 
         Parameters
         ----------
         ast : UOp
-            The kernel.
+            The kernel AST.
         around : str, optional
-            A variant that the others are to be like; :meth:`render`'s own choice unless given.
-            It comes first.
+            Variant to start from; by default :meth:`render`'s choice. It is yielded first.
 
         Raises
         ------
         SpecError
-            `around` is none of `ast`.
+            `around` is no valid tiling of `ast`.
         """
         info, cost = self._loops(Analysis(ast), {})
         own = choose(info, self._device, cost, self._length_of(info))
@@ -131,9 +130,9 @@ class LLVMRenderer:
             yield Variant(tiling.text(), keeps_bits, cycles)
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
-        """The loops of the kernel `ast`, and what is done in them, for people to read.
+        """Return the loops of the kernel `ast`, and their contents, as readable text.
 
-        With a variant, those of this one.
+        A `variant` sets the tiling, as in :meth:`render`.
 
         Examples
         --------
@@ -154,7 +153,7 @@ class LLVMRenderer:
     def _nest(
         self, given: Analysis, variant: str | None = None
     ) -> tuple[Analysis, Tiling, LoopNest, Cost, dict[UOp, UOp]]:
-        """The loops of a kernel; and its nodes before and after functions became polynomials."""
+        """Return the loop nest of a kernel, and its nodes before and after MATH rewriting."""
         written: dict[UOp, UOp] = {}
         info, cost = self._loops(given, written)
         if variant is None:
@@ -167,7 +166,7 @@ class LLVMRenderer:
         return info, tiling, nest, cost, written
 
     def _length_of(self, info: Analysis) -> Callable[[Tiling], int]:
-        """Bytes of the text of the kernel `info`, by its tiling."""
+        """Return a function from a tiling of the kernel to the length of its text in bytes."""
         variables = [u for u in info.nodes if u.op is Op.VAR]
 
         def length(tiling: Tiling) -> int:
@@ -178,9 +177,9 @@ class LLVMRenderer:
         return length
 
     def _loops(self, given: Analysis, written: dict[UOp, UOp]) -> tuple[Analysis, Cost]:
-        """The loops of a kernel: passes joined, panels packed, functions as polynomials.
+        """Prepare a kernel: merge passes, pack panels, and expand functions to polynomials.
 
-        `written` is told what became of each node.
+        `written` receives the replacement of each node.
         """
         sink = merge_passes(block_rows(given.sink, self._device))
         sink = in_words(sink, self._device)
@@ -190,10 +189,10 @@ class LLVMRenderer:
 
     def _attributes(self, *, probed: bool) -> str:
         width = self._device.vector_bits
-        # Where arrays take more than a page of the stack, each page is touched in order: a stack
-        # that is too small ends in a fault at its guard, never in another thread's memory.
+        # If arrays take more than a page of the stack, each page is touched in order. So a stack
+        # overflow faults at the guard page and never reaches another thread's memory.
         probe = '"probe-stack"="inline-asm" ' if probed else ""
-        # Registers are put aside at whole vectors: across two pages that takes ten times as long.
+        # Spilled vectors are aligned: a vector across two pages takes ten times as long.
         aligned = f"alignstack={width // 8} " if width > 128 else ""
         return (
             f'attributes #0 = {{ nounwind {aligned}{probe}"prefer-vector-width"="{width}" '
@@ -202,7 +201,7 @@ class LLVMRenderer:
 
 
 def _name(info: Analysis) -> str:
-    """What the kernel does, over which loops, and its content's hash: an identifier.
+    """Return a name from the kernel's operation, its loops, and the hash of its content.
 
     ``contract_64x128_over_32`` sums products, ``reduce_64_over_10`` reduces, ``map_8192`` does
     neither.
@@ -226,6 +225,6 @@ def _extent(ranges: Iterable[UOp]) -> int:
 
 
 def _sizes(ranges: Iterable[UOp]) -> str:
-    """Extents of loops; a Variable by its name, another symbolic extent by its bound."""
+    """Return extents of loops; a Variable by its name, another symbolic extent by its bound."""
     sizes = [r.src[0] for r in ranges]
     return "x".join(str(s.arg[0] if s.op is Op.VAR else s.vmax) for s in sizes)

@@ -21,7 +21,7 @@ __all__ = ["Stores"]
 
 
 class Stores:
-    """Stores of the kernel that `emitter` writes, and elements of arrays that sums are kept in."""
+    """Stores of the kernel that `emitter` emits, and accesses to arrays that hold sums."""
 
     def __init__(self, emitter: Emitter) -> None:
         self.emitter = emitter
@@ -29,24 +29,24 @@ class Stores:
         self.memory = emitter.memory
 
     def store(self, u: UOp, value: Value, place: Place) -> None:
-        """A STORE at `place`; with a reducer what is there is read and updated."""
+        """Emit a STORE at `place`; with a reducer it updates the element."""
         array = self.memory.array(u.src[0], place)
         self._write(array, u.src[1], value, place, reducer=u.arg)
 
     def fill(self, local: UOp, value: Value, place: Place) -> None:
-        """The element of the LOCAL `local` that its own ranges are at."""
+        """Store to the element of the LOCAL `local` that its ranges select."""
         if most_elements(local.src[1:]) == 0:
             return
         array = self.memory.array(local, place)
         index = self.emitter.info.own_index[local]
         if array.width > 1:
-            # Lanes past the end are filled as well: no one who reads the vector has to leave any.
+            # Lanes past the end are stored, too, so that readers of the vector need no mask.
             self._put(array, value, self.memory.address(array, index, place), None, reducer=None)
             return
         self._write(array, index, value, self.emitter.restrict(place, frozenset(local.src[1:])))
 
     def element(self, local: UOp, place: Place) -> Value:
-        """What the LOCAL `local` holds at `place`, of its own ranges and those around."""
+        """Load the element of the LOCAL `local` at `place`, over its own and the outer ranges."""
         array = self.memory.array(local, place)
         lanes = lanes_of(place)
         ty = vector(array.type, lanes)
@@ -57,7 +57,7 @@ class Stores:
     def _write(
         self, array: Array, index: UOp, value: Value, place: Place, *, reducer: Op | None = None
     ) -> None:
-        """Elements at `place`, each into the element at `index` there."""
+        """Store the elements at `place`, each to its element at `index`."""
         along = vector_range(place)
         mask = self.emitter.mask_of(place)
         lanes = lanes_of(place)

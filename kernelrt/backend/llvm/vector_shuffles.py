@@ -11,18 +11,18 @@ if TYPE_CHECKING:
 
 __all__ = ["transpose"]
 
-#: Bytes of the parts of a register that most shuffles stay within.
+#: Bytes of a 128-bit part of a register; most shuffles stay within parts.
 _PART = 16
-#: A vector, and which (row, column) of a block each of its lanes holds.
+#: A vector, and the (row, column) of a block that each of its lanes holds.
 _Labelled = tuple[Value, list[tuple[int, int]]]
 
 
 def transpose(text: Text, rows: list[Value]) -> list[Value]:
-    """Columns of a block given by rows; the number of columns is a power of two.
+    """Transpose a block given by rows. The number of columns must be a power of two.
 
-    Each round makes two vectors of each two neighbouring rows. That moves a bit of the column
-    number from the lanes to the vectors, and the lowest bit of the row number to the lanes: first
-    by elements side by side within parts of 128 bits, then by whole parts, as processors do it.
+    Each round combines each pair of adjacent rows into two new vectors. This moves a bit of the
+    column number from the lanes to the vectors, and the lowest bit of the row number to the lanes:
+    first elements within 128-bit parts, then whole parts, as processors support it.
     """
     height, width = len(rows), rows[0].lanes
     full = 1 << (height - 1).bit_length()
@@ -36,16 +36,17 @@ def transpose(text: Text, rows: list[Value]) -> list[Value]:
             picks = _whole_parts(width, part)
         block = [pair for pick in picks for pair in _round(text, block, pick)]
         if rounds > 1 and number + 1 == (rounds + 1) // 2 and rows[0].dtype.is_float:
-            # LLVM looks for one shuffle in the place of several, in vain, for half of the time that
-            # a block takes it.
+            # LLVM searches for one shuffle that replaces several, in vain. The fence avoids that:
+            # the search takes half of a block's compile time.
             block = [(text.fence(value), names) for value, names in block]
     return [_column(text, block, c, height) for c in range(width)]
 
 
 def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int]]:
-    """Lanes of two vectors in turn, `size` at a time: of the first halves of all parts, or second.
+    """Return the lanes that interleave two vectors, `size` lanes at a time.
 
-    Those of the second vector are numbered from `width` on.
+    The first list interleaves the first halves of all parts, the second list the second halves.
+    Lanes of the second vector are numbered from `width` on.
     """
     halves = []
     for half in (0, part // 2):
@@ -58,7 +59,7 @@ def _side_by_side(width: int, part: int, size: int) -> tuple[list[int], list[int
 
 
 def _whole_parts(width: int, part: int) -> tuple[list[int], list[int]]:
-    """Every second part of two vectors, from the first one on, or from the second."""
+    """Return lanes of every second part of two vectors, from the first and from the second part."""
     first = [at + i for at in range(0, 2 * width, 2 * part) for i in range(part)]
     return first, [lane + part for lane in first]
 
@@ -72,7 +73,7 @@ def _round(text: Text, block: list[_Labelled], picks: list[int]) -> list[_Labell
 
 
 def _column(text: Text, block: list[_Labelled], column: int, height: int) -> Value:
-    """One column, from the few vectors that hold its parts."""
+    """Assemble one column from the vectors that hold its parts."""
     parts = []
     for value, names in block:
         lanes = [i for i, (r, c) in enumerate(names) if c == column and r < height]
@@ -90,7 +91,7 @@ def _column(text: Text, block: list[_Labelled], column: int, height: int) -> Val
 
 
 def _join(text: Text, a: Value, b: Value) -> Value:
-    """Two vectors end to end."""
+    """Concatenate two vectors."""
     lanes = max(a.lanes, b.lanes)
     if lanes == 1:
         return text.pack([a, b])

@@ -1,9 +1,9 @@
-"""Multiplies vectors of 64-bit integers by their 32-bit halves.
+"""Computes vectors of 64-bit integers from their 32-bit halves.
 
-What orders elements by two numbers at once, as what stands somewhere beside its position, is a
-number of 64 bits, of which these are the halves. Written as it stands, both are widened, one is
-shifted, and then they are joined; two vectors of 32-bit lanes that are interleaved are the same. So
-an argmax takes two thirds of the time (`python -m bench.report rows`).
+A key that orders elements by two numbers, such as a value and its position, is a 64-bit number with
+these two as halves. Computed directly, both halves are widened, one is shifted, and they are
+OR-ed. Interleaving two vectors of 32-bit lanes gives the same result. With it, an argmax takes two
+thirds of the time (`python -m bench.report rows`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _BITS: Final = 32
 
 
 def halves(u: UOp) -> tuple[UOp, UOp] | None:
-    """The lower half of the int64 `u`, as one, and the upper one, of 32 bits; None for others."""
+    """Return the lower half of `u` (as int64) and the upper half (32 bits), or None."""
     if u.op is not Op.OR or u.dtype is not dt.int64:
         return None
     for upper, lower in (u.src, u.src[::-1]):
@@ -42,7 +42,7 @@ def halves(u: UOp) -> tuple[UOp, UOp] | None:
 
 
 def lower_half(emitter: Emitter, u: UOp, place: Place) -> Value:
-    """The lower half of the int64 `u` at `place`."""
+    """Return the lower half of the int64 `u` at `place`."""
     text, memory = emitter.text, emitter.memory
     along, lanes = vector_range(place), lanes_of(place)
     step = None if along is None else memory.stride(u, along)
@@ -52,7 +52,7 @@ def lower_half(emitter: Emitter, u: UOp, place: Place) -> Value:
         return Value(
             text.emit(f"trunc {types[0]} {whole.text} to {types[1]}"), whole.lanes, dt.int32
         )
-    # What the loops come to is one number for all lanes, and for all vectors of the tile.
+    # The contribution of the loops is one number for all lanes and all vectors of the tile.
     total, constant = memory.index(u, place)
     numbers = (dt.wrapped(constant + step * lane, dt.int32) for lane in range(lanes))
     apart = f"<{', '.join(f'i32 {number}' for number in numbers)}>"
@@ -66,7 +66,7 @@ def lower_half(emitter: Emitter, u: UOp, place: Place) -> Value:
 
 
 def interleave(text: Text, low: Value, high: Value) -> Value:
-    """A vector of the numbers of which these are the halves."""
+    """Return the vector of int64 with the given halves."""
     lanes = max(low.lanes, high.lanes)
     low, high = text.splat(low, lanes), text.splat(high, lanes)
     half, both = vector("i32", lanes), vector("i32", 2 * lanes)

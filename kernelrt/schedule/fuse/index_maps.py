@@ -1,4 +1,4 @@
-"""Index maps: turns an index of a tensor-level node into indices of its operands.
+"""Index maps: converts an index of a tensor-level node into indices of its operands.
 
 Movement ops are nothing but index maps: they move no data.
 """

@@ -39,7 +39,7 @@ def is_row_major(node: UOp, order: Order) -> bool:
 
 
 def free_contractions(roots: Sequence[UOp]) -> list[UOp]:
-    """Insert a copy behind each contraction that is an output, so that its order is free.
+    """Insert a copy after each contraction that is an output, so that its order is free.
 
     The copy is row-major. The contraction may have another order if that gains more than the copy
     costs. For example, the gradient of filters has rows of three elements. If the contraction is
@@ -98,7 +98,7 @@ def _followed(nodes: Sequence[UOp], fixed: Container[UOp]) -> set[UOp]:
 
 
 def _walked_by_channel(shares: Mapping[UOp, _Shares]) -> set[UOp]:
-    """Return contractions that are read by contractions in which an operand has no axis alone.
+    """Return contractions that are read by contractions in which one operand has no axis alone.
 
     The readers sum over windows of one channel, and traverse its rows.
     """
@@ -211,7 +211,7 @@ def _inherited(node: UOp, orders: dict[UOp, Order]) -> Order | None:
 
 
 def _reshaped(source: UOp, order: Order, node: UOp) -> Order | None:
-    """Return the order behind a RESHAPE, or None if it merges axes that are not adjacent."""
+    """Return the order after a RESHAPE, or None if it merges axes that are not adjacent."""
     places: dict[int, list[int]] = {}
     for old, new in groups_of_axes(source.shape, node.shape):
         positions = [order.index(a) for a in old]

@@ -178,7 +178,7 @@ def _reduce_expanded(u: UOp) -> UOp | None:
 
 
 def _reduce_copies(u: UOp) -> UOp | None:
-    """Reduce copies of an array only once: move the EXPAND behind the reduction."""
+    """Reduce copies of an array only once: move the EXPAND after the reduction."""
     _, axes = u.arg
     x = u.src[0]
     if x.op is not Op.EXPAND:
