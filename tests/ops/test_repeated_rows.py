@@ -28,10 +28,10 @@ def crowded(monkeypatch):
 
     def without_room(self, device):
         begin(self, device)
-        self.roomy = 1
+        self.max_buffer_bytes = 1
 
     monkeypatch.setattr(Prices, "__init__", without_room)
-    monkeypatch.setattr("kernelrt.schedule.fuse.decide._CROWDED", 1e9)
+    monkeypatch.setattr("kernelrt.schedule.fuse.decide._OVERSIZE_PRICE", 1e9)
 
 
 def attention(q, k, v, mask):

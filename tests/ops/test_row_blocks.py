@@ -36,11 +36,11 @@ def crowded(request, monkeypatch):
 
     def without_room(self, device):
         begin(self, device)
-        self.roomy = 1
+        self.max_buffer_bytes = 1
 
     if request.param:
         monkeypatch.setattr(Prices, "__init__", without_room)
-        monkeypatch.setattr("kernelrt.schedule.fuse.decide._CROWDED", 1e9)
+        monkeypatch.setattr("kernelrt.schedule.fuse.decide._OVERSIZE_PRICE", 1e9)
     return request.param
 
 

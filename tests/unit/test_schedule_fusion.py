@@ -354,7 +354,8 @@ def test_kernels_with_loops_of_their_own_become_one(seed: int) -> None:
         rng.shuffle(operands)
         sums.append(reduce(alu((Op.MUL, Op.ADD)[rng.integers(2)], *operands), Op.MAX, *axes))
     plan = check(mem, sums)
-    assert any(d.choice == "merge" and "traversed in the same order" in d.reason for d in plan.decisions)
+    reason = "traversed in the same order"
+    assert any(d.choice == "merge" and reason in d.reason for d in plan.decisions)
 
 
 def test_scheduling_leaves_nothing_to_the_collector(mem: Memory) -> None:

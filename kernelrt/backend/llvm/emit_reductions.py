@@ -146,7 +146,7 @@ class Accumulators:
         choices: dict[UOp, Choice] = {}
         if each.zeros is not None:
             turn = each.closed[each.closed.index(own[0]) - 1]
-            choices[turn] = functools.partial(self._turn, each, around[0])
+            choices[turn] = functools.partial(self._iteration, each, around[0])
         self.emitter.walk(
             each.loop, own[-1], lambda inner: self._add_kept(array, fold, around, inner), choices
         )
@@ -195,7 +195,7 @@ class Accumulators:
         for value, place in zip(out, places, strict=True):
             stores.fill(array, value, place)
 
-    def _turn(
+    def _iteration(
         self, each: Pass, around: Place, before: Sequence[Item], rest: Callable[[], None]
     ) -> None:
         """Emit one iteration of the loop around the array; if the gate is false, only one row.
@@ -217,10 +217,10 @@ class Accumulators:
 
         [place] = emitter.places(sorted(emitter.info.deps[gate], key=lambda r: int(r.arg)))
         emitter.frames.either(
-            emitter.value(gate, place), whole, lambda: self._one_row_of_turn(each, around)
+            emitter.value(gate, place), whole, lambda: self._one_row_of_iteration(each, around)
         )
 
-    def _one_row_of_turn(self, each: Pass, around: Place) -> None:
+    def _one_row_of_iteration(self, each: Pass, around: Place) -> None:
         """Emit the sums that an iteration adds to the array if one factor is zero throughout.
 
         All rows have the same products then, which are summed once.

@@ -178,11 +178,11 @@ class Emitter:
     def repeat(self, loop: Loop, body: Callable[[], None]) -> None:
         """Emit `body` in each iteration of `loop`."""
 
-        def turn(_: list[Value]) -> list[Value]:
+        def iteration(_: list[Value]) -> list[Value]:
             body()
             return []
 
-        self._each(loop, [], turn)
+        self._each(loop, [], iteration)
 
     def _store(self, step: Step) -> None:
         """Emit, per position, all values and then all stores, so that updates may be in place."""

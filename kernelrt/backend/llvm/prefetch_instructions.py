@@ -33,7 +33,7 @@ class Prefetches:
         self.ahead: dict[UOp, UOp] = {}
 
     def ask_ahead(self, u: UOp, array: Array, address: str, place: Place) -> None:
-        """Prefetch lines that a contiguous load reads some iterations later, if `u` is in `ahead`."""
+        """Prefetch lines that a contiguous load needs some iterations later, if `u` is listed."""
         if u not in self.ahead:
             return
         along = vector_range(place)

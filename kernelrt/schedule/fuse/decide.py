@@ -49,19 +49,19 @@ _TILE = 16
 #: for blocks of long rows. 256 rows of 784 x 256 x 256 x 16 take 0.65 ms in one kernel and 0.54 in
 #: separate ones; 512 rows of 256 x 1024 x 256 take 3.0 in blocks and 2.2 in separate kernels
 #: (`python -m bench.report serving`).
-_SLOWED = (0.1, 0.5)
+_FUSION_SLOWDOWN = (0.1, 0.5)
 #: Value of avoiding a buffer that just exceeds the limit, as a multiple of its traffic.
-_CROWDED = 4
+_OVERSIZE_PRICE = 4
 #: Minimum cost, in multiplications, of a value that counts as a function. With AVX-512, an
 #: exponential costs 16, a root and a division 14.
 _FUNCTION = 12
 #: Maximum number of nodes below a function that are searched for sums.
 _MOST_SEEN = 64
-_BESIDE = "scalar before a short loop, or again in each row: {:.3g} cycles, {:.3g} to store"
+_SCALAR = "scalar before a short loop, or recomputed in each row: {:.3g} cycles, {:.3g} to store"
 _COUNTED = "{:.3g} evaluations of {} elements: {:.3g} cycles to repeat, {:.3g} to store"
 Choice = Literal["inline", "local", "global"]
 _KEPT = "{:.3g} evaluations, {:.3g} with a local array: {:.3g} cycles to repeat, {:.3g} to keep"
-_AGAIN = "its {:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
+_RECOMPUTED = "{:.3g} bytes are too many: each kernel computes rows, {:.3g} cycles, {:.3g} to store"
 _ROW = "a row fits a local array of the kernel: {:.3g} cycles to keep, {:.3g} to store"
 _CONVERTED = "the contraction that reads it converts it while it packs or multiplies"
 _UNTILED = "{}: {{:.3g}} cycles without a register tile, {{:.3g}} to store"
@@ -163,9 +163,9 @@ class Decider:
             return copied
         if node.op in FREE:
             return _INLINE
-        again = self._again(node, accesses)
-        if again is not None:
-            return again
+        recomputed = self._recomputed_rows(node, accesses)
+        if recomputed is not None:
+            return recomputed
         if self._converts(node) and all(_is_multiplied(node, *access) for access in accesses):
             return Verdict("inline", why=Decision(node, "inline", _CONVERTED))
         if contraction_reuse(node):
@@ -209,8 +209,8 @@ class Decider:
         count = elements(node.shape)
         total = sum(group.evaluations(index) for group, index in accesses)
         wasted = self._repeated(node, total)
-        beside = 0.0 if wasted else self._beside_vectors(node, accesses)
-        wasted += beside
+        scalar_work = 0.0 if wasted else self._outside_vectors(node, accesses)
+        wasted += scalar_work
         if wasted and all(not group.ranges(index) for group, index in accesses):
             wasted *= self._prices.scalar
         lost, slow = None, 0
@@ -225,11 +225,11 @@ class Decider:
         if wasted == 0:
             return _INLINE
         nbytes = count * node.dtype.itemsize
-        apart = len({group for group, _ in accesses}) > 1 or any(
+        separate = len({group for group, _ in accesses}) > 1 or any(
             group.inside_contraction(index) for group, index in accesses
         )
-        traffic = self._prices.traffic(nbytes, total / count, torn=not apart)
-        host = None if beside else self._host(node, accesses)
+        traffic = self._prices.traffic(nbytes, total / count, out_of_cache=not separate)
+        host = None if scalar_work else self._host(node, accesses)
         if len(accesses) == 1:
             kept = self._kept_row(node, accesses, traffic)
             if kept is not None:
@@ -245,8 +245,8 @@ class Decider:
         if lost is not None:
             why = Decision(node, choice, _UNTILED.format(lost), (wasted, traffic))
         else:
-            counts = (beside, traffic) if beside else (total, count, wasted, traffic)
-            why = Decision(node, choice, _BESIDE if beside else _COUNTED, counts)
+            counts = (scalar_work, traffic) if scalar_work else (total, count, wasted, traffic)
+            why = Decision(node, choice, _SCALAR if scalar_work else _COUNTED, counts)
         return Verdict("global", host, None, why) if stored else Verdict("inline", why=why)
 
     def _kept(self, node: UOp, accesses: Accesses, traffic: float) -> Verdict | None:
@@ -301,15 +301,15 @@ class Decider:
         if not self._may_keep(node, accesses, axes):
             return None
         # Multiplying narrow values as they are needs packed copies of a stored value.
-        spared = self._prices.spared(node.dtype) * group.evaluations(index)
-        cost = self._keeping(node, group, axes) + spared
+        narrow_gain = self._prices.narrow_gain(node.dtype) * group.evaluations(index)
+        cost = self._keeping(node, group, axes) + narrow_gain
         long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
         inner = tileability.made_of(node)
         if inner and tileability.wants_panels(group, self._orders):
             return None
         for x in inner:
             cost += self._prices.traffic(tileability.turned(x, self._orders))
-            cost += _SLOWED[long] * elements(x.shape) * self._work[x]
+            cost += _FUSION_SLOWDOWN[long] * elements(x.shape) * self._work[x]
         if traffic < cost:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
@@ -334,31 +334,31 @@ class Decider:
             return None
         return Verdict("local", why=Decision(node, "local", _ROW, (cost, traffic)), axes=(*axes,))
 
-    def _again(self, node: UOp, accesses: Accesses) -> Verdict | None:
+    def _recomputed_rows(self, node: UOp, accesses: Accesses) -> Verdict | None:
         """Decide whether several kernels each recompute rows of `node`, to save a buffer.
 
         None if there is no need, or if one of them cannot.
         """
         nbytes = elements(node.shape) * node.dtype.itemsize
         groups = dict.fromkeys(group for group, _ in accesses)
-        roomy = self._prices.roomy
+        max_buffer_bytes = self._prices.max_buffer_bytes
         full = any(group.size >= MOST_WRITTEN for group in groups)
-        if len(groups) < 2 or nbytes <= roomy or full or not self._may_repeat(node):
+        if len(groups) < 2 or nbytes <= max_buffer_bytes or full or not self._may_repeat(node):
             return None
         repeated = (len(groups) - 1) * elements(node.shape) * self._work[node]
         traffic = self._prices.byte(nbytes) * (2 + len(groups)) * nbytes
         # The further the buffer exceeds the limit, the more work it is worth to avoid it.
-        if repeated > traffic * _CROWDED * nbytes / roomy:
+        if repeated > traffic * _OVERSIZE_PRICE * nbytes / max_buffer_bytes:
             return None
-        apart: dict[Group, tuple[int, ...]] = {}
+        array_axes: dict[Group, tuple[int, ...]] = {}
         for group in groups:
             own = {key: gate for key, gate in accesses.items() if key[0] is group}
             axes = self._row_of(node, group, own)
             if axes is None:
                 return None
-            apart[group] = axes
-        why = Decision(node, "local", _AGAIN, (nbytes, repeated, traffic))
-        return Verdict("local", why=why, array_axes=apart)
+            array_axes[group] = axes
+        why = Decision(node, "local", _RECOMPUTED, (nbytes, repeated, traffic))
+        return Verdict("local", why=why, array_axes=array_axes)
 
     def _may_repeat(self, node: UOp) -> bool:
         """Return whether `node` checks no index and has the same bits in every kernel."""
@@ -385,12 +385,12 @@ class Decider:
         if not axes or not self._may_keep(node, own, axes):
             return None
         length = elements(tuple(node.shape[a] for a in axes))
-        beside = (r for r in group.loops if all(r not in group.ranges(i) for i in indices))
-        walked = length * math.prod(r.src[0].vmax for r in beside) * node.dtype.itemsize
+        others = (r for r in group.loops if all(r not in group.ranges(i) for i in indices))
+        reread_bytes = length * math.prod(r.src[0].vmax for r in others) * node.dtype.itemsize
         # Rows may be traversed more often if the buffer they save is larger.
         nbytes = elements(node.shape) * node.dtype.itemsize
-        most = self._prices.walked * max(1, nbytes // self._prices.roomy)
-        return tuple(axes) if walked < most else None
+        most = self._prices.max_reread_bytes * max(1, nbytes // self._prices.max_buffer_bytes)
+        return tuple(axes) if reread_bytes < most else None
 
     def _keeping(self, node: UOp, group: Group, axes: Sequence[int]) -> float:
         """Return the cycles of the traffic of local arrays over `axes`, one per row of `node`."""
@@ -421,7 +421,7 @@ class Decider:
             return sum(max(0, total - elements(s.shape)) * self._work[s] for s in node.src)
         return max(0, total - elements(node.shape)) * self._work[node]
 
-    def _beside_vectors(self, node: UOp, accesses: Accesses) -> float:
+    def _outside_vectors(self, node: UOp, accesses: Accesses) -> float:
         """Return the wasted work of an expensive function that some loops do not change.
 
         Before the innermost (vectorized) loop it is computed in scalar code, which overlaps with
@@ -488,10 +488,10 @@ class Decider:
                 grounds = "laid out for the contraction that reads it"
                 why = Decision(node, "global", grounds)
                 order = (*(a for a in range(len(index)) if a != along[0]), along[0])
-                beside = frozenset(
+                exempt = frozenset(
                     key for key in accesses if stored and key[1][along[0]] not in key[0].vectors
                 )
-                return Verdict("global", order=order, why=why, exempt_uses=beside)
+                return Verdict("global", order=order, why=why, exempt_uses=exempt)
         return None
 
     def _in_blocks(self, node: UOp, group: Group, index: Index, filled: UOp) -> bool:

@@ -47,7 +47,7 @@ _STORED = frozenset({Op.CONTIGUOUS, Op.SCATTER, Op.CALL, Op.REGION})
 _GIVEN_MEMORY = frozenset({Op.CALL, Op.REGION})
 #: Predicates of the uses of a value, without duplicates; None is always true.
 _Gates = dict["UOp | None", None]
-_Wishes = dict[tuple[Group, Index], _Gates]
+_Requests = dict[tuple[Group, Index], _Gates]
 #: One predicate that covers all uses of a value in a group at an index.
 _Covers = dict[tuple[Group, Index], "UOp | None"]
 _ALWAYS: _Gates = {None: None}
@@ -98,7 +98,7 @@ def fuse(
     device : DeviceSpec
         Target of the kernels.
     """
-    return _Walk(wanted, committed, indexer, Prices(device)).run()
+    return _Traversal(wanted, committed, indexer, Prices(device)).run()
 
 
 def called_with(nodes: Iterable[UOp]) -> set[UOp]:
@@ -127,22 +127,22 @@ def _just(gate: UOp | None) -> _Gates:
     return _ALWAYS if gate is None else {gate: None}
 
 
-def _as_they_are(wishes: _Wishes) -> _Wishes:
-    """Return `wishes` with merged groups, and their indices, replaced by the current groups."""
-    for group, _ in wishes:
+def _current(requests: _Requests) -> _Requests:
+    """Return `requests` with merged groups, and their indices, replaced by the current groups."""
+    for group, _ in requests:
         if group.now() is not group:
             break
     else:
-        return wishes
-    out: _Wishes = {}
-    for (group, index), gates in wishes.items():
+        return requests
+    out: _Requests = {}
+    for (group, index), gates in requests.items():
         given = out.setdefault((group.now(), group.renamed(index)), {})
         for gate in gates:
             given[group.renamed_gate(gate)] = None
     return out
 
 
-class _Walk:
+class _Traversal:
     def __init__(
         self,
         wanted: Sequence[UOp],
@@ -167,7 +167,7 @@ class _Walk:
         self._decider = Decider(
             prices, work, self._forced, row_major, self._orders, committed, self._order
         )
-        self._wishes: dict[UOp, _Wishes] = {}
+        self._requests: dict[UOp, _Requests] = {}
         self._groups: list[Group] = []
         self._runs: dict[object, Group] = {}
         self._home: dict[UOp, Group] = {}
@@ -179,9 +179,9 @@ class _Walk:
     def run(self) -> Fusion:
         prices = self._prices
         for node in reversed(self._order):
-            if node not in self._wishes and node not in self._forced:
+            if node not in self._requests and node not in self._forced:
                 continue
-            accesses = _as_they_are(self._wishes.pop(node, {}))
+            accesses = _current(self._requests.pop(node, {}))
             if not elements(node.shape):
                 continue
             if len(accesses) > 1:
@@ -189,7 +189,7 @@ class _Walk:
                     self._share_input(node, accesses)
                 elif self._work[node] >= prices.worth_storing(node):
                     self._share_value(node, accesses)
-                accesses = _as_they_are(accesses)
+                accesses = _current(accesses)
             covers = {
                 key: None if gates is _ALWAYS else self._cover(node, key, gates)
                 for key, gates in accesses.items()
@@ -267,7 +267,7 @@ class _Walk:
 
     # Kernels that store several values
 
-    def _share_value(self, node: UOp, accesses: _Wishes) -> None:
+    def _share_value(self, node: UOp, accesses: _Requests) -> None:
         """Merge independent groups of one iteration space that use `node` at one index."""
         by_index: dict[tuple[Index, Index], list[Group]] = {}
         for group, index in accesses:
@@ -276,7 +276,7 @@ class _Walk:
         for groups in by_index.values():
             self._unite(node, groups, "needed at the same elements")
 
-    def _share_input(self, node: UOp, accesses: _Wishes) -> None:
+    def _share_input(self, node: UOp, accesses: _Requests) -> None:
         """Merge independent groups that traverse a large input in the same order."""
         if elements(node.shape) * node.dtype.itemsize < self._prices.shared_bytes:
             return
@@ -372,20 +372,20 @@ class _Walk:
                 if (group := self._open(node, "cat", node.shape)) is not None:
                     group.split(node.arg, portion)
                     for part, _, index in group.parts:
-                        self._wish(part, (group, index))
+                        self._request(part, (group, index))
         elif node.op is Op.SCATTER:
             base, update, *places = node.src
             for kind, operands in (("update", [update, *places]), ("init", [base])):
                 if (group := self._open(node, kind, operands[0].shape)) is not None:
                     for operand in operands:
-                        self._wish(operand, (group, group.natural))
+                        self._request(operand, (group, group.natural))
         elif node.op in _GIVEN_MEMORY:
             self._start_given(node)
-        elif (pad := self._framed(node)) is not None:
+        elif (pad := self._separate_pad(node)) is not None:
             (inside,) = pad.src
             if (group := self._open(node, "map", inside.shape)) is not None:
                 group.margins[node] = pad
-                self._wish(inside, (group, group.natural))
+                self._request(inside, (group, group.natural))
         elif (group := self._open(node, "map", node.shape)) is not None:
             self._descend(node, group, group.natural, None)
 
@@ -397,15 +397,15 @@ class _Walk:
         if known is not None:
             known.roots[node] = (ZERO,) * len(node.shape)
             known.targets |= frozenset(self._committed.get(node, ()))
-            self._credit(node, known)
+            self._add_origin(node, known)
             self._home[node] = known
         elif (group := self._open(node, "region" if run else "call", node.shape)) is not None:
             self._runs[key] = group
             group.checks = run or bool(node.arg.failure)
             for operand in map(strip, node.src):
-                self._wish(operand, (group, (ZERO,) * len(operand.shape)))
+                self._request(operand, (group, (ZERO,) * len(operand.shape)))
 
-    def _framed(self, node: UOp) -> UOp | None:
+    def _separate_pad(self, node: UOp) -> UOp | None:
         """Return the PAD that `node` is, if its zeros are stored separately from the interior."""
         pad = node.src[0] if node.op is Op.CONTIGUOUS else node
         apart = pad.op is Op.PAD and is_static(pad.shape) and node not in self._committed
@@ -419,7 +419,7 @@ class _Walk:
         targets = frozenset(self._committed.get(node, ()))
         group = Group(shape, kind, targets=targets, order=order, varying=self._varying)
         group.roots[node] = group.natural
-        self._credit(node, group)
+        self._add_origin(node, group)
         self._groups.append(group)
         if node in self._home:
             self._home[node].needs.add(group)
@@ -427,7 +427,7 @@ class _Walk:
             self._home[node] = group
         return group
 
-    def _credit(self, node: UOp, group: Group) -> None:
+    def _add_origin(self, node: UOp, group: Group) -> None:
         """Record the origin of `node` among the origins of `group`."""
         raw = node.origin
         if raw is not None:
@@ -444,29 +444,29 @@ class _Walk:
                 self._origins[id(raw)] = origin
             group.origins[origin] = None
 
-    def _wish(self, node: UOp, key: tuple[Group, Index], gates: _Gates = _ALWAYS) -> None:
-        wishes = self._wishes.get(node)
-        if wishes is None:
-            self._wishes[node] = {key: gates}
+    def _request(self, node: UOp, key: tuple[Group, Index], gates: _Gates = _ALWAYS) -> None:
+        requests = self._requests.get(node)
+        if requests is None:
+            self._requests[node] = {key: gates}
             return
-        known = wishes.get(key)
+        known = requests.get(key)
         if known is None or gates is _ALWAYS:
-            wishes[key] = gates
+            requests[key] = gates
         elif known is not _ALWAYS:
-            wishes[key] = {**known, **gates}
+            requests[key] = {**known, **gates}
 
     def _descend(self, node: UOp, group: Group, index: Index, gate: UOp | None) -> None:
         """Compute `node` at `index` in `group`, and request its operands there."""
         op = node.op
         if op not in FREE:
             group.size += written(node)
-            self._credit(node, group)
+            self._add_origin(node, group)
         if op in POINTWISE:
             group.values[node, index] = _PLAIN if gate is None else Value(gate)
             key = (group, index)
             gates = _just(gate)
             for s in node.src:
-                self._wish(s, key, gates)
+                self._request(s, key, gates)
             return
         loops: Index = ()
         if op is Op.REDUCE_AXIS:
@@ -478,4 +478,4 @@ class _Walk:
             group.checks = True
         value = group.values[node, index] = demand(node, index, gate, loops, self._indexer)
         for use in value.uses:
-            self._wish(use.node, (group, use.at), _just(use.gate))
+            self._request(use.node, (group, use.at), _just(use.gate))

@@ -48,14 +48,14 @@ MOST_WRITTEN = 1300
 #: Minimum number of instructions of a value, for its operands' addresses and loads.
 _LEAST_WRITTEN = 2
 #: Extra instructions of an op that is lowered to many: the branch to the cold path.
-_AROUND = 10
+_COLD_BRANCH = 10
 #: Upper limit of estimates.
 _MOST_CYCLES = 1e12
 #: Number of last-level caches that a buffer may fill before kernels recompute its rows instead.
 #: For attention's gradient of length 512 to 4096, recomputing takes 1.5 to 2 times as long.
-_ROOMY = 4
+_MAX_BUFFER_CACHES = 4
 #: Number of second-level caches that an operand may fill if every few rows of the other read it.
-_WALKED = 4
+_MAX_REREAD_CACHES = 4
 #: Transfers for each byte written: its cache line is fetched before it is stored.
 _WRITTEN = 2
 #: Reads that reach the memory level of the buffer; later reads hit a cache.
@@ -125,18 +125,18 @@ class Prices:
     row_byte : float
         Cycles per byte of a value that a buffer separates from its kernel: its rows leave the
         cache before they are read again.
-    roomy : int
+    max_buffer_bytes : int
         Size in bytes from which on buffers are avoided where possible.
     shared_bytes : int
         A shared input of at least this many bytes does not stay in the first-level cache between
         kernels.
-    walked : int
+    max_reread_bytes : int
         Maximum bytes of an operand that is read again for every few rows of another one.
     """
 
     __slots__ = (
-        "_costs", "_load", "launch", "loop", "multiplication", "parallel", "roomy", "row_byte",
-        "scalar", "shared_bytes", "walked",
+        "_costs", "_load", "launch", "loop", "max_buffer_bytes", "max_reread_bytes",
+        "multiplication", "parallel", "row_byte", "scalar", "shared_bytes",
     )  # fmt: skip
 
     def __init__(self, device: DeviceSpec) -> None:
@@ -149,8 +149,8 @@ class Prices:
         self.scalar = costs.lanes(dt.float32)
         self.parallel = _PARALLEL_LAUNCHES * costs.call
         self.row_byte = costs.far_byte
-        self.walked = _WALKED * costs.levels[1].nbytes
-        self.roomy = _ROOMY * costs.levels[2].nbytes
+        self.max_reread_bytes = _MAX_REREAD_CACHES * costs.levels[1].nbytes
+        self.max_buffer_bytes = _MAX_BUFFER_CACHES * costs.levels[2].nbytes
         self.shared_bytes = costs.levels[0].nbytes
 
     def byte(self, nbytes: int) -> float:
@@ -165,18 +165,18 @@ class Prices:
         """Return the number of elements of `dtype`, as a local array holds them, in a vector."""
         return self._costs.spec.lanes(local_itemsize(dtype))
 
-    def spared(self, dtype: DType) -> float:
+    def narrow_gain(self, dtype: DType) -> float:
         """Return the cycles per product that multiplying without widening saves."""
         parts = self._costs.spec.dot_parts(dtype)
         if not parts:
             return 0.0
         if dtype.is_float:
-            apart = self._costs.element(Op.FMA, dt.float32)
+            separate = self._costs.element(Op.FMA, dt.float32)
         else:
-            apart = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
-        return max(0.0, apart - self._costs.element(Op.DOT, dtype.accumulator) / parts)
+            separate = sum(self._costs.element(op, dt.int32) for op in (Op.MUL, Op.ADD))
+        return max(0.0, separate - self._costs.element(Op.DOT, dtype.accumulator) / parts)
 
-    def traffic(self, nbytes: int, reads: float = 1.0, *, torn: bool = False) -> float:
+    def traffic(self, nbytes: int, reads: float = 1.0, *, out_of_cache: bool = False) -> float:
         """Return the cycles of writing and reading a buffer of `nbytes`.
 
         Parameters
@@ -185,10 +185,10 @@ class Prices:
             Size of the buffer.
         reads : float
             Number of reads of each element.
-        torn : bool
+        out_of_cache : bool
             Whether rows leave the cache before they are read.
         """
-        per_byte = self.row_byte if torn else self.byte(nbytes)
+        per_byte = self.row_byte if out_of_cache else self.byte(nbytes)
         return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
 
     def is_stored(self, pad: UOp, reads: int) -> bool:
@@ -199,7 +199,7 @@ class Prices:
 
     def worth_storing(self, node: UOp) -> float:
         """Return the cycles per element above which a buffer beats one recomputation."""
-        return self.traffic(node.dtype.itemsize, torn=True)
+        return self.traffic(node.dtype.itemsize, out_of_cache=True)
 
     def worth_keeping(self, node: UOp) -> float:
         """Return the cycles per element above which a local array beats one recomputation."""
@@ -278,7 +278,7 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 def written(node: UOp) -> int:
     """Return the number of instructions of one evaluation of `node`, without its operands."""
     count = instructions(node.op, wide=node.dtype is dt.float64)
-    return max(_LEAST_WRITTEN, count) + _AROUND * (node.op in BECOMES)
+    return max(_LEAST_WRITTEN, count) + _COLD_BRANCH * (node.op in BECOMES)
 
 
 def contraction_reuse(node: UOp) -> float:

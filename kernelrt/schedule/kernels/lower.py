@@ -86,10 +86,10 @@ class _Lowering:
                 done[key] = self._made(key)
         if group.kind == "map":
             inside = [
-                self._framed(r, at) if r in group.margins else self._store(r, r, at)
+                self._interior(r, at) if r in group.margins else self._store(r, r, at)
                 for r, at in self._stored_first()
             ]
-            return [*inside, *(s for r in group.margins for s in self._frame(r))]
+            return [*inside, *(s for r in group.margins for s in self._padding(r))]
         (root,) = group.roots
         if group.kind == "cat":
             return self._join(root)
@@ -105,7 +105,7 @@ class _Lowering:
         at = self._offset(root, index)
         return UOp(Op.STORE, root.dtype, (self._places[root], at, self._value(value, index)))
 
-    def _framed(self, root: UOp, index: Index) -> UOp:
+    def _interior(self, root: UOp, index: Index) -> UOp:
         """Return the STORE of a PAD's interior."""
         pad = self._group.margins[root]
         at = tuple(
@@ -114,7 +114,7 @@ class _Lowering:
         value = self._value(pad.src[0], index)
         return UOp(Op.STORE, root.dtype, (self._places[root], self._offset(root, at), value))
 
-    def _frame(self, root: UOp) -> Iterator[UOp]:
+    def _padding(self, root: UOp) -> Iterator[UOp]:
         """Yield the STOREs of a PAD's zeros."""
         zero = const(0, root.dtype)
         order = self._orders.get(root, tuple(range(len(root.shape))))

@@ -129,11 +129,11 @@ class _Settling:
         self._targets = Touches()
         for k, commit in enumerate(commits):
             self._targets.add(k, (), (self._where[commit.target],))
-        self._taken: dict[UOp, UOp] = {}
+        self._redirected: dict[UOp, UOp] = {}
 
     def run(self) -> Graph:
         for k, commit in enumerate(self._commits):
-            self._take_in(k, commit)
+            self._merge(k, commit)
         return self._graph
 
     def _regions(self, buffers: Iterable[UOp]) -> list[Region]:
@@ -159,14 +159,14 @@ class _Settling:
 
     # Merging a commit into the kernel that computes its value
 
-    def _take_in(self, k: int, commit: Commit) -> None:
+    def _merge(self, k: int, commit: Commit) -> None:
         writers = self._writers(commit.source)
         alone = self._committing(commit.target) == [k]
         if not writers or not alone or commit.source.dtype is not commit.target.dtype:
             return
         if any(self._graph.drafts[n] is None for n in writers):
             return  # another commit of the same value has redirected the kernels
-        if len(writers) > 1 and self._joins(writers[0]):
+        if len(writers) > 1 and self._writes_cat(writers[0]):
             return  # the kernel of one CAT operand may read elements that another one writes
         writer = writers[-1]
         base = writers[0] if len(writers) > 1 else None
@@ -179,10 +179,10 @@ class _Settling:
         draft = self._draft(writer)
         if isinstance(draft, RegionDraft):
             return  # a region's results are complete only after its last iteration
-        if commit.source in self._outputs or commit.source in self._taken:
+        if commit.source in self._outputs or commit.source in self._redirected:
             if not isinstance(draft, KernelDraft) or base is not None:
                 return
-            for also in draft.stores_to(self._taken.get(commit.source, commit.source)):
+            for also in draft.stores_to(self._redirected.get(commit.source, commit.source)):
                 draft.stores.append(also.replace(src=(commit.target, *also.src[1:])))
         else:
             self._redirect(commit)
@@ -196,7 +196,7 @@ class _Settling:
             self._graph.after[n].add(writer)
         self._graph.remove(self._count + k)
 
-    def _joins(self, writer: int) -> bool:
+    def _writes_cat(self, writer: int) -> bool:
         draft = self._draft(writer)
         return isinstance(draft, KernelDraft) and draft.group.kind == "cat"
 
@@ -209,7 +209,7 @@ class _Settling:
             copy = self._graph.drafts[self._count + j]
             if copy is not None and other.source is commit.source:
                 copy.redirect(commit.source, commit.target)
-        self._taken[commit.source] = commit.target
+        self._redirected[commit.source] = commit.target
 
     def _reads_only_where_it_writes(self, writer: int, base: int | None, commit: Commit) -> bool:
         draft = self._draft(writer)
@@ -222,7 +222,7 @@ class _Settling:
             return False
         if commit.target not in draft.loads:
             return True
-        stores = draft.stores_to(self._taken.get(commit.source, commit.source))
+        stores = draft.stores_to(self._redirected.get(commit.source, commit.source))
         return reads_beside(draft.stores, draft.loads_of(commit.target), stores) is None
 
     def _adds_to_target(self, draft: KernelDraft, base: int, commit: Commit) -> bool:
@@ -235,7 +235,7 @@ class _Settling:
         if any(s.arg is not Op.ADD and (seen or s.arg is not None) for s in draft.stores):
             return False
         start = self._draft(base)
-        if not isinstance(start, KernelDraft) or commit.source in self._taken:
+        if not isinstance(start, KernelDraft) or commit.source in self._redirected:
             return False
         (store,) = start.stores
         value = store.src[2]
