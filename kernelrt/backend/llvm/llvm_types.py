@@ -308,7 +308,7 @@ class Text:
     def _from_one_float16(self, text: str) -> str:
         """Convert the bits of one float16 to a float, in a register that is written whole.
 
-        LLVM would write part of a register, which depends on the conversion before.
+        Otherwise LLVM writes the bits to a register that waits for the conversion before.
         """
         long = self.emit(f"zext i16 {text} to i32")
         whole = self.emit(f"insertelement <4 x i32> zeroinitializer, i32 {long}, i64 0")

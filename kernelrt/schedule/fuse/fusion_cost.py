@@ -192,7 +192,7 @@ class Prices:
         return per_byte * (_WRITTEN + min(reads, _FAR_READS)) * nbytes
 
     def is_stored(self, pad: UOp, reads: int) -> bool:
-        """Return whether a copy of a PAD's value is worth a kernel if it is read `reads` times."""
+        """Return whether storing a PAD's value is worth a kernel, for `reads` reads of elements."""
         count = elements(pad.shape)
         repeated = (reads - count) * self._costs.element(Op.PAD, pad.dtype)
         return repeated > self.launch + self.traffic(count * pad.dtype.itemsize)
