@@ -160,10 +160,9 @@ def test_what_words_spare():
     """What is kept row by row in a kernel is multiplied one by one: that costs what words spare."""
     wide = DeviceSpec.avx512()
     with_words = replace(wide, features=f"{wide.features},+avx512bf16,+avx512vnni")
-    plain, words = Prices(wide).narrow_gain, Prices(with_words).narrow_gain
-    assert plain(krt.bfloat16) == 0 < words(krt.bfloat16)
-    assert 0 < plain(krt.int8) < words(krt.int8)
-    assert words(krt.float16) == 0 == words(krt.float32)
+    assert Prices(wide).spared(krt.bfloat16) == 0 < Prices(with_words).spared(krt.bfloat16)
+    assert 0 < Prices(wide).spared(krt.int8) < Prices(with_words).spared(krt.int8)
+    assert Prices(with_words).spared(krt.float16) == 0 == Prices(with_words).spared(krt.float32)
 
 
 @pytest.mark.usefixtures("in_words")

@@ -301,8 +301,8 @@ class Decider:
         if not self._may_keep(node, accesses, axes):
             return None
         # Multiplying narrow values as they are needs packed copies of a stored value.
-        narrow_gain = self._prices.narrow_gain(node.dtype) * group.evaluations(index)
-        cost = self._keeping(node, group, axes) + narrow_gain
+        spared = self._prices.spared(node.dtype) * group.evaluations(index)
+        cost = self._keeping(node, group, axes) + spared
         long = elements(tuple(node.shape[a] for a in axes)) >= LONG_ROW
         inner = tileability.made_of(node)
         if inner and tileability.wants_panels(group, self._orders):

@@ -165,7 +165,7 @@ class Prices:
         """Return the number of elements of `dtype`, as a local array holds them, in a vector."""
         return self._costs.spec.lanes(local_itemsize(dtype))
 
-    def narrow_gain(self, dtype: DType) -> float:
+    def spared(self, dtype: DType) -> float:
         """Return the cycles per product that multiplying without widening saves."""
         parts = self._costs.spec.dot_parts(dtype)
         if not parts:
