@@ -1,4 +1,4 @@
-"""Plans: compiled kernels, buffers and their order, executed by the C core."""
+"""Execution plans: compiled kernels, buffers and their order, executed by the C core."""
 
 from kernelrt.runtime.builder import ExecutionPlanBuilder
 from kernelrt.runtime.kernel import CachedKernel

@@ -1,4 +1,4 @@
-"""Read-only views of the parts of a plan."""
+"""Read-only accessors of a plan."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["PlanAccessors", "PlanParts"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanParts:
-    """Everything a plan is made of, checked and in execution order."""
+    """The parts of a plan, checked and in execution order."""
 
     device: str
     layout: Layout
@@ -42,7 +42,7 @@ class PlanParts:
 
 
 class PlanAccessors(PlanCore):
-    """The parts of a plan. They are set when it is made, and changed in its turns."""
+    """Accessors of a plan's parts. Changes to the parts are made under the plan's lock."""
 
     _ops: list[PreparedOp]
     _chains: list[Chain]
@@ -53,7 +53,7 @@ class PlanAccessors(PlanCore):
 
     @property
     def preparation(self) -> ExecutionPlan | None:
-        """Computes what stays the same from run to run: before the first, and when it changed."""
+        """Plan that computes run-invariant values: before the first run and when inputs changed."""
         found, _ = self._prepared_by
         return cast("ExecutionPlan | None", found)
 
@@ -64,48 +64,48 @@ class PlanAccessors(PlanCore):
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
-        """All buffers, by index. Raises PlanReleasedError where some were released."""
+        """All buffers, by index. Raises PlanReleasedError if any was released."""
         buffers = self._memory.buffers
         if any(b is None for b in buffers):
             raise PlanReleasedError("the plan's buffers were released")
         return tuple(b for b in buffers if b is not None)
 
     def buffer_at(self, index: int) -> Buffer | None:
-        """Give the buffer at `index`; None where there is none or it was released."""
+        """Return the buffer at `index`; None if there is none or it was released."""
         buffers = self._memory.buffers
         return buffers[index] if 0 <= index < len(buffers) else None
 
     def buffer(self, ast_id: Hashable) -> Buffer | None:
-        """Give the buffer that stands for `ast_id`; None where there is none."""
+        """Return the buffer named `ast_id`; None if there is none."""
         index = self.buffer_index(ast_id)
         return None if index is None else self.buffer_at(index)
 
     def buffer_index(self, ast_id: Hashable) -> int | None:
-        """Give the index of the buffer that stands for `ast_id`; None where there is none."""
+        """Return the index of the buffer named `ast_id`; None if there is none."""
         return self._parts.ast_map.get(ast_id)
 
     @property
     def ast_to_buffer_map(self) -> dict[Hashable, int]:
-        """From what a buffer stands for (a BUFFER node) to its index."""
+        """Buffer indices by name; the name usually is a BUFFER node."""
         return dict(self._parts.ast_map)
 
     @property
     def num_outputs(self) -> int:
-        """How many outputs there are."""
+        """Number of outputs."""
         return len(self._parts.outputs)
 
     @property
     def output_buffer_idx(self) -> int | None:
-        """Index of the first output; None where there is none."""
+        """Index of the first output; None if there is none."""
         return self._parts.outputs[0] if self._parts.outputs else None
 
     @property
     def output_buffer(self) -> Buffer | None:
-        """The first output; None where there is none, or it was released."""
+        """The first output; None if there is none or it was released."""
         return self.output_buffer_at(0)
 
     def output_buffer_at(self, i: int) -> Buffer | None:
-        """Give output `i`; None where there is none, or it was released."""
+        """Return output `i`; None if there is none or it was released."""
         outputs = self._parts.outputs
         return self.buffer_at(outputs[i]) if 0 <= i < len(outputs) else None
 
@@ -122,7 +122,7 @@ class PlanAccessors(PlanCore):
 
     @property
     def prepared_ops(self) -> tuple[PreparedOp, ...]:
-        """All operations in execution order, with all their dependencies."""
+        """All operations in execution order, with all dependencies."""
         return tuple(self._ops)
 
     @property
@@ -132,20 +132,20 @@ class PlanAccessors(PlanCore):
 
     @property
     def kernels(self) -> tuple[CachedKernel, ...]:
-        """The compiled kernels, each once, in order of first launch, those of bodies behind."""
+        """The distinct compiled kernels, in order of first launch; kernels of bodies come last."""
         own = [op.kernel for op in self.prepared_kernels]
         within = [kernel for body in self.bodies for kernel in body.kernels]
         return tuple(dict.fromkeys(own + within))
 
     @property
     def chains(self) -> tuple[Chain, ...]:
-        """Kernels that go slice by slice: one slice of all of a chain, then the next."""
+        """Pipelined kernels: a chain runs one slice of each of its kernels, then the next slice."""
         now = (replace(chain, slices=self.slices(chain.first)) for chain in self._chains)
         return tuple(chain for chain in now if chain.slices)
 
     @property
     def bodies(self) -> tuple[ExecutionPlan, ...]:
-        """The plans that its regions run, in the order of these."""
+        """The bodies of all regions, in the order of the regions."""
         regions = (op for op in self._ops if isinstance(op, PreparedRegion))
         return tuple(body for op in regions for body in op.bodies)
 
@@ -153,24 +153,24 @@ class PlanAccessors(PlanCore):
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Indices of the buffers that lie where a region says whose body the plan is."""
+        """Indices of the ports: buffers whose address is set by the region that runs the plan."""
         return tuple(i for i, entry in enumerate(self._parts.layout.entries) if entry.port)
 
     def port(self, index: int) -> Entry:
-        """Give size and type of a port."""
+        """Return the entry of a port, with its size and dtype."""
         return self._parts.layout.entries[index]
 
     def writes_to(self, index: int) -> bool:
-        """Whether the plan writes to a buffer, or to a part of it."""
+        """Return whether the plan writes a buffer or a view of it."""
         return self._memory.writes(index)
 
     def given(self) -> list[Region]:
-        """The bytes of the buffers that were given to it and to bodies of its regions."""
+        """Return the byte ranges of the buffers given to the plan and to bodies of its regions."""
         own = [self._memory.region(i) for i in self._memory.given()]
         return own + [region for body in self.bodies for region in body.given()]
 
     def owns(self, index: int) -> bool:
-        """Whether the buffer at `index` is the plan's own memory, and not what was given to it."""
+        """Return whether the plan allocated the buffer at `index`."""
         root = self._parts.layout.root_of(index)
         return root.buffer is None and not root.port
 

@@ -1,4 +1,4 @@
-"""Buffers of a plan under construction: given, owned, ports, and parts of these."""
+"""Buffer layout of a plan: given buffers, own buffers, ports, and views of them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ class Entry:
     Attributes
     ----------
     size : int
-        Elements.
+        Number of elements.
     dtype : DType
-        Their type.
+        Type of the elements.
     buffer : Buffer or None
-        What was given; the plan makes its own where nothing was.
+        Buffer that was given to the plan; None: the plan allocates one, or it is a port.
     base : int or None
-        The entry that this one is part of.
+        Entry that this one is a view of.
     byte_offset : int
-        Where in it.
+        Offset in the base.
     protected : bool
-        Whether a run that fails must leave the bytes as they were.
+        Whether a run that fails must leave the bytes unchanged.
     own : Intermediate or None
-        Stands for the storage of a buffer that the plan makes.
+        Identity of the storage of a buffer that the plan allocates.
     port : bool
-        Whether it has no memory of its own: the region whose body the plan is says where it lies.
+        Whether the buffer is a port: the region that runs the plan as a body binds its address.
     """
 
     size: int
@@ -54,41 +54,41 @@ class Entry:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the buffer."""
+        """Size of the buffer in bytes."""
         return self.size * self.dtype.itemsize
 
 
 class Layout:
-    """The entries of a plan, and where each lies."""
+    """The buffer entries of a plan and the byte range of each."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
 
     def add_given(self, buffer: Buffer, *, protected: bool) -> int:
-        """Add a buffer that lives outside the plan."""
+        """Add a buffer that lives outside the plan; return its index."""
         self.entries.append(Entry(buffer.size, buffer.dtype, buffer, protected=protected))
         return len(self.entries) - 1
 
     def add_own(self, size: int, dtype: DType, own: Intermediate | None = None) -> int:
-        """Add a buffer that the plan makes, under the name `own` if it has one."""
+        """Add a buffer that the plan allocates, with storage identity `own`; return its index."""
         dtype = dt.parse(dtype)
         own = own or Intermediate(size, dtype)
         self.entries.append(Entry(size, dtype, None, own=own))
         return len(self.entries) - 1
 
     def add_port(self, size: int, dtype: DType) -> int:
-        """Add a buffer that lies where the region says whose body the plan is."""
+        """Add a buffer whose address the region sets that runs the plan; return its index."""
         self.entries.append(Entry(size, dt.parse(dtype), None, port=True))
         return len(self.entries) - 1
 
     def add_part(self, base: int, byte_offset: int, size: int, dtype: DType | None) -> int:
-        """Add a part of an entry. Raises PlanBuildError where it leaves its base."""
+        """Add a view of an entry; return its index. Raise PlanBuildError if it exceeds its base."""
         whole = self.entries[base]
         dtype = whole.dtype if dtype is None else dt.parse(dtype)
         stop = byte_offset + size * dtype.itemsize
         if byte_offset < 0 or size < 0 or stop > whole.nbytes:
             raise PlanBuildError(
-                f"view: bytes {byte_offset} to {stop} leave buffer {base} of {whole.nbytes} bytes"
+                f"view: bytes {byte_offset} to {stop} exceed buffer {base} of {whole.nbytes} bytes"
             )
         if byte_offset % dtype.itemsize:
             raise PlanBuildError(
@@ -103,22 +103,22 @@ class Layout:
         return len(self.entries) - 1
 
     def root(self, index: int) -> tuple[int, int]:
-        """Find the entry that `index` is part of in the end, and where in it it begins."""
+        """Return the entry at the root of a chain of views, and the offset of `index` in it."""
         entry = self.entries[index]
         return (index, 0) if entry.base is None else (entry.base, entry.byte_offset)
 
     def root_of(self, index: int) -> Entry:
-        """Give the entry that the one at `index` is part of in the end."""
+        """Return the entry at the root of a chain of views."""
         return self.entries[self.root(index)[0]]
 
     def copy(self) -> Layout:
-        """Give a layout that can be added to without changing this one."""
+        """Return a copy; adding entries to it does not change this layout."""
         other = Layout()
         other.entries = list(self.entries)
         return other
 
     def moved(self, places: Mapping[int, Buffer]) -> Layout:
-        """Give a layout with other given buffers, and the parts of them."""
+        """Return a layout with some given buffers, and their views, replaced."""
         other = Layout()
         for i, entry in enumerate(self.entries):
             buffer = places.get(i, entry.buffer)
@@ -129,7 +129,7 @@ class Layout:
         return other
 
     def region(self, index: int) -> Region:
-        """Give the bytes of an entry. Allocates a given buffer."""
+        """Return the byte range of an entry. Allocates the memory of a given buffer."""
         entry = self.entries[index]
         if entry.buffer is not None:
             return region_of(entry.buffer)

@@ -1,4 +1,4 @@
-"""ExecutionPlanBuilder: plans by hand, from any mix of kernels, copies, views and functions."""
+"""ExecutionPlanBuilder: builds plans from kernels, copies, views, functions and regions."""
 
 from __future__ import annotations
 
@@ -39,16 +39,16 @@ __all__ = ["ExecutionPlanBuilder"]
 
 
 class ExecutionPlanBuilder:
-    """Collects buffers and operations, and checks them once, so that executing need not.
+    """Collects buffers and operations, and checks them once; execution repeats no check.
 
-    Operations run as if one after the other in the order in which they were added (as far as
-    given dependencies do not ask for another). What may run at the same time follows from the
-    bytes that they touch.
+    Operations run as if one after the other, in the order in which they were added unless given
+    dependencies require another order. Operations that access no common bytes, or only read them,
+    may run at the same time.
 
     Parameters
     ----------
     device : str
-        The device that all kernels and buffers belong to.
+        Device of all kernels and buffers.
 
     Examples
     --------
@@ -75,36 +75,40 @@ class ExecutionPlanBuilder:
         self._outputs: list[int] = []
 
     def add_buffer(self, buffer: Buffer, ast_id: Hashable = None, *, scratch: bool = False) -> int:
-        """Add a buffer that lives outside the plan; it may be added more than once.
+        """Add a buffer that lives outside the plan. It may be added more than once.
 
         Parameters
         ----------
         buffer : Buffer
-            Kept alive, and kept from being released, by the plan.
+            Buffer to add. The plan keeps it alive and prevents its release.
         ast_id : hashable, optional
-            A name to find it by, as a BUFFER node; see :meth:`map_buffer`.
+            Name to find the buffer by, such as a BUFFER node; see :meth:`map_buffer`.
         scratch : bool
-            Whether its content may be left half-written by a run that fails. By default a run
-            that fails leaves it as it was.
+            Whether a run that fails may leave the content half-written. By default a run that
+            fails leaves the content unchanged.
 
         Returns
         -------
         int
-            Its index in the plan.
+            Index of the buffer in the plan.
         """
         if not isinstance(buffer, Buffer):
             raise PlanBuildError(f"buffer: expected a Buffer, not {buffer!r}; see Buffer.wrap")
         if buffer.device != self.device:
-            raise DeviceError(f"buffer: it is on {buffer.device!r} and the plan on {self.device!r}")
+            raise DeviceError(
+                f"buffer: expected a buffer on the plan's device {self.device!r}, not on "
+                f"{buffer.device!r}"
+            )
         index = self._layout.add_given(buffer, protected=not scratch)
         if ast_id is not None:
             self.map_buffer(ast_id, index)
         return index
 
     def add_intermediate(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
-        """Add a buffer of `size` elements that the plan makes; bytes are shared over time.
+        """Add a buffer of `size` elements that the plan allocates.
 
-        An intermediate that is an output gets memory of its own.
+        Intermediates share memory: the bytes are reused for others once the value is dead. An
+        intermediate that is an output has its own memory.
         """
         size = whole("size", size)
         if size < 0:
@@ -115,9 +119,9 @@ class ExecutionPlanBuilder:
         return index
 
     def add_port(self, size: int, dtype: DType, ast_id: Hashable = None) -> int:
-        """Add a buffer of `size` elements that lies elsewhere each time the plan is run.
+        """Add a buffer of `size` elements whose address is set by the region that runs the plan.
 
-        A plan with ports is the body of a region (:meth:`add_region`), which binds each of them.
+        A plan with ports is the body of a region; :meth:`add_region` binds each port.
         """
         size = whole("size", size)
         if size < 0:
@@ -136,7 +140,7 @@ class ExecutionPlanBuilder:
         *,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a part of a buffer as a buffer. Returns the index of the part."""
+        """Add a view of a part of a buffer; return the index of the view."""
         self._check_index("base", base)
         byte_offset, size = whole("byte_offset", byte_offset), whole("size", size)
         index = self._layout.add_part(base, byte_offset, size, dtype)
@@ -149,17 +153,17 @@ class ExecutionPlanBuilder:
         return index
 
     def map_buffer(self, ast_id: Hashable, index: int) -> None:
-        """Let ``plan.buffer(ast_id)`` give the buffer at `index`.
+        """Make ``plan.buffer(ast_id)`` return the buffer at `index`.
 
         Raises
         ------
         PlanBuildError
-            There is no such buffer, or the name is taken by another.
+            `index` is out of range, or `ast_id` already names another buffer.
         """
         self._check_index("map_buffer", index)
         if self._ast_map.setdefault(ast_id, index) != index:
             raise PlanBuildError(
-                f"ast_id: {ast_id!r} already stands for buffer {self._ast_map[ast_id]}"
+                f"ast_id: {ast_id!r} already names buffer {self._ast_map[ast_id]}; use another name"
             )
 
     def add_kernel(
@@ -171,25 +175,25 @@ class ExecutionPlanBuilder:
         vals: Mapping[str, int] | None = None,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a launch. Returns the id of the op.
+        """Add a kernel launch; return the id of the op.
 
         Parameters
         ----------
         kernel : PreparedKernel, CachedKernel or UOp
-            A launch that is ready as it is; a kernel to launch; or the AST of one.
+            A complete launch, a kernel to launch, or the AST of a kernel to compile and launch.
         buffer_indices : sequence of int
-            The plan's buffer for each slot. Not with a PreparedKernel.
+            Index of the plan's buffer for each slot. Not allowed with a PreparedKernel.
         fixedvars : mapping, optional
-            Variables bound for good.
+            Variables with a fixed value.
         vals : mapping, optional
-            First values of the others; their upper bounds if not given.
+            Initial values of the other variables; default: their upper bounds.
         dependencies : iterable of int
-            Ids of ops that must have run before, beside those that the bytes ask for.
+            Ids of ops that must run first, in addition to those found from memory conflicts.
         """
         if isinstance(kernel, PreparedKernel):
             if buffer_indices is not None or fixedvars or vals or tuple(dependencies):
                 raise PlanBuildError(
-                    f"{kernel.label} is prepared already; it takes no further arguments"
+                    f"{kernel.label}: a PreparedKernel is complete; pass it without other arguments"
                 )
             return self.add_op(kernel)
         if isinstance(kernel, UOp):
@@ -219,7 +223,7 @@ class ExecutionPlanBuilder:
         *,
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a copy of `nbytes` bytes (the whole source if not given). Returns its id."""
+        """Add a copy of `nbytes` bytes (default: the whole source); return the id of the op."""
         if nbytes is None:
             self._check_index("source", source)
             nbytes = self._layout.entries[source].nbytes
@@ -238,7 +242,7 @@ class ExecutionPlanBuilder:
         variables: Sequence[UOp | Size] = (),
         dependencies: Iterable[int] = (),
     ) -> int:
-        """Add a call into Python; see PreparedCustomFunction. Returns its id."""
+        """Add a call of a Python function (PreparedCustomFunction); return the id of the op."""
         return self.add_op(
             PreparedCustomFunction(
                 self._new_id(),
@@ -261,26 +265,27 @@ class ExecutionPlanBuilder:
         dependencies: Iterable[int] = (),
         **options: Any,
     ) -> int:
-        """Add a loop over a plan, or a choice between plans. Returns its id.
+        """Add a loop over a plan, or a choice between plans; return the id of the op.
 
         Parameters
         ----------
         bodies : sequence of ExecutionPlan
-            Plans whose buffers from outside are ports; see :meth:`add_port`. They become part of
-            this plan and cannot be run by themselves any more.
+            Plans that access this plan's buffers through ports; see :meth:`add_port`. They become
+            part of this plan and can no longer be run on their own.
         buffer_indices : sequence of int
             This plan's buffers that the region uses.
         bindings : iterable of tuple
-            For each port (body, port, position in `buffer_indices`), and the bytes by which it
-            moves on in each turn where it does; position -1 is the number of the turn.
+            For each port (body, port, position in `buffer_indices`), optionally followed by the
+            bytes by which the port advances in each iteration. Position -1 binds the port to the
+            iteration number.
         outputs : sequence of int
             Positions in `buffer_indices` that are written.
         count : int
-            How many turns.
+            Number of iterations.
         dependencies : iterable of int
-            Ids of ops that must have run before, beside those that the bytes ask for.
+            Ids of ops that must run first, in addition to those found from memory conflicts.
         **options
-            `copies`, `reverse`, `count_slot`, `condition_slot` and `choice_slot` of a
+            `copies`, `reverse`, `count_slot`, `condition_slot` and `choice_slot`; see
             :class:`~kernelrt.runtime.PreparedRegion`.
         """
         return self.add_op(
@@ -297,7 +302,7 @@ class ExecutionPlanBuilder:
         )
 
     def add_op(self, op: PreparedOp) -> int:
-        """Add an operation that is ready as it is. Returns its id."""
+        """Add a prepared operation; return its id."""
         if not isinstance(op, PreparedOp):
             raise PlanBuildError(f"op: expected a prepared operation, not {op!r}")
         self._ops.append(op)
@@ -316,12 +321,13 @@ class ExecutionPlanBuilder:
         self._outputs = indices
 
     def build(self, *, reuse_memory: bool = True) -> ExecutionPlan:
-        """Check everything and make the plan. The builder can be used further.
+        """Check all buffers and operations and make the plan. The builder stays usable.
 
         Parameters
         ----------
         reuse_memory : bool
-            Whether intermediates may share bytes over time. Results are the same either way.
+            Whether intermediates may reuse the memory of dead ones. Results are the same either
+            way.
 
         Raises
         ------
@@ -355,7 +361,7 @@ class ExecutionPlanBuilder:
         arena_size: int,
         decisions: Sequence[Decision] = (),
     ) -> ExecutionPlan:
-        """Make a plan of parts that were checked and placed before."""
+        """Make a plan of parts that are already checked and have memory assigned."""
         return ExecutionPlan(
             PlanParts(
                 self.device,
@@ -377,7 +383,9 @@ class ExecutionPlanBuilder:
     def _check_index(self, argument: str, index: int) -> None:
         count = len(self._layout.entries)
         if not hasattr(index, "__index__") or index not in range(count):
-            raise PlanBuildError(f"{argument}: there is no buffer {index!r}; the plan has {count}")
+            raise PlanBuildError(
+                f"{argument}: there is no buffer {index!r}; the plan has {count} buffers"
+            )
 
     def _check_op(self, op: PreparedOp) -> None:
         places = range(len(self._layout.entries))
@@ -399,7 +407,10 @@ class ExecutionPlanBuilder:
 
     def _check_kernel(self, op: PreparedKernel) -> None:
         if op.device != self.device:
-            raise DeviceError(f"{op.label} is for {op.device!r} and the plan for {self.device!r}")
+            raise DeviceError(
+                f"{op.label}: expected a kernel for the plan's device {self.device!r}, not for "
+                f"{op.device!r}"
+            )
         entries = self._layout.entries
         for slot, size, dtype in op.kernel.params:
             if slot >= len(op.buffer_indices):  # the status word
@@ -417,7 +428,7 @@ class ExecutionPlanBuilder:
                 )
 
     def _check_overlap(self, op: PreparedKernel) -> None:
-        """Elements of a kernel made from an AST run in no particular order."""
+        """Check that no output overlaps in part: code from an AST may use any element order."""
         places = [
             (b, self._layout.region(b), self._layout.entries[b].dtype.itemsize)
             for b in op.buffer_indices
@@ -428,8 +439,8 @@ class ExecutionPlanBuilder:
                 in_step = here.start == other.start and size == other_size
                 if not in_step and here.meets(other):
                     raise PlanBuildError(
-                        f"{op.label}: its output, buffer {out}, overlaps buffer {b} in part; "
-                        "they must be the same or share no byte"
+                        f"{op.label}: the output, buffer {out}, overlaps buffer {b} in part; "
+                        "the two must be the same bytes or share no byte"
                     )
 
     def _check_copy(self, op: PreparedCopy) -> None:
@@ -440,7 +451,7 @@ class ExecutionPlanBuilder:
             nbytes = self._layout.entries[index].nbytes
             if largest(op.nbytes) > nbytes:
                 raise PlanBuildError(
-                    f"{op.label}: it copies up to {largest(op.nbytes)} bytes, its {what}, "
+                    f"{op.label}: copies up to {largest(op.nbytes)} bytes, but the {what}, "
                     f"buffer {index}, has {nbytes}"
                 )
 
@@ -448,7 +459,7 @@ class ExecutionPlanBuilder:
         part, base = op.buffer_indices
         here, whole = self._layout.region(part), self._layout.region(base)
         fits = here.nbytes == op.nbytes
-        if here.nbytes:  # what has no bytes lies nowhere
+        if here.nbytes:  # a view without bytes has no address
             fits &= whole.covers(here) and here.start - whole.start == op.byte_offset
         if not fits:
             raise PlanBuildError(

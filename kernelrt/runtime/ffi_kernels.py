@@ -1,4 +1,4 @@
-"""User functions in plans: C functions as kernels, Python functions as calls."""
+"""FFI: C functions of the user as kernels, Python functions as plan operations."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PreparedForeignCall", "foreign_kernel", "host_call"]
 
-#: What a C function may take of the stack of the thread that runs it, as routines may.
+#: Stack bytes that a C function may use; the same as for routines.
 _STACK_BYTES: Final = 1 << 16
 
 
@@ -38,17 +38,17 @@ _STACK_BYTES: Final = 1 << 16
 
 
 def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
-    """The kernel that calls a C function.
+    """Return the kernel that calls a C function.
 
-    It says nothing of what it takes, so a plan that holds it lets go of the GIL; and nothing of
-    what else it touches, so nothing else of the plan runs beside it.
+    The running time of the function is unknown, so a plan that contains it releases the GIL. The
+    memory that it accesses is unknown, so no other op of the plan runs at the same time.
 
     Parameters
     ----------
     ast : UOp
         A SINK over a CALL.
     device : Device
-        A device whose kernels lie in this process's memory.
+        Device whose kernels run in this process's memory.
 
     Raises
     ------
@@ -71,15 +71,15 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
 
 
 def _told(callee: ForeignFunction) -> dict[str, int]:
-    """What is in `vals` where a C function is called, by names that no Variable has.
+    """Return the values in `vals` for a C function, under names that no Variable can have.
 
     Raises
     ------
     ShapeError
-        It has too many operands and results to be called for each of several rows.
+        The function has too many operands and results to be called once per row.
     """
     forms = (*callee.results, *callee.operands)
-    # What is there for the order alone the function does not see.
+    # The function does not receive the operand that only orders calls.
     seen = [(k, size_of(form), form[1].itemsize) for k, form in enumerate(forms)]
     if callee.ordered:
         seen.pop()
@@ -90,8 +90,8 @@ def _told(callee: ForeignFunction) -> dict[str, int]:
         return sizes
     if len(seen) > EACH_MOST:
         raise ShapeError(
-            f"{callee.name}: {len(seen)} operands and results; a C function that is mapped, or not "
-            f"pure, has at most {EACH_MOST}"
+            f"{callee.name}: {len(seen)} operands and results; a C function that is mapped or not "
+            f"pure has at most {EACH_MOST}"
         )
     head = {"#rows": callee.calls, "#bufs": len(seen), "#function": callee.address}
     slots = {f"#slot{k}": k for k, _, _ in seen}
@@ -100,7 +100,7 @@ def _told(callee: ForeignFunction) -> dict[str, int]:
 
 
 def _in_rows(callee: ForeignFunction) -> bool:
-    """Whether it is not called by the plan itself."""
+    """Return whether the EACH routine calls the function, instead of the plan."""
     return bool(callee.rows) or callee.ordered
 
 
@@ -109,14 +109,14 @@ def _in_rows(callee: ForeignFunction) -> bool:
 
 @dataclass(slots=True, eq=False)
 class PreparedForeignCall(PreparedCustomFunction):
-    """A call of a Python function with arrays of its own, which gives arrays.
+    """A call of a Python function that takes copies of its operands and returns new arrays.
 
     Attributes
     ----------
     callee : ForeignFunction
-        What is called.
+        Function to call.
     origins : tuple of Origin
-        The user's lines.
+        User code lines of the call.
     """
 
     callee: ForeignFunction = field(kw_only=True)
@@ -124,27 +124,27 @@ class PreparedForeignCall(PreparedCustomFunction):
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         where = summary(self.origins)
         return f"function {self.callee.name!r} (op {self.id}{f', {where}' if where else ''})"
 
     def at_addresses(self) -> Addressed:
-        """What the C core calls: it is told where the buffers lie in each run."""
+        """Return the callable for the C core, which passes the buffer addresses in each run."""
         nbytes = [size * dtype.itemsize for dtype, size in self.callee.slots]
         return Addressed(_Caller(self.callee, self.function), nbytes, self.callee.n_results)
 
 
 def host_call(ident: int, item: KernelItem, places: Sequence[int]) -> PreparedForeignCall:
-    """The operation of a plan that makes the call of an item.
+    """Return the plan operation for a schedule item that calls a Python function.
 
     Parameters
     ----------
     ident : int
-        The operation's id.
+        Id of the operation.
     item : KernelItem
-        What it is made for.
+        Schedule item.
     places : sequence of int
-        The plan's buffer for each slot.
+        Index of the plan's buffer for each slot.
     """
     callee: ForeignFunction = item.ast.src[0].arg
     function: Any = callee.function
@@ -154,10 +154,10 @@ def host_call(ident: int, item: KernelItem, places: Sequence[int]) -> PreparedFo
 
 
 class _Caller:
-    """Makes arrays of memory, calls, and takes apart what comes back.
+    """Wraps memory as arrays, calls the function, and checks and stores its results.
 
-    The function may keep its operands and change them: they are copies. Results are written when
-    all of them were checked, so a call that fails has written nothing.
+    The operands are copies, so the function may keep and change them. Results are written after all
+    of them were checked, so a call that fails writes nothing.
     """
 
     __slots__ = ("_bits", "_callee", "_count", "_function", "_n")
@@ -179,11 +179,11 @@ class _Caller:
                 result[...] = value
             return
         places = [*np.ndindex(*callee.rows)]
-        # What a place picks of an array without axes of its own is a scalar.
+        # Indexing an array by all its axes gives a scalar; asarray makes it a 0-d array.
         given = []
         for p in places:
             values = self._once([np.asarray(operand[p]) for operand in operands])
-            # The function may give the same array each time.
+            # Copy: the function may return the same array each time.
             given.append([np.array(value) for value in values])
         for place, values in zip(places, given, strict=True):
             for result, value in zip(results, values, strict=True):
@@ -202,12 +202,12 @@ class _Caller:
 
 
 def _result(value: Any, form: Form, name: str) -> Any:
-    """What a function returned, as something to put into an array of a form.
+    """Check a value that a function returned, and return it as an array or number.
 
     Raises
     ------
     ShapeError, DTypeError
-        It has another shape or type; numbers of Python have any type that holds them.
+        Shape or dtype differ from `form`. A Python number matches every dtype that can hold it.
     """
     shape, dtype = form
     if isinstance(value, bool | int | float) and not isinstance(value, np.generic):
@@ -215,14 +215,14 @@ def _result(value: Any, form: Form, name: str) -> Any:
     found = value.numpy() if hasattr(value, "numpy") else np.asarray(value)
     if found.shape != shape:
         raise ShapeError(
-            f"{name}: expected shape {format_shape(shape)}, not {format_shape(found.shape)}; `out` "
-            "says what the function returns"
+            f"{name}: expected shape {format_shape(shape)}, not {format_shape(found.shape)}; "
+            "return this shape or change `out`"
         )
     if found.dtype != _bits(dtype):
         raise DTypeError(
             f"{name}: expected {dtype.name}{' as bits in uint16' * (dtype is dt.bfloat16)}, not "
-            f"{found.dtype}; convert it in the function, as by .astype({_bits(dtype).name!r}), or "
-            "say the type in `out`"
+            f"{found.dtype}; convert it in the function with .astype({_bits(dtype).name!r}) or "
+            "change `out`"
         )
     return found
 

@@ -1,4 +1,4 @@
-"""CachedKernel: compiled code, and the facts that a plan needs about it."""
+"""CachedKernel: compiled code and its metadata."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _FUNCTION_POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionProgram:
-    """A C function that someone else owns, as a program.
+    """A program that is a C function from outside the code generator.
 
     Attributes
     ----------
     name : str
-        What errors and profiles call it.
+        Name in errors and profiles.
     address : int
-        Of ``void (*)(void *const *bufs, const int64_t *vals)``.
+        Address of ``void (*)(void *const *bufs, const int64_t *vals)``.
     owner : object
-        Kept alive for as long as the program is; None of the package's own routines.
+        Object that the program keeps alive; None for the package's own routines.
     """
 
     name: str
@@ -53,54 +53,54 @@ class FunctionProgram:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class CachedKernel:
-    """Compiled code, shared by all plans that launch it. Its memory goes with the last user.
+    """Compiled code, shared by all plans that launch it. Freed with its last user.
 
     Attributes
     ----------
     program : Program
-        The code in memory.
+        Loaded code.
     device : str
-        Name of the device that runs it.
+        Name of the device that runs the kernel.
     code : str
-        Source text; empty where it came as an object or a function.
+        Source text; empty if the kernel was given as an object file or a function.
     entry_point : str
         Name of the function.
     ast : UOp
-        The kernel AST.
+        Kernel AST.
     vars : tuple of UOp
-        The Variables it reads.
+        Variables that the kernel reads.
     var_names : tuple of str
         Names of the values in ``vals``; ``core_id`` is last if the kernel is split.
     numbers : mapping of str to Dim
-        Those of these values that follow from Variables or are the same in each launch.
+        Values in ``vals`` that are constants or are computed from Variables, by name.
     globals, outs, ins : tuple of int
-        Slots it touches, stores to, and loads from without storing.
+        Slots that the kernel accesses, stores to, and only loads from.
     lent : tuple of int
-        Those of `outs` that hold other values before the results, or take some results twice: no
-        other slot may share a byte with one of them.
+        Output slots that the kernel uses as scratch space before it stores the results, or to which
+        it stores some results twice. No other slot may share a byte with them.
     chunk_bytes : mapping of int to int
-        Slots that chunks share out among themselves -> bytes of each, as in
+        Slots that the chunks divide into equal parts, and the bytes of one part; as in
         :class:`~kernelrt.device.program.ProgramSpec`.
     buf_count : int
-        Slots in all; the status word's is the last where `may_fail`.
+        Number of slots. If `may_fail`, the last one is the status word's.
     host_parallel_safe : bool
-        Whether it may run beside kernels that it is not ordered with.
+        Whether the kernel may run at the same time as kernels that it is not ordered with.
     may_fail : bool
-        Whether it checks indices and may store to the status word.
+        Whether the kernel may store an error to the status word.
     global_size : Sizes
-        Chunks, symbolic; ``global_size[0]`` counts the values of ``core_id``.
+        Symbolic number of chunks; ``global_size[0]`` is the number of values of ``core_id``.
     local_size : Sizes or None
-        None: direct global ids.
+        Local launch sizes; None: direct global ids.
     flops, bytes : Dim
-        Estimates for one launch.
+        Estimated operations and bytes moved of one launch.
     cycles : Dim
-        What it computes for on one core, by estimate; 0 where only `flops` tells.
+        Estimated compute cycles of one launch on one core; 0 if only `flops` is known.
     target : DeviceSpec or None
-        What it was written for, which says what these cost; None where that is not known.
+        Device spec that the code was generated for, used to estimate costs; None if unknown.
     variant : str
-        How the renderer wrote it, in its own words; empty where it did not.
+        Name of the renderer's code variant; empty if the renderer did not generate the kernel.
     stack_bytes : int
-        What its local arrays take of the stack of the thread that runs it.
+        Stack bytes that local arrays take.
     """
 
     program: Program
@@ -130,14 +130,14 @@ class CachedKernel:
     _params: tuple[tuple[int, int, DType], ...] = field(init=False, repr=False)
 
     def vals_for(self, known: Mapping[str, int]) -> list[int]:
-        """The values of a launch, from those of its Variables; 0 where one has none."""
+        """Return ``vals`` of a launch from the values of Variables; 0 for a missing value."""
         numbers = self.numbers
         return [evaluate(numbers[n], known) if n in numbers else known.get(n, 0)
                 for n in self.var_names]  # fmt: skip
 
     @property
     def is_foreign(self) -> bool:
-        """Whether it is a C function that somebody gave, which may do anything."""
+        """Whether the kernel is a C function from the user, which may do anything."""
         return isinstance(self.program, FunctionProgram) and self.program.owner is not None
 
     def __post_init__(self) -> None:
@@ -148,30 +148,30 @@ class CachedKernel:
         for var in variables_of(sizes):
             if var.arg[0] not in known and var.arg[0] not in self.var_names:
                 raise PlanBuildError(
-                    f"kernel {self.entry_point!r}: its launch size depends on {var.arg[0]!r}, "
+                    f"kernel {self.entry_point!r}: the launch size depends on {var.arg[0]!r}, "
                     "which is not among its variables"
                 )
         if self.global_size[1:] != (1, 1):
             raise PlanBuildError(
-                f"kernel {self.entry_point!r}: global_size {self.global_size} must be 1 in its "
-                "second and third direction; a split kernel counts its chunks in the first"
+                f"kernel {self.entry_point!r}: global_size {self.global_size} must be 1 in the "
+                "second and third dimension; put the number of chunks into the first"
             )
         if self.global_size != _SINGLE and CORE_ID not in self.var_names:
             raise PlanBuildError(
                 f"kernel {self.entry_point!r}: a global_size of {self.global_size} calls it more "
-                f"than once; it needs {CORE_ID!r} as its last variable to tell the calls apart"
+                f"than once; add {CORE_ID!r} as its last variable to distinguish the calls"
             )
 
     def __copy__(self) -> Self:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self  # nothing about it changes
+        return self  # immutable
 
     def __reduce__(self) -> Any:
         raise CopyError(
-            f"the kernel {self.entry_point} stands for code in this process and cannot be pickled; "
-            "save what was measured of it, as in [(p.name, p.elapsed) for p in profiles]"
+            f"kernel {self.entry_point!r} refers to code in this process and cannot be pickled; "
+            "save the measurements instead, as in [(p.title, p.elapsed) for p in profiles]"
         )
 
     @property
@@ -181,16 +181,16 @@ class CachedKernel:
 
     @property
     def params(self) -> tuple[tuple[int, int, DType], ...]:
-        """Slot, least number of elements and type of each pointer that the AST tells of."""
+        """(slot, minimum number of elements, dtype) of each pointer parameter of the AST."""
         return self._params
 
     @property
     def is_split(self) -> bool:
-        """Whether it takes a ``core_id``."""
+        """Whether the kernel takes a ``core_id``."""
         return self.var_names[-1:] == (CORE_ID,)
 
     def loops(self) -> str:
-        """Tell what the kernel does: its loops, their tiles, and what is computed in them.
+        """Return an outline of the kernel: its loops, their tiles and their statements.
 
         Raises
         ------
@@ -209,14 +209,14 @@ class CachedKernel:
         renderer = registry.opened(self.device).renderer
         if renderer is None or not self.ast.src or is_call(self.ast):
             raise CompileError(
-                f"kernel {self.entry_point!r} was given as code; only those that kernelrt made "
-                "from a graph have loops to show"
+                f"kernel {self.entry_point!r} was given as code; only kernels that kernelrt "
+                "generated from a graph have loops to show"
             )
         return renderer.outline(self.ast, self.variant or None)
 
     @classmethod
     def from_program(cls, spec: ProgramSpec, program: Program) -> Self:
-        """Join what rendering told about a kernel with its loaded code."""
+        """Make a kernel from the renderer's metadata and the loaded code."""
         return cls(
             program=program,
             device=spec.device.name,
@@ -261,21 +261,23 @@ class CachedKernel:
         Parameters
         ----------
         spec : CompiledSpec
-            What to load.
+            Kernel to load.
         outs : sequence of int
-            Slots that it stores to.
+            Slots that the kernel stores to.
         variables : sequence of Variable
-            Bounds of what `spec.var_names` names; those of the AST are known already.
+            Variables with the bounds of the values in `spec.var_names`. Variables of the AST may be
+            left out.
         may_fail : bool
-            It takes a status word (``int64_t *``) of its own as one more, last slot, and stores
-            any number but 0 there for an index out of range; see :mod:`kernelrt.ir.status`.
+            Whether the kernel takes a status word (``int64_t *``) in an additional last slot. It
+            stores a nonzero number there for an index out of range; see
+            :mod:`kernelrt.ir.status`.
 
         Raises
         ------
         CompileError
-            The source or the object is broken.
+            The source or the object file is invalid.
         PlanBuildError
-            `outs` or the sizes do not fit the kernel.
+            `outs` or the sizes do not match the kernel.
         """
         inside = [u for u in toposort([spec.ast]) if u.op is Op.VAR]
         bound: tuple[UOp, ...] = plain(tuple(variables))
@@ -321,19 +323,19 @@ class CachedKernel:
         Parameters
         ----------
         name : str
-            The function that `src` defines: ``define void @name(ptr %bufs, ptr %vals)``.
+            Name of the function in `src`: ``define void @name(ptr %bufs, ptr %vals)``.
         src : str
             LLVM IR.
         buf_count : int
-            Slots of ``bufs``.
+            Number of slots of ``bufs``.
         outs : sequence of int
-            Those that are stored to.
+            Slots that the kernel stores to.
         var_names : sequence of str, optional
-            What ``vals`` holds; the names of `variables` if not given.
+            Names of the values in ``vals``; default: the names of `variables`.
         global_size : Sizes, optional
-            Chunks; needs ``core_id`` as the last of `var_names`.
+            Number of chunks; requires ``core_id`` as the last of `var_names`.
         **options
-            As in :meth:`from_compiled`.
+            Options of :meth:`from_compiled`.
 
         Examples
         --------
@@ -369,17 +371,17 @@ class CachedKernel:
         flops: Dim = 0,
         bytes: Dim = 0,  # noqa: A002 - the field's name
     ) -> Self:
-        """Take a C function ``void (void *const *bufs, const int64_t *vals)``.
+        """Make a kernel from a C function ``void (void *const *bufs, const int64_t *vals)``.
 
-        It runs without the GIL.
+        The function runs without the GIL.
 
         Parameters
         ----------
         function : int or object
-            An address, a ctypes function pointer, a numba cfunc, or a Cython capsule; an object
-            is kept alive.
+            Address, ctypes function pointer, numba cfunc or Cython capsule. The kernel keeps an
+            object alive.
         host_parallel_safe : bool
-            Whether it may run beside other kernels of the plan.
+            Whether the function may run at the same time as other kernels of the plan.
 
         Raises
         ------
@@ -417,7 +419,7 @@ class CachedKernel:
 def _slots(
     name: str, buf_count: int, outs: Sequence[int], may_fail: bool
 ) -> tuple[int, tuple[int, ...]]:
-    """How many buffers a kernel takes, and which of them it stores to, in order."""
+    """Return the number of buffers of a kernel, and the sorted slots that it stores to."""
     slots = whole("buf_count", buf_count) - may_fail
     stored = sorted({whole("outs", slot) for slot in outs})
     bad = [slot for slot in stored if not 0 <= slot < slots]
@@ -427,12 +429,12 @@ def _slots(
 
 
 def _opaque(name: str) -> UOp:
-    """Stand in for the AST of a kernel that was not made from one."""
+    """Return a placeholder AST for a kernel that was not generated from an AST."""
     return UOp(Op.SINK, dt.int64, (), name)
 
 
 def address_of(function: object, argument: str = "function") -> int:
-    """Find the address of a C function. Raises PlanBuildError where there is none."""
+    """Return the address of a C function. Raise PlanBuildError if it has none."""
     address = 0
     if isinstance(function, int):
         address = function

@@ -1,4 +1,4 @@
-"""Cache of the compiled kernels of this process, by their AST."""
+"""Cache of the compiled kernels of this process, keyed by AST."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 __all__ = ["KernelCache", "build", "kernels"]
 
 _Key = tuple["UOp", str]
-#: A kernel as its renderer is given it.
+#: Input of a renderer for one kernel.
 _Kernel = TypeVar("_Kernel")
 
 
-#: How long a thread waits for a kernel before it looks whether that can come.
+#: Seconds that a thread waits for a kernel before it checks for a deadlock.
 _SLICE_S = 0.05
 
 
 class _Task:
-    """A kernel that is being made, the thread that makes it, and what came of it.
+    """A kernel that a thread compiles, and the result.
 
-    `batch` is held as long as it is being made, by a ``with`` block whose end no interrupt can
-    prevent: a task whose batch is free is over, whether or not there is a kernel.
+    `batch` is locked while the kernel is compiled, by a ``with`` block whose exit no interrupt can
+    prevent. So a task whose batch is unlocked is over, whether or not it has a kernel.
     """
 
     __slots__ = ("batch", "error", "kernel", "thread")
@@ -54,9 +54,9 @@ class _Task:
         self.error: Exception | None = None
 
     def wait(self) -> bool:
-        """Wait until it is over; False where it waits for something that this thread holds.
+        """Wait until the task is over; return False if it waits for a lock that this thread holds.
 
-        That can be when a finalizer or a handler of a signal computes on the thread that makes it.
+        That can happen if a finalizer or a signal handler computes on the thread that compiles.
         """
         while not locks.is_free_within(self.batch, _SLICE_S):
             if locks.waits_for_me(self.thread):
@@ -65,22 +65,22 @@ class _Task:
 
 
 class _Target(NamedTuple):
-    """A device that renders kernels, and what does it."""
+    """A device that renders kernels, and its renderer."""
 
     device: Device
     renderer: Renderer
 
 
 class KernelCache:
-    """Kernels by the content of their AST and their device; safe for many threads.
+    """Thread-safe cache of kernels, keyed by AST and device.
 
-    UOps are hash-consed, so equal ASTs are one key. A kernel in use by a live plan is always
-    found here. The `limit` most recently wanted ones are kept beyond that.
+    UOps are hash-consed, so equal ASTs are one key. The cache finds every kernel that a live plan
+    uses. It also keeps the `limit` most recently requested kernels.
 
     Parameters
     ----------
     limit : int
-        Most kernels to keep that may have no user.
+        Maximum number of kernels to keep that may have no user.
     """
 
     def __init__(self, limit: int = 1024) -> None:
@@ -95,12 +95,12 @@ class KernelCache:
 
     @property
     def compiled(self) -> int:
-        """How many kernels were compiled or loaded from disk so far."""
+        """Number of kernels that were compiled or loaded from disk so far."""
         return self._compiled
 
     @property
     def seconds(self) -> float:
-        """Time that rendering, compiling and loading took so far, added up over threads."""
+        """Total seconds of rendering, compiling and loading so far, summed over threads."""
         return self._seconds
 
     def __len__(self) -> int:
@@ -110,21 +110,20 @@ class KernelCache:
         return any(key[0] is ast for key in list(self._kept))
 
     def get(self, ast: UOp, device: str = "CPU") -> CachedKernel:
-        """Give the kernel of `ast`, compiled if it is new."""
+        """Return the kernel of `ast`; compile it if it is new."""
         return self.get_many([ast], device)[0]
 
     def get_many(self, asts: Sequence[UOp], device: str = "CPU") -> list[CachedKernel]:
-        """Give the kernels of `asts`, in order; all that are new are compiled together.
+        """Return the kernels of `asts`, in order. All new kernels are compiled together.
 
-        A kernel that another thread is compiling is waited for, not compiled twice. Code that
-        interrupts this thread, as a handler of a signal does, cannot wait for it and compiles its
-        own.
+        If another thread is compiling a kernel, this thread waits for it. Code that interrupts the
+        compiling thread, such as a signal handler, cannot wait and compiles its own copy.
 
         Raises
         ------
         CompileError, SpecError
-            A kernel cannot be compiled. Everyone who waits for it gets the error; nothing is
-            remembered, and the next request tries again.
+            A kernel cannot be compiled. All threads that wait for it get the error. The failure is
+            not cached; the next request tries again.
         """
         keys = [(ast, device) for ast in asts]
         stuck: set[_Task] = set()
@@ -146,19 +145,19 @@ class KernelCache:
                     raise task.error
                 if task.kernel is not None:
                     found[key] = task.kernel
-            # Where whoever compiled it was interrupted, or cannot go on, it is this thread's turn.
+            # If the compiling thread was interrupted or is blocked, this thread compiles.
             if all(key in found for key in keys):
                 return [found[key] for key in keys]
 
     def put(self, kernel: CachedKernel) -> None:
-        """Give `kernel` from now on to whoever asks for its AST. Plans keep what they have."""
+        """Make `kernel` the cached kernel of its AST. Existing plans keep their kernels."""
         key = (kernel.ast, kernel.device)
         with self._lock:
             self._alive[key] = kernel
             self._keep(key, kernel)
 
     def clear(self) -> None:
-        """Forget every kernel. Plans keep theirs; code without a user is freed."""
+        """Remove all kernels. Plans keep theirs; code without a user is freed."""
         with self._lock:
             self._kept.clear()
             self._alive.clear()
@@ -170,20 +169,21 @@ class KernelCache:
         Returns
         -------
         int
-            How many went.
+            Number of freed kernels.
         """
         with self._lock:
             before = list(self._kept)
             self._kept.clear()
-        gc.collect()  # a plan in a reference cycle is no live plan
+        gc.collect()  # frees plans in reference cycles
         with self._lock:
             self._keep_alive(before)
             gone = sum(key not in self._kept for key in before)
         free_programs()
         return gone
 
-    # In the with blocks here loops have no conditions: at the end of one with a condition CPython
-    # 3.13 lets an interrupt out without the end of the block, so the lock would stay held.
+    # Loops in these with blocks contain no conditions: at the end of a loop with a condition,
+    # CPython 3.13 lets an interrupt leave the with block without running its exit, so the lock
+    # would stay held.
 
     def _keep_alive(self, keys: Iterable[_Key]) -> None:
         for key in keys:
@@ -200,7 +200,7 @@ class KernelCache:
         batch: LockType,
         stuck: set[_Task],
     ) -> None:
-        """What is there, what this thread has to compile, and what others are compiling."""
+        """Fill `found` (cached), `mine` (to compile here) and `theirs` (compiled elsewhere)."""
         with self._lock:
             for key in dict.fromkeys(keys):
                 self._look_up_one(key, found, mine, theirs, batch, stuck)
@@ -229,7 +229,7 @@ class KernelCache:
                 self._pending[key] = mine[key]
 
     def _forget(self, tasks: dict[_Key, _Task]) -> None:
-        """Let nobody find `tasks` any more."""
+        """Remove `tasks` from the pending tasks."""
         with self._lock:
             for key, task in tasks.items():
                 self._forget_one(key, task)
@@ -239,7 +239,7 @@ class KernelCache:
             self._pending.pop(key, None)
 
     def _keep(self, key: _Key, kernel: CachedKernel) -> None:
-        # A finalizer or a handler of a signal may take anything out between any two steps.
+        # A finalizer or signal handler may remove any entry between two steps.
         self._kept[key] = kernel
         with suppress(KeyError):
             self._kept.move_to_end(key)
@@ -247,17 +247,17 @@ class KernelCache:
                 self._kept.popitem(last=False)
 
     def _compile(self, mine: dict[_Key, _Task], device: str) -> None:
-        """Settle every task of `mine`."""
+        """Compile the kernels of `mine`; set the kernel or the error of each task."""
         keys = list(mine)
         started = perf_counter()
         try:
             kernels = _build([ast for ast, _ in keys], device)
             self._settle(mine, keys, kernels, perf_counter() - started)
-        except Exception as error:  # noqa: BLE001 - handed on to whoever waits
+        except Exception as error:  # noqa: BLE001 - raised in the threads that wait
             if len(keys) == 1:
                 self._forget(mine)
                 mine[keys[0]].error = error
-            else:  # one broken kernel is no reason for the others to fail
+            else:  # compile one by one: one broken kernel must not fail the others
                 for key in keys:
                     self._compile({key: mine[key]}, device)
 
@@ -278,24 +278,24 @@ class KernelCache:
             self._forget(mine)
 
     def _forget_others(self) -> None:
-        """Forget what threads that do not exist in a forked child were compiling."""
+        """Forget pending tasks in a forked child, where the compiling threads do not exist."""
         self._pending = {}
 
 
 def build(asts: Sequence[tuple[UOp, str | None]], device: str = "CPU") -> list[CachedKernel]:
-    """Compile and load kernels, past the cache.
+    """Compile and load kernels without the cache.
 
     Parameters
     ----------
     asts : sequence of (UOp, str or None)
-        What to compile, each with the variant to write; the renderer's own choice where None.
+        Kernel ASTs, each with the code variant to generate; None: the renderer chooses.
     device : str
-        For which device.
+        Device to compile for.
 
     Raises
     ------
     CompileError, SpecError
-        One of them cannot be compiled.
+        A kernel cannot be compiled.
     """
     target = _target(device)
     return _loaded(target, asts, lambda given: target.renderer.render(*given))
@@ -314,12 +314,12 @@ def _build(asts: Sequence[UOp], device: str) -> list[CachedKernel]:
 def _target(device: str) -> _Target:
     target = opened(device)
     if target.renderer is None:
-        raise DeviceError(f"device {device!r} renders no kernels; give it compiled ones")
+        raise DeviceError(f"device {device!r} has no renderer; give it compiled kernels")
     return _Target(target, target.renderer)
 
 
 def _rendered(target: _Target, ast: UOp) -> ProgramSpec:
-    """The program of `ast`, as it was tuned on this device if it was."""
+    """Return the program of `ast`, in the variant tuned for this device if there is one."""
     tuned = target.device.tuned
     variant = None if tuned is None else tuned.find(fingerprint(ast))
     if tuned is not None and variant is not None:
@@ -339,7 +339,7 @@ def _loaded(
     try:
         loaded = device.loader.load(compiled)
     except CompileError:
-        # An object that another process kept may be of no use to this one.
+        # A cached object file of another process may not load here: compile it again.
         if not device.compiler.forget(programs):
             raise
         loaded = device.loader.load(device.compiler.compile(programs))
@@ -350,9 +350,9 @@ def _loaded(
 
 
 class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
-    """Programs that are rendered when they are first looked at.
+    """Programs that are rendered when they are first accessed.
 
-    So a compiler can begin with the first ones before the others are rendered.
+    So a compiler can start with the first programs before the others are rendered.
     """
 
     def __init__(
@@ -366,7 +366,7 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
         return len(self._kernels)
 
     def __iter__(self) -> Iterator[ProgramSpec]:
-        # That of Sequence takes an IndexError of the renderer for the end.
+        # Sequence.__iter__ would treat an IndexError of the renderer as the end.
         return (self[at] for at in range(len(self)))
 
     @overload
@@ -384,5 +384,5 @@ class _Programs(Sequence["ProgramSpec"], Generic[_Kernel]):
         return self._rendered[places]
 
 
-#: The cache that plans are prepared with.
+#: Default kernel cache.
 kernels = KernelCache()

@@ -1,4 +1,4 @@
-"""Buffers of a finished plan: acquire, exchange, copy and release them."""
+"""Memory of a finished plan: allocates, replaces, copies and releases its buffers."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanMemory"]
 
-# What the C table holds for a port until a region says where it lies.
+# The C table holds this address for a port until a region binds the port.
 _NOWHERE: Final = ALIGNMENT
 
 
 class PlanMemory:
-    """Memory of a plan. Whatever changes it runs in a turn of the plan.
+    """Memory of a plan. Callers that change it must hold the plan's lock.
 
     Attributes
     ----------
     buffers : list of Buffer or None
-        By index; None once dropped.
+        Buffers by index; None once dropped.
     """
 
     def __init__(self, parts: PlanParts, ops: Sequence[PreparedOp]) -> None:
-        # Holds come first among the attributes, so that they go first when the plan goes.
+        # The first attribute, so that the holds are freed first when the plan is freed.
         self._holds: list[memoryview] = []
         self._arrays: dict[int, list[Any]] = {}
         self._places: dict[int, list[tuple[int, int]]] = {}
         self._layout = parts.layout
         self._ops = ops
-        # Exchanging buffers leaves what is part of what.
+        # Replacing buffers does not change which entries are views of which.
         self._parts: dict[int, list[int]] = {}
         for i, entry in enumerate(parts.layout.entries):
             if entry.base is not None:
@@ -55,34 +55,35 @@ class PlanMemory:
         )
         self.buffers: list[Buffer | None] = []
         self._allocate(parts)
-        # Where buffers were when the dependencies were found: what shared bytes then may again.
+        # Byte ranges from which the dependencies were computed: buffers that overlapped then may
+        # overlap again.
         self._analysed = [self.region(i) for i in range(len(self.buffers))]
 
     def live(self, index: int) -> Buffer:
-        """Give a buffer. Raises PlanReleasedError where it was dropped."""
+        """Return a buffer. Raise PlanReleasedError if it was dropped."""
         return _alive(self.buffers[index], index)
 
     def region(self, index: int) -> Region:
-        """Give the bytes of a buffer."""
+        """Return the byte range of a buffer."""
         if self._layout.root_of(index).port:
             return self._layout.region(index)
         return region_of(self.live(index))
 
     def address(self, index: int) -> int:
-        """Give the address of a buffer; of a port one that is no address."""
+        """Return the address of a buffer; for a port, a placeholder."""
         return _NOWHERE if self._layout.root_of(index).port else self.live(index).address
 
     def is_lasting(self) -> bool:
-        """Whether any of the memory that is written was given to the plan."""
+        """Return whether the plan writes memory that was given to it."""
         entries = self._layout.entries
         wholes = (entries[i] if (b := entries[i].base) is None else entries[b]
                   for i in self._written())  # fmt: skip
         return any(entry.buffer is not None for entry in wholes)
 
     def arrays(self, index: int, place: Callable[[int, int], tuple[int, object]]) -> list[Any]:
-        """Give the arrays that the custom function at `index` gets; renewed by a rebind.
+        """Return the arrays to pass to the custom function at `index`. A rebind replaces them.
 
-        Those of ports are made anew each time, where `place` says that they lie now.
+        Arrays of ports are made anew for each call, at the addresses that `place` returns.
         """
         found = self._arrays.get(index)
         if found is None:
@@ -99,9 +100,9 @@ class PlanMemory:
         return found
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """List op, slot and offset of every address in the C table that is a buffer's or a part's.
+        """List (op, slot, offset) of every address in the C table of a buffer and its views.
 
-        Another buffer over the same memory is not meant: the next time it may lie elsewhere.
+        Other buffers over the same memory are not listed: their addresses may change separately.
         """
         here = self.region(index)
         port = self._layout.root_of(index).port
@@ -116,12 +117,12 @@ class PlanMemory:
     # ---- Exchanging
 
     def plan_rebind(self, index: int, buffer: Buffer) -> tuple[Layout, dict[int, Buffer]]:
-        """Check an exchange; give the layout after it, and the buffers that change."""
+        """Check a replacement; return the new layout and the buffers that change."""
         self._check_rebind(index, buffer)
         return self.plan_move({index: buffer})
 
     def plan_move(self, places: Mapping[int, Buffer]) -> tuple[Layout, dict[int, Buffer]]:
-        """Like :meth:`plan_rebind`, for several buffers that are known to fit."""
+        """Plan the replacement of several buffers whose sizes and dtypes are known to match."""
         layout = self._layout.moved(places)
         parts = (i for index in places for i in self._parts_of(index))
         new = {i: b for i in parts if (b := layout.entries[i].buffer) is not None}
@@ -129,16 +130,19 @@ class PlanMemory:
         return layout, new
 
     def given(self) -> list[int]:
-        """List the buffers that were given to the plan, by index, without parts of others."""
+        """List the indices of the buffers that were given to the plan, without views."""
         entries = enumerate(self._layout.entries)
         return [i for i, entry in entries if entry.buffer is not None and entry.base is None]
 
     def writes(self, index: int) -> bool:
-        """Whether the plan writes to a buffer, or to a part of it."""
+        """Return whether the plan writes a buffer or a view of it."""
         return not self._written().isdisjoint(self._parts_of(index))
 
     def following(self, other: PlanMemory, places: Mapping[int, Buffer]) -> dict[int, Buffer]:
-        """What lies within buffers of another plan that are to be exchanged, where it will lie."""
+        """Map given buffers that lie within replaced buffers of another plan to their new views.
+
+        `places` maps buffer indices of the other plan to the buffers that replace them.
+        """
         found = {}
         for i in self.given():
             here, old = self.region(i), self.live(i)
@@ -151,14 +155,14 @@ class PlanMemory:
     def rebind(
         self, layout: Layout, new: Mapping[int, Buffer]
     ) -> tuple[list[tuple[int, int, int]], list[tuple[object, str, object]]]:
-        """Exchange buffers.
+        """Return the changes that replace buffers.
 
         Returns
         -------
         pointers : list
-            The entries of the C table that follow.
+            New addresses (op, slot, address) for the C table.
         attributes : list
-            What has to be set when the table has them; nothing is before.
+            Attributes (owner, name, value) to set after the table has changed.
         """
         buffers = [new.get(i, buffer) for i, buffer in enumerate(self.buffers)]
         arrays = {i: self._arrays_of(i, buffers) for i in self._arrays}
@@ -178,10 +182,15 @@ class PlanMemory:
         index = whole("index", index)
         entries = self._layout.entries
         if not 0 <= index < len(entries):
-            raise PlanBuildError(f"index: there is no buffer {index}; the plan has {len(entries)}")
+            raise PlanBuildError(
+                f"index: there is no buffer {index}; the plan has {len(entries)} buffers"
+            )
         entry = entries[index]
         if entry.buffer is None or entry.base is not None:
-            raise PlanBuildError(f"index: buffer {index} was not given to the plan; it is its own")
+            raise PlanBuildError(
+                f"index: cannot rebind buffer {index}: it was not given to the plan; it is a view, "
+                "a port or allocated by the plan"
+            )
         if buffer.dtype is not entry.dtype:
             raise DTypeError(
                 f"buffer: expected elements of {entry.dtype.name}, not {buffer.dtype.name}"
@@ -199,23 +208,23 @@ class PlanMemory:
                 if j in new or (i not in dirty and j not in dirty):
                     continue
                 there, other = self.region(j), self._analysed[j]
-                # The same bytes of each other: the dependencies and the kernels know of them.
+                # They overlapped in the same way before: dependencies and kernels allow for it.
                 known = before.meets(other) and before.start - other.start == (
                     here.start - there.start
                 )
                 if here.meets(there) and not known:
                     raise PlanBuildError(
-                        f"buffer: its bytes overlap buffer {j} of the plan, and one of them is "
+                        f"buffer: the bytes overlap buffer {j} of the plan, and one of the two is "
                         "written; bind a copy"
                     )
 
     # ---- Copying and dropping
 
     def copy_of_state(self) -> dict[int, Buffer]:
-        """Copy the given buffers that the plan writes, and those that share bytes with them."""
+        """Copy the given buffers that the plan writes, and given buffers that overlap them."""
         places = {}
         for island, group in self._written_groups():
-            # The copy begins at the same place in a cache line, so alignment carries over.
+            # The copy starts at the same offset in a cache line, to keep the alignment.
             pad = island.start % ALIGNMENT
             copy = Buffer(pad + island.nbytes, dt.uint8, self.live(group[0]).device)
             for i in group:
@@ -226,11 +235,11 @@ class PlanMemory:
         return places
 
     def state(self) -> list[Buffer]:
-        """List the given buffers that the plan writes, and those that share bytes with them."""
+        """List the given buffers that the plan writes, and given buffers that overlap them."""
         return [self.live(i) for _, group in self._written_groups() for i in group]
 
     def drop(self, keep: Callable[[Buffer], bool]) -> list[int]:
-        """Let go of all buffers but some; give the ids of those that went."""
+        """Drop all buffers for which `keep` is false; return their ids."""
         dropped = []
         for i, buffer in enumerate(self.buffers):
             if buffer is not None and not keep(buffer):
@@ -241,7 +250,7 @@ class PlanMemory:
         return dropped
 
     def _written_groups(self) -> list[tuple[Region, list[int]]]:
-        """Group given buffers that share bytes, where the plan writes any of them."""
+        """Return the groups of overlapping given buffers of which the plan writes at least one."""
         dirty: RegionMap[int] = RegionMap()
         for i in self._written():
             dirty.add(self.region(i), i)
@@ -257,7 +266,7 @@ class PlanMemory:
             storage.discard()
 
     def given_storages(self) -> dict[int, int]:
-        """Bytes of each storage that the caller gave to the plan, by the storage's identity."""
+        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``."""
         buffers = (b for i in self.given() if (b := self.buffers[i]) is not None)
         return {id(b.storage): b.storage.nbytes for b in buffers}
 
@@ -285,7 +294,7 @@ class PlanMemory:
     def _arrays_of(self, index: int, buffers: Sequence[Buffer | None]) -> list[Any]:
         op = self._ops[index]
         if not isinstance(op, PreparedCustomFunction):
-            raise PlanBuildError(f"{op.label} calls no custom function")
+            raise PlanBuildError(f"{op.label} is not a custom function")
         arrays: list[Any] = []
         for position, b in enumerate(op.buffer_indices):
             if self._layout.root_of(b).port:
@@ -299,7 +308,7 @@ class PlanMemory:
         return arrays
 
     def _holds_of(self, buffers: Sequence[Buffer | None]) -> list[memoryview]:
-        """Hold all memory; a port has none, and its buffer never gets any."""
+        """Return holds on all memory. Ports are skipped: their buffers have no memory."""
         storages = {
             id(b.storage): b.storage
             for i, b in enumerate(buffers)
@@ -308,21 +317,21 @@ class PlanMemory:
         return [storage.hold() for storage in storages.values()]
 
     def _uses(self) -> Iterable[tuple[int, int, int]]:
-        """Yield op, slot and buffer index of every address in the C table."""
+        """Yield (op, slot, buffer index) of every address in the C table."""
         for i, op in enumerate(self._ops):
             if not isinstance(op, PreparedBufferView):
                 for slot, b in enumerate(op.buffer_indices):
                     yield i, slot, b
 
     def _uses_of(self, index: int) -> list[tuple[int, int]]:
-        """Op and slot of every address of a buffer in the C table."""
+        """Return (op, slot) of every address of a buffer in the C table."""
         if not self._places:
             for op, slot, i in self._uses():
                 self._places.setdefault(i, []).append((op, slot))
         return self._places.get(index, [])
 
     def _parts_of(self, index: int) -> list[int]:
-        """The buffer and those that are part of it."""
+        """Return the indices of the buffer and its views."""
         return sorted([index, *self._parts.get(index, ())])
 
     def _written(self) -> set[int]:
@@ -330,12 +339,12 @@ class PlanMemory:
 
 
 def _is_told_arrays(op: PreparedOp) -> bool:
-    """Whether an op is given arrays that were made before it runs."""
+    """Return whether an op receives arrays that are created before the run."""
     return isinstance(op, PreparedCustomFunction) and not isinstance(op, PreparedForeignCall)
 
 
 class _Window:
-    """Memory at an address as NumPy takes it, which keeps alive what owns it."""
+    """NumPy array interface over memory at an address; keeps the owner of the memory alive."""
 
     def __init__(
         self, address: int, owner: object, size: int, dtype: DType, writable: bool

@@ -1,4 +1,4 @@
-"""Estimated time of an op: one estimate for the thread pool, the GIL and the profile."""
+"""Estimated time of an op, for the thread pool, the release of the GIL and the profiler."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["estimate_ns", "is_unknown", "largest", "launch_ns"]
 
-# What code costs of which no target is known.
+# Target for costs of code whose target is unknown.
 _ANY: Final = DeviceSpec.generic()
-# Threads cost the same whatever vectors a processor has.
+# Thread costs do not depend on the vector width.
 _COSTS: Final = costs_of(_ANY)
 set_thread_costs(
     *(
@@ -36,26 +36,26 @@ set_thread_costs(
         for cycles in (_COSTS.hand_over, _COSTS.chunk, _COSTS.part, _COSTS.wake)
     )
 )
-# For what tells nothing about itself: enough that a plan that holds it lets go of the GIL.
+# Assumed time of code with unknown cost: high enough that a plan with it releases the GIL.
 _UNKNOWN_NS = 20_000
-# An hour, which is as good as for ever.
+# Upper limit of an estimate: one hour.
 _MOST_NS = 3_600_000_000_000
 
 
 def largest(dim: Dim) -> int:
-    """Give the greatest value of `dim`, at least 0."""
+    """Return the greatest value of `dim`, at least 0."""
     return max(0, dim.vmax if isinstance(dim, UOp) else dim)
 
 
 def launch_ns(kernel: CachedKernel, flops: int, nbytes: int, cycles: int) -> float:
-    """Estimate the nanoseconds of one launch of `kernel` on one core; 0 where nothing is known.
+    """Estimate the nanoseconds of one launch of `kernel` on one core; 0 if nothing is known.
 
     Parameters
     ----------
     kernel : CachedKernel
-        What is launched.
+        Kernel to launch.
     flops, nbytes, cycles : int
-        Its estimates for the sizes at hand.
+        Estimated operations, bytes moved and compute cycles for the sizes of the launch.
     """
     if not (flops or nbytes or cycles):
         return 0.0
@@ -65,7 +65,7 @@ def launch_ns(kernel: CachedKernel, flops: int, nbytes: int, cycles: int) -> flo
 
 
 def is_unknown(op: PreparedOp) -> bool:
-    """Whether `op` is code of the user's, which says nothing of the time that it takes.
+    """Return whether `op` is user code whose running time is unknown.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
     op : PreparedOp
         The op.
     buffer_bytes : sequence of int
-        Bytes of each of the plan's buffers.
+        Size in bytes of each of the plan's buffers.
     """
     if isinstance(op, PreparedBufferView):
         return 0
@@ -104,6 +104,6 @@ def estimate_ns(op: PreparedOp, buffer_bytes: Sequence[int]) -> int:
     if isinstance(op, PreparedRegion):
         turns = op.count
         if turns > 1 and max(op.count_slot, op.condition_slot) >= 0:
-            turns = (turns + 1) // 2  # how many there are turns out at run time
+            turns = (turns + 1) // 2  # the count is known only at run time; assume half
         return min(turns * sum(b.cost_ns for b in op.bodies) // len(op.bodies), _MOST_NS)
     return _UNKNOWN_NS

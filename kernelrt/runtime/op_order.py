@@ -1,4 +1,4 @@
-"""Order of a plan's operations, and their dependencies."""
+"""Execution order and dependencies of a plan's operations."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ __all__ = [
 
 
 def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
-    """Sort by the dependencies that were given; otherwise the order stays as it is.
+    """Sort ops topologically by their given dependencies; the order is stable otherwise.
 
     Raises
     ------
     PlanBuildError
-        An id comes twice, a dependency does not exist, is the op itself, or lies on a cycle.
+        Two ops have one id, a dependency does not exist, an op depends on itself, or dependencies
+        form a cycle.
     """
     index: dict[int, int] = {}
     for i, op in enumerate(ops):
@@ -87,10 +88,10 @@ def in_dependency_order(ops: Sequence[PreparedOp]) -> list[PreparedOp]:
 
 
 def edges(ops: Sequence[PreparedOp], layout: Layout) -> list[tuple[int, ...]]:
-    """For each op in execution order, the indices of those it waits for.
+    """Return for each op, in execution order, the indices of the ops it waits for.
 
-    They follow from the bytes that ops read and write, from which of them may fail, and from the
-    dependencies given.
+    Dependencies follow from the bytes that ops read and write, from the ops that may fail, and
+    from the given dependencies.
     """
     hazards = dependencies(_access(op, layout) for op in ops)
     index = {op.id: i for i, op in enumerate(ops)}
@@ -106,7 +107,7 @@ def verify(
     layout: Layout,
     places: Mapping[Intermediate, int],
 ) -> None:
-    """Check what was decided here; SpecError where it does not hold."""
+    """Verify dependencies and arena offsets. Raise SpecError if they are wrong."""
     steps = [
         replace(
             _access(op, layout),
@@ -129,7 +130,7 @@ def arena(
     *,
     reuse: bool,
 ) -> tuple[dict[Intermediate, int], int]:
-    """Place the plan's own buffers, other than `keep`, in one block."""
+    """Assign offsets in one arena to the plan's own buffers, except those in `keep`."""
     uses = [
         [] if isinstance(op, PreparedBufferView)
         else [own for b in op.buffer_indices if (own := layout.root_of(b).own) is not None]
@@ -141,16 +142,16 @@ def arena(
 def protect(
     ops: list[PreparedOp], deps: Sequence[tuple[int, ...]], layout: Layout, next_id: int
 ) -> tuple[list[PreparedOp], bool]:
-    """Arrange that a run that fails leaves protected buffers as they were.
+    """Reorder ops so that a run that fails leaves protected buffers unchanged.
 
-    Whatever may fail, and all that it needs, goes first. Where that includes a write to
-    protected bytes, these ops work on a copy, which is copied back when nothing can fail any
+    Ops that may fail, and all ops they depend on, run first. If one of these writes protected
+    bytes, the ops work on a copy of the bytes; the copy is written back when no op can fail any
     more.
 
     Returns
     -------
     list of PreparedOp
-        In the new order.
+        Ops in the new order.
     bool
         Whether anything changed.
     """
@@ -193,18 +194,18 @@ def _access(op: PreparedOp, layout: Layout) -> Access:
 
 
 def _read_by_bodies(op: PreparedOp) -> list[Region]:
-    """The bytes of buffers that were given to bodies of a region: they are only read."""
+    """Return the byte ranges of buffers given to bodies of a region, which only read them."""
     return op.given() if isinstance(op, PreparedRegion) else []
 
 
 def _touched(op: PreparedOp, index: int, layout: Layout) -> Region:
-    """The bytes of a buffer that `op` may touch."""
+    """Return the bytes of a buffer that `op` may access."""
     whole = layout.region(index)
     return whole.part(0, largest(op.nbytes)) if isinstance(op, PreparedCopy) else whole
 
 
 def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[int, int]:
-    """For every buffer that shares bytes with one of `early`, its place in a copy of them."""
+    """Copy the buffers that overlap `early`; return for each buffer its index in the copy."""
     used = {b for op in ops for b in op.buffer_indices}
     given = [(layout.region(b), b) for b in sorted(used) if layout.entries[b].buffer is not None]
     shadows: dict[int, int] = {}
@@ -215,7 +216,7 @@ def _shadow(early: set[int], ops: Sequence[PreparedOp], layout: Layout) -> dict[
 
 
 def _copy_of(group: list[int], bytes_of_all: Region, layout: Layout) -> dict[int, int]:
-    # The copy begins at the same place in a cache line, so alignment carries over.
+    # The copy starts at the same offset in a cache line, to keep the alignment.
     begin = bytes_of_all.start
     pad = begin % 64
     whole = layout.add_own(pad + bytes_of_all.nbytes, dt.uint8)
@@ -228,7 +229,7 @@ def _copy_of(group: list[int], bytes_of_all: Region, layout: Layout) -> dict[int
 
 
 def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
-    """`op` on other buffers. A view only says what is where and stays."""
+    """Return `op` with its buffers replaced. Views do not change: they execute nothing."""
     indices = tuple(places.get(b, b) for b in op.buffer_indices)
     if indices == op.buffer_indices or isinstance(op, PreparedBufferView):
         return op
@@ -238,20 +239,20 @@ def _moved(op: PreparedOp, places: Mapping[int, int]) -> PreparedOp:
 
 
 class Unwritten(NamedTuple):
-    """Bytes of the plan's own that somebody wants and nobody wrote before.
+    """A read of bytes of an intermediate that no earlier op has written.
 
     Attributes
     ----------
     op : PreparedOp or None
-        Who reads them; None: they are those of an output.
+        Op that reads the bytes; None: the bytes belong to an output of the plan.
     position : int
-        The slot of the op, or which output.
+        Slot of the op, or number of the output.
     buffer : int
-        The plan's buffer there.
+        Index of the plan's buffer.
     wanted : int
-        How many bytes of it are read.
+        Number of bytes that are read.
     missing : list of (int, int)
-        Which of these were not written: from which byte of the buffer to before which.
+        Half-open byte ranges of the buffer that were not written.
     """
 
     op: PreparedOp | None
@@ -262,7 +263,7 @@ class Unwritten(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What is wrong, and what to do about it."""
+        """Error message: the problem and the way out."""
         nothing = self.missing == [(0, self.wanted)]
         parts = " and ".join(f"{start} to {stop}" for start, stop in self.missing[:3])
         parts += ", among others" * (len(self.missing) > 3)
@@ -271,7 +272,7 @@ class Unwritten(NamedTuple):
                 return f"output: no op writes intermediate {self.buffer}"
             return (
                 f"output {self.position}: no op writes bytes {parts} of intermediate "
-                f"{self.buffer}; let one write them, or make a view of the others the output"
+                f"{self.buffer}; write them, or make a view of the other bytes the output"
             )
         if nothing:
             return (
@@ -280,17 +281,17 @@ class Unwritten(NamedTuple):
             )
         return (
             f"{self.op.label}: slot {self.position} reads {self.wanted} bytes of intermediate "
-            f"{self.buffer}, and no op before it writes bytes {parts}; let one write them, or "
-            "pass a view of the others"
+            f"{self.buffer}, and no op before it writes bytes {parts}; write them, or pass a view "
+            "of the other bytes"
         )
 
 
 def unwritten(
     ops: Sequence[PreparedOp], layout: Layout, outputs: Sequence[int]
 ) -> Unwritten | None:
-    """Find who wants bytes of the plan's own that nothing has written before.
+    """Return the first read of an intermediate's bytes that no earlier op has written, if any.
 
-    Where sizes depend on Variables, what the largest ones write counts as written.
+    If sizes depend on Variables, all bytes that the largest sizes write count as written.
     """
     contents: dict[Intermediate, Storage] = {}
 
@@ -322,7 +323,7 @@ def unwritten(
 
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans in order, those that follow each other as one."""
+    """Return `spans`, which are in order, with adjacent ones merged."""
     out: list[Span] = []
     for span in spans:
         if out and out[-1].stop == span.start:
@@ -333,7 +334,7 @@ def _joined(spans: Iterable[Span]) -> list[Span]:
 
 
 def _reached(op: PreparedOp, position: int, layout: Layout) -> Region:
-    """The bytes of the buffer at `position` that `op` reads or writes; all that a slot takes."""
+    """Return the bytes that `op` reads or writes at `position`; for a kernel, the slot's size."""
     whole = _touched(op, op.buffer_indices[position], layout)
     if isinstance(op, PreparedKernel):
         for slot, size, dtype in op.kernel.params:

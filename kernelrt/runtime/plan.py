@@ -36,11 +36,12 @@ _NOTHING: Bindings = ((), (), (), ())
 
 
 class ExecutionPlan(PlanAccessors):
-    """A finished plan: flat tables in C, and the objects that tell what is in them.
+    """An executable plan: flat tables in C, and the Python objects that describe them.
 
-    Made by :class:`~kernelrt.runtime.builder.ExecutionPlanBuilder` or
-    :func:`~kernelrt.runtime.prepare.prepare`. May be executed from any thread; two threads on
-    one plan take turns. ``execute()`` and ``release()`` are those of the C core.
+    Create one with :class:`~kernelrt.runtime.builder.ExecutionPlanBuilder` or
+    :func:`~kernelrt.runtime.prepare.prepare`. Any thread may execute a plan; two threads that
+    execute the same plan run one after the other. The C core implements ``execute()`` and
+    ``release()``.
     """
 
     def __init__(self, parts: PlanParts) -> None:
@@ -70,41 +71,43 @@ class ExecutionPlan(PlanAccessors):
         for body in self.bodies:
             body._host = mine  # noqa: SLF001 - of the same class
         for i, op in enumerate(self._ops):
-            op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the op's place is here
+            op._place.plan, op._place.index = mine, i  # noqa: SLF001 - the plan sets it
 
     # ---- Running
 
     def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
-        """Let another plan compute what this one reads, whenever `sources` may have changed.
+        """Attach a plan that recomputes inputs of this one whenever `sources` may have changed.
 
         Parameters
         ----------
         preparation : ExecutionPlan
-            Writes to memory that nothing else writes. It reads `sources` and constants alone.
+            Plan that reads only `sources` and constants, and writes memory that nothing else
+            writes.
         sources : iterable of Storage
-            What it reads. Where one is shared with code outside, it runs before every run.
+            Storages that `preparation` reads. If one of them is shared with other code,
+            `preparation` runs before every run of this plan.
         """
         super().prepare_by(preparation, sources)
         if isinstance(preparation, ExecutionPlan):
             preparation._prepares = True  # noqa: SLF001 - of the same class
 
     def execute_with_vars(self, values: Any = None, /, **variables: int) -> None:
-        """Set some variables and run, in one turn of the plan.
+        """Set some variables and run the plan, as one atomic step.
 
         Parameters
         ----------
         values : mapping or iterable of pairs, optional
-            Names (or Variables) and values.
+            Names (or Variables) and their new values.
         **variables : int
-            The same as keywords. Variables not named keep their last value.
+            New values as keywords. Variables that are not named keep their last value.
 
         Raises
         ------
         VariableError
-            A name is unknown, fixed or ``core_id``, a value lies outside its bounds, or a launch
-            size comes out below one. Nothing has run and no variable has changed.
+            A name is unknown, fixed or ``core_id``; a value is outside its bounds; or a launch
+            size evaluates to less than one. Nothing has run and no variable has changed.
         IndexBoundsError, CustomFunctionError, PlanBusyError, PlanReleasedError
-            As ``execute``.
+            As for ``execute``.
 
         Examples
         --------
@@ -114,35 +117,35 @@ class ExecutionPlan(PlanAccessors):
         self.execute_with(self.bindings(values, **variables))
 
     def bindings(self, values: Any = None, /, **variables: int) -> Callable[[], Bindings]:
-        """Check values of variables; give what `execute_with` and a Replay run with them.
+        """Check values of variables; return the callable that `execute_with` and a Replay take.
 
         Raises
         ------
         VariableError
-            As :meth:`execute_with_vars`, apart from launch sizes, which are checked in the turn.
+            As for :meth:`execute_with_vars`. Launch sizes are checked only when the plan runs.
         """
         updates = self._table.check(merge_updates(values, variables))
         return lambda: self._bind(updates)
 
     def execute_profiled(self) -> list[KernelProfile]:
-        """Run, and tell what each kernel took, in execution order."""
+        """Run the plan; return the profile of each kernel, in execution order."""
         return self.profiles_of(self.execute_profiled_raw())
 
     def execute_with_vars_profiled(
         self, values: Any = None, /, **variables: int
     ) -> list[KernelProfile]:
-        """Do what execute_with_vars does, and tell what each kernel took."""
+        """Run as :meth:`execute_with_vars` does; return the profile of each kernel."""
         updates = self._table.check(merge_updates(values, variables))
         raw = self.execute_profiled_raw(lambda: self._bind(updates))
         return self.profiles_of(raw, updates)
 
     def profile(self, n: int = 100, values: Any = None, /, **variables: int) -> PlanProfile:
-        """Run `n` times; give the median, least time and spread of each kernel.
+        """Run the plan `n` times; return the median, minimum and spread of each kernel's time.
 
         Parameters
         ----------
         n : int
-            Runs, at least 1. The plan does its work each time: state that it commits changes.
+            Number of runs, at least 1. Each run is a full run: it updates the state of the plan.
         values, **variables
             As for :meth:`execute_with_vars`.
 
@@ -156,7 +159,7 @@ class ExecutionPlan(PlanAccessors):
         return PlanProfile([self.execute_with_vars_profiled(values, **variables) for _ in range(n)])
 
     def _bind(self, updates: dict[str, int]) -> Bindings:
-        """Turn new values into entries of the C table. Runs in the turn that uses them."""
+        """Return the entries of the C table for new values. The caller holds the plan's lock."""
         merged = self._values | updates
         if merged == self._values:
             return _NOTHING
@@ -166,43 +169,47 @@ class ExecutionPlan(PlanAccessors):
     def profiles_of(
         self, raw: list[tuple[int, int, int, int, int]], updates: Mapping[str, int] | None = None
     ) -> list[KernelProfile]:
-        """What the samples of a run say of each kernel.
+        """Return the profile of each kernel from the samples of a run.
 
         Parameters
         ----------
         raw : list of tuple
-            For each op when it began, how long it took (both in ns), on which worker it ran, in
-            how many chunks, and how often; behind these, those of bodies of regions.
+            One tuple per op: start and elapsed time in ns, worker, number of chunks, number of
+            runs. The samples of ops in bodies of regions follow.
         updates : mapping, optional
-            Values of Variables that were others than the plan's own.
+            Values of Variables in that run where they differ from the plan's current values.
         """
         return plan_report.profiles(self._ops, raw, {**self._values, **(updates or {})})
 
     # ---- Other memory
 
     def rebind(self, index: int, buffer: Buffer) -> None:
-        """Let another buffer take the place of one that was given to the plan.
+        """Replace a buffer that was given to the plan by another buffer.
 
-        Later runs read and write it; buffers that are parts of the old one become parts of it.
-        What is prepared from it is prepared anew, by another preparation.
+        Later runs read and write the new buffer. Views of the old buffer become views of the new
+        one. If a preparation reads the old buffer, a new preparation that reads the new one
+        replaces it.
 
         Raises
         ------
         ShapeError, DTypeError
-            It has another size or type.
+            The size or the dtype differs.
         PlanBuildError
-            The place is one of the plan's own, or the bytes overlap others of the plan such
-            that the order of operations would have to change. Or it is the preparation of another
-            plan, or computed by this one's, or its bytes are prepared from along with others.
+            The plan made the buffer at `index` itself, or the new buffer overlaps other buffers of
+            the plan such that the order of operations would have to change. Or this plan is the
+            preparation of another plan, or its own preparation computes the buffer, or the
+            preparation reads the buffer together with memory around it.
         """
         if self._prepares:
-            raise PlanBuildError("it prepares values for another plan; rebind the buffer there")
+            raise PlanBuildError(
+                "rebind: this plan is the preparation of another plan; call rebind on that plan"
+            )
         if self.bodies and self.buffer_at(index) is not None:
             here = self._memory.region(index)
             if any(here.meets(there) for body in self.bodies for there in body.given()):
                 raise PlanBuildError(
-                    f"index: buffer {index} was also given to a body of a region; let the body "
-                    "read it through a port"
+                    f"index: cannot rebind buffer {index}: it was also given to a body of a "
+                    "region; let the body read it through a port"
                 )
 
         def bind() -> Bindings:
@@ -215,7 +222,7 @@ class ExecutionPlan(PlanAccessors):
         self.set_with(bind)
 
     def _prepared_from(self, index: int, buffer: Buffer) -> list[tuple[object, str, object]]:
-        """What has to be set when another buffer takes the place of one."""
+        """Return the attributes to set when `buffer` replaces the buffer at `index`."""
         if (known := self.preparation) is None:
             return []
         moved = preparation.moved_with(self._memory, known._memory, index, buffer)  # noqa: SLF001
@@ -226,10 +233,10 @@ class ExecutionPlan(PlanAccessors):
         return [(self, "_prepared_by", (made, preparation.sources_in(made._memory)))]  # noqa: SLF001
 
     def _over(self, layout: Layout, places: Mapping[int, Buffer] | None = None) -> Self:
-        """Make a plan of the same operations over other memory, with the same values.
+        """Make a plan of the same operations and variable values over other memory.
 
-        Bodies of regions are made anew. What they read within buffers that go to `places` they read
-        there.
+        Bodies of regions are copied. `places` maps indices of this plan's buffers to new buffers:
+        copied bodies that read parts of an old buffer read those parts of the new one.
         """
         parts = replace(self._parts, layout=layout)
         if self.bodies:
@@ -251,11 +258,11 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def arena_nbytes(self) -> int:
-        """The bytes of the memory that intermediates share."""
+        """Size in bytes of the memory that intermediates share."""
         return self._memory.arena_nbytes
 
     def given_storages(self) -> dict[int, int]:
-        """Bytes of each storage that the caller gave to the plan, by the storage's identity."""
+        """Return the bytes of each storage that the caller gave to the plan, by its ``id()``."""
         return self._memory.given_storages()
 
     def discard_arena(self) -> bool:
@@ -264,23 +271,24 @@ class ExecutionPlan(PlanAccessors):
         Returns
         -------
         bool
-            False, and nothing done, if the plan is running.
+            Whether the memory was returned. If the plan is running, nothing is done.
         """
         return self.unless_busy(self._memory.discard_arena)
 
     def sites(self, index: int) -> tuple[tuple[int, int, int], ...]:
-        """List where the C table points into a buffer: op, slot, and byte offset from its start.
+        """List the slots of the C table that point into a buffer.
 
-        Whoever writes other addresses there by ``set_pointer`` takes care of hazards, and puts
-        the old ones back. Empty where a custom function uses the buffer.
+        Each entry is (op, slot, byte offset from the start of the buffer). A caller that writes
+        other addresses there with ``set_pointer`` must avoid data hazards and restore the old
+        addresses. The list is empty if a custom function uses the buffer.
         """
         return self._memory.sites(index)
 
     def replicate(self) -> Self:
-        """Make a second plan that shares code and whatever is only read.
+        """Make a second plan that shares the code and all read-only buffers.
 
-        Buffers that the plan writes become its own, with their present content, and so does what
-        is prepared. Both plans may run at the same time.
+        The new plan gets its own copy of each buffer that the plan writes, with the present
+        contents, and its own preparation. Both plans may run at the same time.
         """
         places: dict[int, Buffer] = {}
         outputs: dict[int, Any] = {}
@@ -307,38 +315,38 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def state(self) -> tuple[Buffer, ...]:
-        """The buffers given to the plan that it writes, and those that share bytes with them."""
+        """Given buffers that the plan writes, and given buffers that share bytes with those."""
         return tuple(self._memory.state())
 
     # ---- Other code
 
     def exchange(self, kernels: Mapping[CachedKernel, CachedKernel]) -> int:
-        """Let other code of the same ASTs take the place of kernels, in one turn of the plan.
+        """Replace kernels by other code for the same ASTs, in one atomic step.
 
-        Everything else stays as it is; who holds the plan goes on with it.
+        Nothing else about the plan changes.
 
         Parameters
         ----------
         kernels : mapping of CachedKernel to CachedKernel
-            What is launched now, and what is to be launched instead.
+            Current kernels and their replacements.
 
         Returns
         -------
         int
-            How many operations launch another kernel now.
+            Number of operations whose kernel was replaced.
 
         Raises
         ------
         PlanBuildError
-            A kernel was made from another AST, or for another device, than the one whose place it
-            would take, or holds other values in an output that shares memory with another of its
-            slots. Nothing has changed.
+            A replacement has another AST or device than the kernel that it replaces, or it uses an
+            output as scratch space that shares memory with another of its slots. Nothing has
+            changed.
         """
         for old, new in kernels.items():
             if new.ast is not old.ast or new.device != old.device:
                 raise PlanBuildError(
-                    f"kernels: {new.entry_point!r} on {new.device} computes something else than "
-                    f"{old.entry_point!r} on {old.device}"
+                    f"kernels: {new.entry_point!r} on {new.device} cannot replace "
+                    f"{old.entry_point!r} on {old.device}; AST and device must be the same"
                 )
         self._need_stack_of(kernels.values())
         changed = 0
@@ -363,9 +371,9 @@ class ExecutionPlan(PlanAccessors):
     def _exchanges(
         self, kernels: Mapping[CachedKernel, CachedKernel]
     ) -> tuple[list[Launch], list[tuple[object, str, object]], int]:
-        """What changes in the table, what tells of it, and in how many places launches change.
+        """Return the new rows of the C table, the attributes to set, and the number of changed ops.
 
-        Runs in a turn of the plan.
+        The caller holds the plan's lock.
         """
         ops = list(self._ops)
         parts = list(self._parts.ops)
@@ -398,23 +406,23 @@ class ExecutionPlan(PlanAccessors):
             self.need_stack(most)
 
     def release_intermediate_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
-        """Give back what the plan needs to run; it refuses to from now on. Outputs stay.
+        """Release the plan's buffers except the outputs. The plan cannot run any more.
 
         Parameters
         ----------
         remove_fn : callable, optional
-            Called with the id of each buffer that the plan lets go of.
+            Called with the id of each buffer that the plan releases.
 
         Returns
         -------
         int
-            How many buffers those were.
+            Number of released buffers.
         """
         outputs = {id(b.storage) for b in self.output_buffers}
         return self._release(remove_fn, lambda b: id(b.storage) in outputs)
 
     def release_all_buffers(self, remove_fn: Callable[[int], object] | None = None) -> int:
-        """Give back everything, outputs too, as release_intermediate_buffers does."""
+        """Release all buffers, outputs too. See :meth:`release_intermediate_buffers`."""
         return self._release(remove_fn, lambda _: False)
 
     def _release(
@@ -433,11 +441,11 @@ class ExecutionPlan(PlanAccessors):
 
     @property
     def memory(self) -> plan_report.MemoryReport:
-        """What the plan's own buffers take, and the least they could."""
+        """Memory that the plan allocates, and a lower bound for it."""
         return plan_report.memory(self._parts, self._ops)
 
     def explain(self) -> str:
-        """Describe operations, the waves in which they may run, buffers and fusion decisions."""
+        """Describe the plan: operations in parallel waves, buffers and fusion decisions."""
         return plan_report.explain(self, self._parts)
 
     def __repr__(self) -> str:
@@ -453,7 +461,7 @@ class ExecutionPlan(PlanAccessors):
         def place(op: int, slot: int) -> tuple[int, object]:
             plan = mine()
             if plan is None:
-                raise PlanReleasedError("the plan is gone")
+                raise PlanReleasedError("the plan was garbage-collected; keep a reference to it")
             return plan.pointer(op, slot), plan._outermost()  # noqa: SLF001
 
         return table.rows(
@@ -461,7 +469,7 @@ class ExecutionPlan(PlanAccessors):
         )
 
     def _outermost(self) -> ExecutionPlan:
-        """The plan that runs this one as a body, or as a body of a body; else itself."""
+        """Return the outermost plan that runs this one as a (nested) body; else the plan itself."""
         host = None if self._host is None else self._host()
         return self if host is None else host._outermost()  # noqa: SLF001
 
@@ -471,7 +479,7 @@ class ExecutionPlan(PlanAccessors):
     def _turn_name(self, op: int, turn: int) -> str | None:
         region = self._ops[op]
         is_loop = isinstance(region, PreparedRegion) and not region.is_choice
-        return f"turn {turn} of the {region.label}" if is_loop else None
+        return f"iteration {turn} of the {region.label}" if is_loop else None
 
     def _index_error(
         self, op: int, status_word: int
@@ -483,7 +491,7 @@ class ExecutionPlan(PlanAccessors):
 
 
 def _with_own_bodies(op: PreparedOp) -> PreparedOp:
-    """Copy the bodies of a region that belong to another plan already."""
+    """Copy those bodies of a region that already belong to another plan."""
     if not isinstance(op, PreparedRegion) or not any(body.is_body for body in op.bodies):
         return op
     own = [

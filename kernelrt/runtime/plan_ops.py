@@ -1,4 +1,4 @@
-"""Operations of a plan: prepared kernels, copies, views and custom functions."""
+"""Operations of a plan: kernels, copies, views, custom functions and regions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = [
 
 
 class RuntimeVar(NamedTuple):
-    """A variable that each execution may set, and its inclusive bounds."""
+    """A variable that each execution may set, with its inclusive bounds."""
 
     name: str
     min_val: int
@@ -49,13 +49,13 @@ class RuntimeVar(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Place:
-    """Where a prepared op ended up: its plan, and its index in the C table."""
+    """Location of a prepared op: its plan and its index in the C table."""
 
     plan: weakref.ref[ExecutionPlan] | None = None
     index: int = -1
 
     def live(self) -> ExecutionPlan | None:
-        """Give the plan, unless it is gone or was released."""
+        """Return the plan; None if it was garbage-collected or released."""
         plan = None if self.plan is None else self.plan()
         return None if plan is None or plan.released else plan
 
@@ -67,30 +67,30 @@ class PreparedKernel:
     Attributes
     ----------
     id : int
-        Names the op in dependencies; unique in its plan.
+        Id of the op, used in dependencies; unique in its plan.
     kernel : CachedKernel
-        What to launch.
+        Kernel to launch.
     buffer_indices : tuple of int
-        The plan's buffer for each slot (the status word's slot has none).
+        Index of the plan's buffer for each slot, except the slot of the status word.
     fixedvars : mapping of str to int
-        Variables bound for good by whoever prepared the launch.
+        Variables with a fixed value.
     dependencies : tuple of int
-        Ids of ops that must have run before; a plan adds those that its hazards ask for.
+        Ids of ops that must run first. A plan adds those that its data hazards require.
     initial_vals : mapping of str to int
-        First values of the other variables; their upper bounds if not given.
+        Initial values of the other variables; default: their upper bounds.
     output_indices : tuple of int
         Positions in `buffer_indices` that are written.
     runtime_vars : tuple of RuntimeVar
-        The variables that an execution may set.
+        Variables that an execution may set.
     origins : tuple of Origin
-        The user's lines and layers that it computes, producers first; empty where not known.
+        User code lines and layers that the launch computes, producers first; empty if unknown.
     checks : tuple of Origin or None
-        Where each of its index checks comes from, by number.
+        Origin of each index check of the kernel, by check number.
 
     Raises
     ------
     PlanBuildError
-        Buffers or variables do not fit the kernel.
+        Buffers or variables do not match the kernel.
     VariableError
         A value is out of bounds.
     """
@@ -123,7 +123,7 @@ class PreparedKernel:
         bounds = {v.arg[0]: RuntimeVar(*v.arg) for v in kernel.vars}
         bounds |= {v.arg[0]: RuntimeVar(*v.arg) for v in variables_of(self.sizes)}
         if CORE_ID in self.fixedvars or CORE_ID in self.initial_vals:
-            raise VariableError(f"{self.label}: {CORE_ID} is set by the plan alone")
+            raise VariableError(f"{self.label}: only the plan sets {CORE_ID}; remove the value")
         names = [n for n in kernel.var_names if n != CORE_ID and n not in kernel.numbers]
         unbounded = [n for n in names if n not in bounds and n not in self.fixedvars]
         if unbounded:
@@ -134,7 +134,7 @@ class PreparedKernel:
         free = dict.fromkeys([*names, *bounds])
         for name, value in (*self.fixedvars.items(), *self.initial_vals.items()):
             if name not in free:
-                raise VariableError(f"{self.label}: it has no variable {name!r}")
+                raise VariableError(f"{self.label}: the kernel has no variable {name!r}")
             _, low, high = bounds.get(name, (name, value, value))
             if not low <= value <= high:
                 raise VariableError(
@@ -143,36 +143,36 @@ class PreparedKernel:
         return tuple(bounds[n] for n in free if n not in self.fixedvars)
 
     def check_lent(self, region: Callable[[int], Region]) -> None:
-        """Check that no slot shares a byte with one that the code takes for memory of its own.
+        """Check that no slot shares a byte with an output that the kernel uses as scratch space.
 
         Parameters
         ----------
         region : callable
-            Gives the bytes of a buffer of the plan.
+            Returns the byte range of a buffer of the plan, by its index.
 
         Raises
         ------
         PlanBuildError
-            Naming both slots.
+            Two slots share bytes; the message names both.
         """
         for slot in self.kernel.lent:
             here = region(self.buffer_indices[slot])
             for other, index in enumerate(self.buffer_indices):
                 if other != slot and here.meets(region(index)):
                     raise PlanBuildError(
-                        f"{self.label}: its output, slot {slot}, holds other values before the "
-                        "results, or takes some of these twice, and shares memory with slot "
-                        f"{other}; they must share no byte"
+                        f"{self.label}: slot {slot}, an output that the kernel uses as scratch "
+                        f"space or stores twice, shares memory with slot {other}; they must share "
+                        "no byte"
                     )
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         return f"kernel {self.kernel.entry_point!r} (op {self.id})"
 
     @property
     def title(self) -> str:
-        """What it computes, for people: layers, operations, lines; else its entry point."""
+        """Layers, operations and lines that the op computes; if unknown, its entry point."""
         return summary(self.origins) or self.kernel.entry_point
 
     @property
@@ -182,19 +182,19 @@ class PreparedKernel:
 
     @property
     def device(self) -> str:
-        """Name of the device that runs it."""
+        """Name of the device that runs the kernel."""
         return self.kernel.device
 
     @property
     def sizes(self) -> tuple[Dim, ...]:
-        """Launch sizes, symbolic."""
+        """Symbolic launch sizes."""
         return self.kernel.global_size + (self.kernel.local_size or ())
 
     @property
     def vals(self) -> tuple[int, ...]:
-        """Values that the next launch will get, in the order of ``var_names``.
+        """Values for the next launch, in the order of ``var_names``.
 
-        ``core_id`` shows as 0; each chunk gets its own.
+        ``core_id`` is given as 0; each chunk gets its own value.
         """
         plan = self._place.live()
         if plan is not None:
@@ -205,43 +205,43 @@ class PreparedKernel:
 
     @property
     def buffer_ptrs(self) -> tuple[int, ...]:
-        """Addresses in the C table, one for each of `buffer_indices`.
+        """Addresses in the C table, one per entry of `buffer_indices`.
 
         Raises
         ------
         PlanReleasedError
-            The op is in no plan, or the plan was released.
+            The op belongs to no plan, or its plan was released.
         """
         plan = self._live()
         return tuple(plan.pointer(self._place.index, i) for i in range(len(self.buffer_indices)))
 
     @property
     def buffer_ids(self) -> tuple[int, ...]:
-        """Ids of the buffers, one for each of `buffer_indices`."""
+        """Ids of the buffers, one per entry of `buffer_indices`."""
         buffers = self._live().buffers
         return tuple(buffers[i].id for i in self.buffer_indices)
 
     def _live(self) -> ExecutionPlan:
         plan = self._place.live()
         if plan is None:
-            raise PlanReleasedError(f"{self.label} is in no plan, or its plan was released")
+            raise PlanReleasedError(f"{self.label} belongs to no plan, or its plan was released")
         return plan
 
 
 @dataclass(slots=True, eq=False)
 class PreparedCopy:
-    """A copy of the first `nbytes` bytes of one buffer to another; they may overlap.
+    """A copy of the first `nbytes` bytes of one buffer to another. The buffers may overlap.
 
     Attributes
     ----------
     id : int
-        Names the op in dependencies.
+        Id of the op, used in dependencies.
     buffer_indices : tuple of int
         Destination and source.
     nbytes : Dim
-        How much to copy; may depend on Variables.
+        Number of bytes to copy; may depend on Variables.
     dependencies : tuple of int
-        Ids of ops that must have run before.
+        Ids of ops that must run first.
     """
 
     id: int
@@ -257,7 +257,7 @@ class PreparedCopy:
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         return f"copy (op {self.id})"
 
     @property
@@ -268,18 +268,18 @@ class PreparedCopy:
 
 @dataclass(slots=True, eq=False)
 class PreparedBufferView:
-    """A buffer that is part of another. Nothing runs for it.
+    """A buffer that is a part of another buffer. It executes nothing.
 
     Attributes
     ----------
     id : int
-        Names the op in dependencies.
+        Id of the op, used in dependencies.
     buffer_indices : tuple of int
-        The view, and the buffer it is part of.
+        The view and its base buffer.
     byte_offset, nbytes : int
-        Which part.
+        Byte range of the view in its base.
     dependencies : tuple of int
-        Ids of ops that must have run before.
+        Ids of ops that must run first.
     """
 
     id: int
@@ -295,7 +295,7 @@ class PreparedBufferView:
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         return f"view (op {self.id})"
 
     @property
@@ -306,24 +306,25 @@ class PreparedBufferView:
 
 @dataclass(slots=True, eq=False)
 class PreparedCustomFunction:
-    """A call into Python, with the GIL.
+    """A call of a Python function, with the GIL held.
 
     Attributes
     ----------
     id : int
-        Names the op in dependencies.
+        Id of the op, used in dependencies.
     function : callable
-        Called with one NumPy array a buffer (one-dimensional, sharing its memory; read-only
-        where the op does not write it; bfloat16 as its uint16 bits), and the variables it names
-        as keywords. What it returns is ignored; what it raises ends the run.
+        Function to call. It receives one NumPy array per buffer, and the values of `variables` as
+        keywords. An array is one-dimensional and shares the buffer's memory; it is read-only
+        unless the op writes it; bfloat16 comes as uint16 bits. The return value is ignored; an
+        exception ends the run.
     buffer_indices : tuple of int
-        The plan's buffers to pass.
+        Indices of the plan's buffers to pass.
     output_indices : tuple of int
-        Positions in `buffer_indices` that it writes.
+        Positions in `buffer_indices` that the function writes.
     variables : tuple of UOp
         Variables to pass.
     dependencies : tuple of int
-        Ids of ops that must have run before.
+        Ids of ops that must run first.
     """
 
     id: int
@@ -337,7 +338,7 @@ class PreparedCustomFunction:
     def __post_init__(self) -> None:
         self.variables = plain(tuple(self.variables))
         if not callable(self.function):
-            raise PlanBuildError(f"{self.label}: function: {self.function!r} cannot be called")
+            raise PlanBuildError(f"{self.label}: expected a callable, not {self.function!r}")
         bad = [i for i in self.output_indices if not 0 <= i < len(self.buffer_indices)]
         if bad:
             raise PlanBuildError(
@@ -347,25 +348,25 @@ class PreparedCustomFunction:
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         name = getattr(self.function, "__qualname__", None) or type(self.function).__name__
         return f"function {name!r} (op {self.id})"
 
 
 class PortBinding(NamedTuple):
-    """Where a port of a region's body lies.
+    """Binding of a port of a region's body to one of the region's buffers.
 
     Attributes
     ----------
     body : int
-        Which body.
+        Index of the body.
     buffer : int
-        The port, by its index in the plan that is the body.
+        Index of the port in the body's plan.
     slot : int
-        Where in the region's `buffer_indices` stands what it lies in; -1: the port is an int64 that
-        has the number of the turn.
+        Position in the region's `buffer_indices` of the buffer that contains the port; -1: the port
+        is one int64 that holds the iteration number.
     stride : int
-        Bytes by which it lies further on in each turn.
+        Bytes by which the port advances in each iteration.
     """
 
     body: int
@@ -376,45 +377,46 @@ class PortBinding(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PreparedRegion:
-    """Plans that are run as one operation: a loop over a body, or one of several bodies.
+    """A control-flow region: a loop over a body plan, or a choice between several body plans.
 
     Attributes
     ----------
     id : int
-        Names the op in dependencies.
+        Id of the op, used in dependencies.
     bodies : tuple of ExecutionPlan
-        What is run. They have no Variables, and write to ports and to memory of their own alone.
-        Each is the body of one region; a plan that is one already is copied.
+        Plans to run. They have no Variables, and write only to ports and to their own memory. A
+        plan is the body of one region; a plan that already is a body is copied.
     buffer_indices : tuple of int
-        The plan's buffers that bodies and the region itself read and write.
+        The plan's buffers that the bodies and the region itself read and write.
     output_indices : tuple of int
-        Positions in `buffer_indices` that are written, also where they are read later on.
+        Positions in `buffer_indices` that are written, whether or not they are also read.
     bindings : tuple of PortBinding
-        One for each port of each body.
+        One binding per port of each body.
     copies : tuple of (int, int, int)
-        Positions in `buffer_indices` from the second of which so many bytes are copied to the
-        first, before the first turn, and also where no turn is run.
+        Copies (destination, source, bytes) between positions in `buffer_indices`. They run before
+        the first iteration, and also if no iteration runs.
     count : int
-        How many turns, at most.
+        Maximum number of iterations.
     reverse : bool
-        Whether turns are numbered down to 0, and not up from 0.
+        Whether iterations are numbered down to 0 instead of up from 0.
     count_slot : int
-        Position of an int64 that says how many turns, within 0 to `count`; -1 for none.
+        Position of an int64 that holds the number of iterations, from 0 to `count`; -1: none.
     condition_slot : int
-        Position of a bool; a turn begins only where it holds. -1 for none.
+        Position of a bool; an iteration begins only if the bool is true. -1: none.
     choice_slot : int
-        Position of an int64 that says which body, the nearest that there is; -1 for none.
+        Position of an int64 that selects the body; an index out of range selects the nearest body.
+        -1: none.
     may_fail : bool
-        Whether a run may end there; found by itself.
+        Whether a run may end in this op; set automatically if an op of a body may fail.
     origins : tuple of Origin
-        The user's lines and layers that it computes.
+        User code lines and layers that the region computes.
     dependencies : tuple of int
-        Ids of ops that must have run before.
+        Ids of ops that must run first.
 
     Raises
     ------
     PlanBuildError
-        The parts do not fit together.
+        Bodies, buffers and bindings do not match.
     """
 
     id: int
@@ -439,25 +441,25 @@ class PreparedRegion:
         self.may_fail |= any(can_fail(op) for body in self.bodies for op in body.prepared_ops)
 
     def given(self) -> list[Region]:
-        """The bytes of all buffers that were given to its bodies, which only read them."""
+        """Return the byte ranges of the buffers given to the bodies, which only read them."""
         return [region for body in self.bodies for region in body.given()]
 
     @property
     def is_choice(self) -> bool:
-        """Whether it runs one of several bodies, and not one again and again."""
+        """Whether the region runs one of several bodies, instead of a loop over one body."""
         return len(self.bodies) > 1 and self.count == 1
 
     @property
     def label(self) -> str:
-        """What errors call this op."""
+        """Name of the op in errors."""
         if self.is_choice:
-            return f"choice among {len(self.bodies)} (op {self.id})"
+            return f"choice among {len(self.bodies)} bodies (op {self.id})"
         most = "up to " if max(self.count_slot, self.condition_slot) >= 0 else ""
-        return f"loop of {most}{self.count} turns (op {self.id})"
+        return f"loop of {most}{self.count} iterations (op {self.id})"
 
     @property
     def title(self) -> str:
-        """What it computes, for people: layers, operations, lines; else its label."""
+        """Layers, operations and lines that the op computes; if unknown, its label."""
         return summary(self.origins) or self.label
 
 
@@ -467,7 +469,7 @@ PreparedOp = (
 
 
 def can_fail(op: PreparedOp) -> bool:
-    """Whether a run may end at `op`."""
+    """Return whether a run may fail at `op`."""
     if isinstance(op, PreparedKernel):
         return op.kernel.may_fail
     if isinstance(op, PreparedRegion):
@@ -481,7 +483,7 @@ def written(op: PreparedOp) -> Sequence[int]:
 
 
 def read_slots(op: PreparedOp) -> list[tuple[int, int]]:
-    """List (position, buffer) of what `op` reads: every slot that is not an output."""
+    """List (position, buffer) of the slots that `op` reads: all slots that are not outputs."""
     if isinstance(op, PreparedBufferView):
         return []
     outs = set(op.output_indices)

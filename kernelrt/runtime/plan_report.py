@@ -1,4 +1,4 @@
-"""Reports on a plan for people: memory, operations, and reasons of decisions."""
+"""Human-readable reports on a plan: memory, operations, fusion decisions and errors."""
 
 from __future__ import annotations
 
@@ -39,21 +39,22 @@ __all__ = ["MemoryReport", "explain", "index_error", "memory", "profiles", "summ
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """Bytes that a plan takes for itself; what was given to it is not counted.
+    """Bytes that a plan allocates. Buffers that were given to the plan do not count.
 
     Attributes
     ----------
     arena : int
-        The block that intermediates share.
+        Size of the arena, the block that intermediates share.
     peak : int
-        All that the plan allocates: the arena, buffers of their own, such as outputs, and what
-        bodies of regions allocate.
+        All bytes that the plan allocates: the arena, separate buffers such as outputs, and the
+        memory of bodies of regions.
     requested : int
-        What the intermediates in the arena would take side by side.
+        Total size of the intermediates in the arena, without sharing.
     reused : int
-        What sharing saved of that.
+        Bytes that sharing saves.
     lower_bound : int
-        The most bytes of them that hold live values at once in execution order.
+        Maximum number of bytes in the arena that hold live values at the same time, in execution
+        order.
     """
 
     arena: int
@@ -70,7 +71,7 @@ class MemoryReport:
 
 
 def memory(parts: PlanParts, ops: Sequence[PreparedOp]) -> MemoryReport:
-    """Add up the memory of a plan."""
+    """Return the memory report of a plan."""
     layout = parts.layout
     own = {e.own: e.nbytes for e in layout.entries if e.own is not None}
     requested = sum(n for o, n in own.items() if o in parts.places)
@@ -106,34 +107,36 @@ def index_error(
     values: Mapping[str, int],
     buffers: Sequence[Buffer],
 ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
-    """The error for an index out of range, or a number of no use, that `launch` met.
+    """Return the exception for an index out of range or another failure that `launch` reported.
 
     Parameters
     ----------
     launch : PreparedKernel
-        What met it.
+        Launch that failed.
     status_word : int
-        What it stored; see :mod:`kernelrt.ir.status`.
+        Status word that it stored; see :mod:`kernelrt.ir.status`.
     values : mapping
-        The plan's Variables.
+        Values of the plan's Variables.
     buffers : sequence of Buffer
-        The plan's.
+        Buffers of the plan.
     """
     number, index = unpack(status_word)
     checks = [n for n in toposort([launch.ast]) if n.op is Op.BOUND and n.arg[0] == number]
     if is_call(launch.ast):
         who = launch.title
         if isinstance(launch.ast.src[0].arg, ForeignFunction):
-            return CustomFunctionError(f"{launch.label}, {who}: it reported failure {status_word}")
+            return CustomFunctionError(
+                f"{launch.label}, {who}: the function reported failure {status_word}"
+            )
         return LinAlgError(f"{who}: {launch.ast.src[0].arg.failure} (problem {index} of the batch)")
-    if not checks:  # a kernel of the user's own
+    if not checks:  # a kernel from the user
         return IndexBoundsError(f"{launch.label} read an index that lies outside its axis")
     (check,) = checks
     origin = launch.checks[number] if number < len(launch.checks) else None
     if isinstance(check.arg[1], Domain):
         return _domain_error(check.arg[1], decoded(index), launch.label, origin)
     axis = check.src[1]
-    while axis.op is Op.WHERE:  # where nothing is looked up, no axis is too short
+    while axis.op is Op.WHERE:  # if the lookup is predicated off, no axis is too short
         axis = axis.src[1]
     size = evaluate(as_dim(axis), {**values, **launch.fixedvars})
     least = 0
@@ -167,7 +170,7 @@ def _domain_error(
 
 
 def _read(index: UOp) -> Iterator[UOp]:
-    """The LOADs of arguments that `index` is made of; conditions only choose among indices."""
+    """Yield the LOADs of arguments in the index expression, without conditions of WHERE."""
     pending, seen = [index], {index}
     while pending:
         node = pending.pop()
@@ -195,12 +198,12 @@ def summary(plan: ExecutionPlan, parts: PlanParts) -> str:
 
 
 def _launches(plan: ExecutionPlan) -> int:
-    """How many ops of a plan, and of the bodies of its regions, launch kernels."""
+    """Count the kernel launches of a plan and of the bodies of its regions."""
     return len(plan.prepared_kernels) + sum(_launches(body) for body in plan.bodies)
 
 
 def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
-    """Describe a plan in full."""
+    """Describe all parts of a plan."""
     ops = plan.prepared_ops
     lines = [summary(plan, parts)[1:-1]]
     for name, value in plan.values.items():
@@ -222,7 +225,7 @@ def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
 
 
 def _lines(op: PreparedOp, nbytes: Sequence[int]) -> list[str]:
-    """Describe an op, and indented below it the ops of its bodies."""
+    """Describe an op and, indented, the ops of its bodies."""
     lines = [_line(op, nbytes)]
     if isinstance(op, PreparedRegion):
         for number, body in enumerate(op.bodies):
@@ -235,7 +238,7 @@ def _lines(op: PreparedOp, nbytes: Sequence[int]) -> list[str]:
 
 
 def _chained(plan: ExecutionPlan, before: str) -> list[str]:
-    """Describe which kernels go slice by slice."""
+    """Describe the chains of kernels that run slice by slice."""
     ops = plan.prepared_ops
     return [
         f"{before}slice by slice, {chain.slices} of each: {ops[chain.first].label} to "
@@ -296,9 +299,9 @@ def profiles(
     samples: Iterable[tuple[int, int, int, int, int]],
     values: Mapping[str, int],
 ) -> list[KernelProfile]:
-    """What samples say of each kernel, where the Variables had these values.
+    """Return the profile of each kernel from samples of a run with the given Variable values.
 
-    Kernels of bodies come behind those of the plan.
+    Kernels of bodies come after the kernels of the plan.
     """
     return _profiles(ops, iter(samples), values, None)
 

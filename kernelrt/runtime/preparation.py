@@ -1,4 +1,4 @@
-"""Updates the preparation of a plan when the plan gets other memory."""
+"""Updates the preparation of a plan when a buffer of the plan is replaced."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["moved_with", "sources_in"]
 
 
 def sources_in(preparation: PlanMemory) -> tuple[Storage, ...]:
-    """The storages that a preparation reads."""
+    """Return the storages that a preparation reads."""
     read = [preparation.live(i) for i in preparation.given() if not preparation.writes(i)]
     return tuple({id(b.storage): b.storage for b in read}.values())
 
@@ -24,13 +24,13 @@ def sources_in(preparation: PlanMemory) -> tuple[Storage, ...]:
 def moved_with(
     memory: PlanMemory, preparation: PlanMemory, index: int, buffer: Buffer
 ) -> dict[int, Buffer]:
-    """Which buffers of the preparation go elsewhere when one of the plan is exchanged.
+    """Return the preparation's buffers to replace when a buffer of the plan is replaced.
 
     Raises
     ------
     PlanBuildError
-        The preparation computes what is there, or reads what the plan would write, or bytes
-        beside those that are exchanged.
+        The preparation computes the old or the new buffer, or reads bytes that the plan would
+        write, or reads the old buffer together with memory around it.
     """
     here, after = memory.region(index), region_of(buffer)
     moved = preparation.following(memory, {index: buffer})
@@ -39,17 +39,17 @@ def moved_with(
         if preparation.writes(i):
             if here.meets(there) or after.meets(there):
                 raise PlanBuildError(
-                    f"index: buffer {index} or the one given holds what the plan's preparation "
-                    "computes; rebind what that is computed from"
+                    f"index: buffer {index} or the new buffer holds values that the plan's "
+                    "preparation computes; rebind the buffers that it computes them from"
                 )
         elif here.meets(there) and i not in moved:
             raise PlanBuildError(
-                f"index: values are prepared from buffer {index} and memory beside it; make the "
-                "plan anew, such as by tracing the function with the other memory"
+                f"index: the plan's preparation reads buffer {index} together with memory around "
+                "it; make a new plan, for example by tracing the function with the other memory"
             )
         elif after.meets(there) and memory.writes(index):
             raise PlanBuildError(
-                f"buffer: the plan writes buffer {index}, and values are prepared from these "
+                f"buffer: the plan writes buffer {index}, and the plan's preparation reads these "
                 "bytes; bind a copy"
             )
     return moved

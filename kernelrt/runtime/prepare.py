@@ -1,4 +1,4 @@
-"""Prepares a plan from a schedule: compiles kernels, allocates memory, fills the C table."""
+"""Builds a plan from a schedule: compiles kernels, allocates memory, fills the C table."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ def prepare(
     values: Mapping[str, int] | None = None,
     cache: KernelCache = kernels,
 ) -> ExecutionPlan:
-    """Make a schedule executable.
+    """Make an execution plan from a schedule.
 
     Parameters
     ----------
     schedule : Schedule
         Kernels and copies over BUFFER nodes, whose `arg` is a Buffer or an Intermediate.
     device : str
-        Where to run.
+        Device to run on.
     fixedvars : mapping, optional
-        Variables to bind for good.
+        Variables with a fixed value.
     values : mapping, optional
-        First values of the others; their upper bounds if not given.
+        Initial values of the other variables; default: their upper bounds.
     cache : KernelCache
-        Where kernels come from.
+        Cache to get the kernels from.
 
     Returns
     -------
     ExecutionPlan
-        ``plan.buffer(node)`` finds the buffer of a BUFFER node. Outputs that are no stored data
-        have memory of their own.
+        ``plan.buffer(node)`` returns the buffer of a BUFFER node. Each output that is not stored
+        data has its own memory.
 
     Raises
     ------
     CompileError, SpecError
         A kernel cannot be compiled.
     PlanBuildError
-        The schedule does not fit together.
+        The schedule is inconsistent.
     OutOfMemoryError
-        Buffers do not fit memory.
+        There is not enough memory for the buffers.
     """
     asts = list(dict.fromkeys(k.ast for k in schedule.kernels if not is_host_call(k.ast)))
     compiled = dict(zip(asts, cache.get_many(asts, device), strict=True))
@@ -98,7 +98,7 @@ def _assembled(
 
 
 class _Assembler(ExecutionPlanBuilder):
-    """A builder that takes order, dependencies and places from the schedule."""
+    """A builder that takes order, dependencies and arena offsets from the schedule."""
 
     def launch(
         self,
@@ -107,7 +107,7 @@ class _Assembler(ExecutionPlanBuilder):
         fixedvars: Mapping[str, int],
         vals: Mapping[str, int],
     ) -> None:
-        """Add a launch of `kernel`, which was made for `item`."""
+        """Add a launch of `kernel`, the compiled kernel of `item`."""
         buffers = tuple(self.index(b) for b in item.buffers)
         self.add_op(
             PreparedKernel(
@@ -116,12 +116,12 @@ class _Assembler(ExecutionPlanBuilder):
         )
 
     def repeat(self, item: RegionItem, bodies: tuple[ExecutionPlan, ...]) -> None:
-        """Add a run of plans that were made for the bodies of `item`."""
+        """Add a region with `bodies`, the plans of the bodies of `item`."""
         buffers = tuple(self.index(b) for b in item.buffers)
         bindings = []
         for use in item.ports:
             index = bodies[use.body].buffer_index(use.port)
-            if index is not None:  # else nothing of it is left in the body
+            if index is not None:  # None: the body does not use the port
                 bindings.append(PortBinding(use.body, index, use.slot, use.stride))
         nbytes = [self._layout.entries[b].nbytes for b in buffers]
         copies = tuple((to, source, nbytes[to]) for to, source in item.copies)
@@ -137,12 +137,12 @@ class _Assembler(ExecutionPlanBuilder):
         self.add_op(host_call(self._new_id(), item, [self.index(b) for b in item.buffers]))
 
     def index(self, node: UOp) -> int:
-        """Give the plan's buffer for a BUFFER node."""
+        """Return the index of the plan's buffer for a BUFFER node."""
         found = self._ast_map.get(node)
         if found is not None:
             return found
         if node.op is not Op.BUFFER:
-            raise PlanBuildError(f"expected a BUFFER node, not {node!r}")
+            raise PlanBuildError(f"schedule: expected a BUFFER node, not {node!r}")
         if isinstance(node.arg, Intermediate):
             index = self._layout.add_own(node.arg.size, node.arg.dtype, node.arg)
             self.map_buffer(node, index)
@@ -157,11 +157,13 @@ class _Assembler(ExecutionPlanBuilder):
             self.map_buffer(node, index)
             return index
         if not isinstance(node.arg, Buffer):
-            raise PlanBuildError(f"{node!r}: its storage is neither a Buffer nor an Intermediate")
+            raise PlanBuildError(
+                f"{node!r}: expected a Buffer or an Intermediate as storage, not {node.arg!r}"
+            )
         return self.add_buffer(node.arg, node)
 
     def finish(self, schedule: Schedule) -> ExecutionPlan:
-        """Make the plan."""
+        """Check the operations and make the plan."""
         for op in self._ops:
             self._check_op(op)
         return self.assemble(

@@ -1,4 +1,4 @@
-"""Results of a profiled run, and their table."""
+"""Results of a profiled run, and the table of them."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ class KernelProfile:
     Attributes
     ----------
     kernel : CachedKernel
-        What ran.
+        Kernel that ran.
     device : str
-        Where.
+        Device that it ran on.
     num_buffers : int
-        Buffers that it was given.
+        Number of buffers that it was given.
     elapsed : float
-        Seconds from its start to its end.
+        Seconds from the start to the end of the launch.
     start : float
-        Seconds from the start of the run to its start.
+        Seconds from the start of the run to the start of the launch.
     flops, bytes : int
-        Estimated operations, and bytes read and written, for this run's sizes.
+        Estimated operations, and bytes read and written, for the sizes of this run.
     chunks : int
-        In how many calls it ran.
+        Number of calls into which the launch was split.
     op : int
         Id of the op.
     worker : int
-        The thread that ran its first chunk; 0 is the one that called.
+        Thread that ran the first chunk; 0 is the calling thread.
     origins : tuple of Origin
-        The user's lines and layers that the launch computes, producers first.
+        User code lines and layers that the launch computes, producers first.
     expected : float
-        Seconds that the cost model expects of one core; see :mod:`kernelrt.device.costs`. 0 where
-        nothing is known of the kernel.
+        Seconds that the cost model predicts for one core; see :mod:`kernelrt.device.costs`. 0 if
+        nothing is known about the kernel.
     runs : int
-        How often it was launched: more than once in a loop. Times, operations and bytes are those
-        of all of these.
+        Number of launches; more than one in a loop. `elapsed`, `flops`, `bytes` and `expected` are
+        totals of all launches.
     region : int or None
-        Id of the plan's op that it ran in, where that is a loop or a choice.
+        Id of the plan's loop or choice in which the kernel ran; None outside of one.
     """
 
     kernel: CachedKernel
@@ -68,17 +68,17 @@ class KernelProfile:
 
     @property
     def title(self) -> str:
-        """What the launch computes, for people: layers, operations and lines."""
+        """Layers, operations and lines that the launch computes; if unknown, its entry point."""
         return summary(self.origins) or self.kernel.entry_point
 
     @property
     def gflops(self) -> float:
-        """Operations in a nanosecond."""
+        """Operations per nanosecond (GFLOP/s)."""
         return self.flops / self.elapsed / 1e9 if self.elapsed > 0 else 0.0
 
     @property
     def gbytes(self) -> float:
-        """Bytes in a nanosecond."""
+        """Bytes per nanosecond (GB/s)."""
         return self.bytes / self.elapsed / 1e9 if self.elapsed > 0 else 0.0
 
 
@@ -92,19 +92,19 @@ class _Row:
 
 
 def total(profiles: Iterable[KernelProfile]) -> float:
-    """Add up the time of `profiles`, in seconds."""
+    """Return the total time of `profiles`, in seconds."""
     return sum(p.elapsed for p in profiles)
 
 
 def table(profiles: Iterable[KernelProfile], *, limit: int | None = None) -> str:
-    """Write profiles of one or more runs as a table, the most expensive kernel first.
+    """Format profiles of one or more runs as a table, the most expensive kernel first.
 
     Parameters
     ----------
     profiles : iterable of KernelProfile
-        From ``execute_profiled`` or ``plan.profile``, of any number of runs.
+        Profiles from ``execute_profiled`` or ``plan.profile``, of any number of runs.
     limit : int, optional
-        Rows to show; the rest become one.
+        Maximum number of kernels to show; one row sums up the others.
     """
     profiles = list(profiles)
     rows: dict[str, _Row] = {}

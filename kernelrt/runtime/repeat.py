@@ -1,4 +1,4 @@
-"""Repeated profiled runs: the typical time of each op, and a trace file."""
+"""Repeated profiled runs: typical time of each op, and a trace file."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ class OpTiming:
     op : int
         Id of the op.
     name : str
-        What it computes, for people; see :attr:`KernelProfile.title`.
+        Layers, operations and lines of the op; see :attr:`KernelProfile.title`.
     median, minimum : float
-        Of its durations.
+        Median and minimum of its times.
     spread : float
-        Difference of the quartiles.
+        Interquartile range of its times.
     flops, bytes : int
-        Estimates for one run.
+        Estimated operations and bytes of one run.
     chunks : int
-        In how many calls it ran.
+        Number of calls into which the launch was split.
     """
 
     op: int
@@ -55,22 +55,22 @@ class PlanProfile:
     Attributes
     ----------
     runs : sequence of sequence of KernelProfile
-        Each run's kernels in execution order.
+        Kernel profiles of each run, in execution order.
     """
 
     runs: Sequence[Sequence[KernelProfile]]
 
     def __iter__(self) -> Iterator[KernelProfile]:
-        """The kernels of all runs, as :func:`kernelrt.runtime.profiler.table` takes them."""
+        """Iterate over the profiles of all runs, for :func:`kernelrt.runtime.profiler.table`."""
         return itertools.chain.from_iterable(self.runs)
 
     @property
     def ops(self) -> list[OpTiming]:
-        """One entry for each kernel launch, in execution order."""
+        """Timings of the kernel launches, in execution order."""
         return [_timing(samples) for samples in zip(*self.runs, strict=True)]
 
     def __str__(self) -> str:
-        """Write the ops as a table, the longest first."""
+        """Format the ops as a table, the slowest first."""
         ops = sorted(self.ops, key=lambda t: -t.median)
         width = max([len("kernel"), *(len(t.name) for t in ops)])
         times = f"{'median':>10}  {'min':>10}  {'spread':>10}"
@@ -85,10 +85,10 @@ class PlanProfile:
         return "\n".join(lines)
 
     def trace(self) -> dict[str, object]:
-        """Give the runs, one after the other, as Chrome trace events with one row a worker.
+        """Return the runs, one after the other, as Chrome trace events with one row per worker.
 
-        The form is the "JSON Object Format" that chrome://tracing and ui.perfetto.dev open; times
-        are microseconds.
+        The result has the "JSON Object Format" that chrome://tracing and ui.perfetto.dev open.
+        Times are in microseconds.
         """
         events: list[dict[str, object]] = []
         workers: set[int] = set()
@@ -112,7 +112,7 @@ class PlanProfile:
         return {"traceEvents": [*names, *events], "displayTimeUnit": "ns"}
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
-        """Write :meth:`trace` as JSON; the file appears whole or not at all."""
+        """Write :meth:`trace` to a JSON file, atomically."""
         target = Path(path)
         unfinished = target.with_name(target.name + ".part")
         unfinished.write_text(json.dumps(self.trace()), encoding="utf-8")

@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 __all__ = ["routine_kernel"]
 
-#: Chunks at most, as of kernels that are generated (loops/partition.py).
+#: Maximum number of chunks; the same as for generated kernels (loops/partition.py).
 _MOST_CHUNKS: Final = 64
-#: What a routine may take of the stack of the thread that runs it.
+#: Stack bytes that a routine may use.
 _STACK_BYTES: Final = 1 << 16
 
 
 def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
-    """The kernel that calls a routine, or a C function of the user's.
+    """Return the kernel that calls a routine, or a C function of the user.
 
     Parameters
     ----------
     ast : UOp
         A SINK over a CALL.
     device : Device
-        A device whose kernels lie in this process's memory.
+        Device whose kernels run in this process's memory.
 
     Raises
     ------
@@ -55,7 +55,7 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
     fails = bool(routine.failure)
     outs = (0, slots[-1]) if fails else (0,)
     chunks = _chunks(routine, device)
-    # Names that no Variable has.
+    # No Variable can have names with "#".
     names = [f"#{name}" for name in ("rows", "chunks", *routine.signature.numbers)]
     numbers = dict(zip(names, (routine.rows, chunks, *routine.numbers), strict=True))
     return CachedKernel(
@@ -69,7 +69,7 @@ def routine_kernel(ast: UOp, device: Device) -> CachedKernel:
 
 
 def _chunks(routine: Routine, device: Device) -> Dim:
-    """By the sizes alone, as of all kernels, so that results do not depend on cores."""
+    """Return the number of chunks. It depends only on sizes, so results do not depend on cores."""
     each = math.ceil(costs_of(device.spec).chunk)
     if isinstance(routine.cycles, int):
         return max(1, min(_MOST_CHUNKS, dim_max(routine.rows), routine.cycles // each))

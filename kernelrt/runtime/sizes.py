@@ -18,12 +18,12 @@ INT64_MAX = (1 << 63) - 1
 
 
 def evaluate_all(dims: Iterable[Dim], values: Mapping[str, int]) -> dict[Dim, int]:
-    """Work out several expressions that share parts, each part once.
+    """Evaluate several expressions; subexpressions that they share are evaluated once.
 
     Raises
     ------
     VariableError
-        A Variable has no value, or an expression holds something other than integer arithmetic.
+        A Variable has no value, or an expression contains an op that is not integer arithmetic.
     """
     dims = list(dims)
     out: dict[Dim, int] = {dim: dim for dim in dims if not isinstance(dim, UOp)}
@@ -33,7 +33,7 @@ def evaluate_all(dims: Iterable[Dim], values: Mapping[str, int]) -> dict[Dim, in
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """Work out one expression.
+    """Evaluate one expression.
 
     Examples
     --------
@@ -50,7 +50,9 @@ def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int
     if node.op is Op.VAR:
         name = node.arg[0]
         if name not in values:
-            raise VariableError(f"Variable {name!r} has no value; expected one of {list(values)}")
+            raise VariableError(
+                f"Variable {name!r} has no value; the variables with values are {list(values)}"
+            )
         return values[name]
     operands = [done[s] for s in node.src]
     if node.op is Op.CAST:
@@ -62,12 +64,12 @@ def _value(node: UOp, done: Mapping[Dim, int], values: Mapping[str, int]) -> int
 
 
 def launch_size(dim: Dim, number: int, what: str, values: Mapping[str, int]) -> int:
-    """Check a launch size that came out as `number`.
+    """Check `number`, the value of the launch size `dim`, and return it.
 
     Raises
     ------
     VariableError
-        It is below one or does not fit 64 bits.
+        `number` is below one or does not fit 64 bits.
     """
     if 1 <= number <= INT64_MAX:
         return number
@@ -78,5 +80,5 @@ def launch_size(dim: Dim, number: int, what: str, values: Mapping[str, int]) -> 
 
 
 def variables_of(dims: Iterable[Dim]) -> list[UOp]:
-    """List the Variables of expressions, each once, in order of first appearance."""
+    """List the distinct Variables of expressions, in order of first appearance."""
     return [u for u in toposort(d for d in dims if isinstance(d, UOp)) if u.op is Op.VAR]

@@ -1,10 +1,11 @@
 """Slice pipelining: runs producer and consumer kernels slice by slice.
 
-A layer of a large batch, or of many members of a population, writes more than a cache holds, and
-the next one waits for it. Where chunk `c` of a kernel needs of others before it only what their
-chunks `c` wrote, and overwrites only what these have read, those kernels are a chain: it runs some
-chunks of all of them, and finds in the cache what it wrote there. Kernels stay as they are, and so
-do bits.
+A layer over a large batch, or over many members of a population, writes more than a cache holds
+before the next layer starts. Consecutive kernels form a chain if chunk `c` of each kernel reads
+only bytes that chunk `c` of the kernels before it wrote, and overwrites only bytes that chunk `c`
+of those has read. The chain runs one slice (some chunks) of all its kernels, then the next slice,
+so that each kernel finds its inputs in the cache. The kernels do not change, and results are
+bitwise equal.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ if TYPE_CHECKING:
 
 __all__ = ["Chain", "find_chains", "rechained"]
 
-#: A chain has so many slices at least, as its share of a cache is to be small,
+#: Minimum number of slices of a chain, so that a slice takes a small part of a cache.
 FEWEST: Final = 16
-#: and so many for each processor, where kernels have as many chunks: so none waits long for the
-#: last slices of others.
+#: Minimum number of slices per processor, if the kernels have that many chunks: no processor waits
+#: long for the last slices of others.
 FOR_EACH: Final = 8
-#: A chain has so many ops at most, so that looking for chains takes no longer than there are ops.
+#: Maximum number of ops in a chain, so that the search takes time linear in the number of ops.
 LONGEST: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Ops that go slice by slice.
+    """Consecutive ops that run slice by slice.
 
     Attributes
     ----------
     first, end : int
-        The first of them, and the one behind the last.
+        Index of the first op, and of the op after the last.
     slices : int
-        Into how many their chunks fall.
+        Number of slices into which the chunks of each op are divided.
     """
 
     first: int
@@ -54,16 +55,16 @@ class Chain:
 
     @property
     def members(self) -> range:
-        """The places of its ops."""
+        """Indices of the ops in the chain."""
         return range(self.first, self.end)
 
 
 @dataclass(frozen=True, slots=True)
 class _Access:
-    """What an op does with a buffer.
+    """Access of an op to a buffer.
 
-    Of the `span` bytes from its start each chunk touches an equal part that is its own; 0: each may
-    touch all of the buffer.
+    The chunks divide the first `span` bytes into equal parts, one for each chunk. 0: each chunk may
+    access the whole buffer.
     """
 
     region: Region
@@ -73,7 +74,7 @@ class _Access:
 
 @dataclass(frozen=True, slots=True)
 class _Link:
-    """An op that may be in a chain: chunks share out `shared` bytes, and each touches `whole`."""
+    """A candidate for a chain: chunks divide `shared` bytes; each accesses `whole` bytes."""
 
     chunks: int
     accesses: tuple[_Access, ...]
@@ -83,7 +84,7 @@ class _Link:
 
     @property
     def starts(self) -> list[int]:
-        """Where what its chunks share out begins."""
+        """Start offsets of the byte ranges that the chunks divide."""
         return [a.region.start for a in self.accesses if a.span]
 
 
@@ -93,24 +94,24 @@ def find_chains(
     region: Callable[[int], Region],
     processors: int,
 ) -> list[Chain]:
-    """Chains of a plan that are estimated to pay.
+    """Return the chains of a plan that are estimated to save time.
 
     Parameters
     ----------
     ops : sequence of PreparedOp
-        In the order of their execution.
+        Ops in execution order.
     apart : callable
-        Whether an op may run beside no other, may fail, or writes what a run that fails must leave
-        as it was.
+        Returns whether an op may not run in parallel with others, may fail, or writes bytes that a
+        run that fails must leave unchanged.
     region : callable
-        The bytes of a buffer of the plan, by its number, where they lie.
+        Returns the byte range of a buffer of the plan, by its index.
     processors : int
-        How many may run the plan.
+        Number of processors that may run the plan.
 
     Returns
     -------
     list of Chain
-        Apart from each other, in order.
+        Disjoint chains, in order.
     """
     links = [None if apart(op) else _link(op, region) for op in ops]
     most = max((link.chunks for link in links if link is not None), default=0)
@@ -129,9 +130,10 @@ def find_chains(
 def rechained(
     chains: Iterable[Chain], ops: Sequence[PreparedOp], region: Callable[[int], Region]
 ) -> list[Chain]:
-    """What becomes of `chains` where other kernels do the work of some of their ops.
+    """Return the chains that remain valid after kernels of their ops were replaced.
 
-    One is a chain still if their chunks share out the same, and then has as many slices or fewer.
+    A chain remains if its kernels still divide the same bytes among their chunks. It keeps its
+    number of slices or gets fewer.
     """
     found = []
     for chain in chains:
@@ -156,13 +158,13 @@ def _link(op: PreparedOp, region: Callable[[int], Region]) -> _Link | None:
     )
     shared = sum(a.region.nbytes for a in accesses if a.span)
     most = sum(a.region.nbytes for a in accesses if not a.span)
-    # Of a table few elements may be touched.
+    # A kernel may access only a few elements of a lookup table.
     whole = min(most, max(0, largest(op.kernel.bytes) - shared))
     return _Link(chunks, accesses, shared, whole, costs_of(op.kernel.target))
 
 
 def _bound(links: Sequence[_Link | None], i: int) -> int:
-    """The nearest op before `i` that no chain with it has; `i` where it shares bytes with none."""
+    """Return the last op before `i` that cannot be in a chain with it; `i` if none shares data."""
     link = links[i]
     if link is None:
         return i
@@ -176,7 +178,7 @@ def _bound(links: Sequence[_Link | None], i: int) -> int:
 
 
 def _may_go_along(link: _Link, before: _Link) -> bool:
-    """Whether a chunk of `link` meets nothing of `before` but the part that is the chunk's own."""
+    """Return whether chunk `c` of `link` conflicts only with chunk `c` of `before`."""
     return all(
         not a.region.meets(b.region) or (0 < a.span == b.span and a.region.start == b.region.start)
         for a in link.accesses for b in before.accesses if a.writes or b.writes
@@ -186,7 +188,7 @@ def _may_go_along(link: _Link, before: _Link) -> bool:
 def _best_from(
     links: Sequence[_Link | None], bounds: Sequence[int], first: int, fewest: int
 ) -> Chain | None:
-    """The chain from `first` on that saves most, if any does."""
+    """Return the chain starting at `first` that saves the most time; None if none saves any."""
     chain: list[_Link] = []
     slices, best, most = 0, None, 0.0
     for i in range(first, min(first + LONGEST, len(links))):
@@ -204,11 +206,12 @@ def _best_from(
 
 
 def _saved(chain: Sequence[_Link], slices: int) -> float:
-    """Cycles that are estimated to be saved where `chain` goes slice by slice, on one processor.
+    """Estimate the cycles that running `chain` slice by slice saves on one processor.
 
-    Traffic counts although computing hides most of it by the cost model: an update of 64 agents
-    (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a sixth on two, and
-    all that its chains do is products. That all wait for what one of them waits for is not counted.
+    All memory traffic counts, although the cost model says that computation hides most of it: an
+    update of 64 agents (``python -m bench.ppo --seeds 64``) takes a tenth less on one thread and a
+    sixth on two, and its chains contain only matrix products. The estimate ignores that a chain
+    starts only when the dependencies of all its ops are done.
     """
     costs = chain[0].costs
     apart = [0, *itertools.accumulate(link.shared + link.whole for link in chain)]
@@ -216,8 +219,8 @@ def _saved(chain: Sequence[_Link], slices: int) -> float:
     saved = 0.0
     touched: dict[int, int] = {}
     for k, link in enumerate(chain):
-        # Where others have run in between a kernel is called anew for each slice, and reads again
-        # what all slices need.
+        # Each slice calls the kernel again. It reads the bytes that all slices need again, and the
+        # other kernels may have evicted them from the cache.
         again = costs.byte(near[-1]) - costs.byte(link.whole)
         saved -= slices * (costs.call + link.whole * max(0.0, again))
         for access in link.accesses:

@@ -1,4 +1,4 @@
-"""Rows of the C table: one tuple for each operation of a plan."""
+"""Rows of the C table: one tuple per operation of a plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["Launch", "is_apart", "launches", "rows"]
 
 Launch: TypeAlias = tuple[int, int, list[int], int, int, int, int]
-"""A kernel that takes the place of another, as `kernelrt.native.core.Exchanges` says."""
+"""Row of a kernel that replaces another; `kernelrt.native.core.Exchanges` lists the fields."""
 
 
 def rows(
@@ -46,18 +46,18 @@ def rows(
     values: Callable[[], Mapping[str, int]],
     place: Callable[[int, int], tuple[int, object]],
 ) -> list[OpTuple]:
-    """Describe a plan to the C core.
+    """Return the rows of a plan for the C core.
 
     Parameters
     ----------
     parts, ops, memory, variables
-        The plan.
+        Parts of the plan.
     chains : sequence of Chain
-        Its ops that go slice by slice.
+        Chains of ops that run slice by slice.
     values : callable
-        Gives the values of its variables, now and whenever a custom function asks for them.
+        Returns the current values of the variables; called now and by custom functions.
     place : callable
-        Gives the address that stands at a slot of an op, and what keeps the memory there alive.
+        Returns the address in a slot of an op, and an object that keeps the memory there alive.
     """
     now = values() or variables.initial
     set_values, set_chunks = variables.launch(now)
@@ -104,18 +104,18 @@ def launches(
     chains: Sequence[Chain],
     values: Mapping[str, int],
 ) -> list[Launch]:
-    """Describe kernels that take the place of others to the C core.
+    """Return the rows of replacement kernels for the C core.
 
     Parameters
     ----------
     parts : PlanParts
-        The plan.
+        Parts of the plan.
     ops : mapping of int to PreparedOp
-        The launches, by their place in it.
+        New launches by op index in the plan.
     chains : sequence of Chain
-        Those of the plan from then on.
+        Chains of the plan after the replacement.
     values : mapping of str to int
-        Present values of its variables.
+        Current values of the plan's variables.
     """
     slices = _slices(chains)
     nbytes = [entry.nbytes for entry in parts.layout.entries]
@@ -131,7 +131,7 @@ def launches(
 
 
 def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], int, int]:
-    """Values of a row, chunks, and which of the values counts them."""
+    """Return the values of a row, the number of chunks, and the slot of ``core_id`` (or -1)."""
     known = {**values, **op.fixedvars}
     vals = op.kernel.vals_for(known)
     n = evaluate(op.kernel.global_size[0], known)
@@ -139,12 +139,12 @@ def _launch(op: PreparedKernel, values: Mapping[str, int]) -> tuple[list[int], i
 
 
 def _slices(chains: Iterable[Chain]) -> dict[int, int]:
-    """Slices of the ops that are in chains."""
+    """Return the number of slices of each op in a chain, by op index."""
     return {i: chain.slices for chain in chains for i in chain.members}
 
 
 def _all_deps(parts: PlanParts, chains: Iterable[Chain]) -> list[tuple[int, ...]]:
-    """What ops wait for: the first of a chain for all that the others do, and these for it."""
+    """Return the dependencies of ops; the first op of a chain takes those of the whole chain."""
     deps = list(parts.deps)
     for chain in chains:
         before = {d for i in chain.members for d in parts.deps[i] if d < chain.first}
@@ -159,7 +159,7 @@ def _fixed(nbytes: Dim) -> int:
 
 
 def is_apart(op: PreparedOp, parts: PlanParts) -> bool:
-    """Whether an op may run beside no other, may fail, or writes what must outlast a failed run."""
+    """Return whether an op must run alone, may fail, or writes bytes that a failure must keep."""
     return _flags(op, parts) != _dispatch.HOST_PARALLEL_SAFE
 
 
@@ -183,7 +183,7 @@ def _caller(
     arrays: Callable[[], list[Any]],
     values: Callable[[], Mapping[str, int]],
 ) -> Callable[[], object]:
-    """Make the function of no arguments that the C core calls."""
+    """Return the function without arguments that the C core calls."""
     function = op.function
     if not op.variables:
         return lambda: function(*arrays())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Launch", "VariableTable", "merge_updates"]
 
-# Sets of values worked out before, for a server that meets the same batch sizes again.
+# Number of value sets to memoize, for a server that sees the same batch sizes again.
 _REMEMBERED = 1024
 
 #: Values ``(op, slot, v)`` and chunk counts ``(op, n)`` for the C table.
@@ -33,7 +33,7 @@ Launch = tuple[list[tuple[int, int, int]], list[tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Something in the C table that is worked out from variables."""
+    """An entry of the C table that is computed from variables."""
 
     op: int
     dim: Dim
@@ -44,17 +44,17 @@ class _Size:
 
 
 class VariableTable:
-    """What each variable of a plan reaches.
+    """The variables of a plan and the entries of the C table that depend on them.
 
     Parameters
     ----------
     ops : sequence of PreparedOp
-        In the order of the C table.
+        Ops in the order of the C table.
 
     Raises
     ------
     PlanBuildError
-        Two ops disagree about the bounds of a variable.
+        Two ops declare different bounds for a variable.
     """
 
     def __init__(self, ops: Sequence[PreparedOp]) -> None:
@@ -82,7 +82,7 @@ class VariableTable:
         Raises
         ------
         VariableError
-            A name is unknown, fixed, or ``core_id``; or a value is no integer or out of bounds.
+            A name is unknown, fixed or ``core_id``; or a value is not an integer or out of bounds.
         """
         out = {}
         for name, value in updates.items():
@@ -104,12 +104,12 @@ class VariableTable:
         return out
 
     def launch(self, values: Mapping[str, int]) -> Launch:
-        """Work out what `values`, for every variable in the order of `initial`, change.
+        """Return the entries of the C table for `values`, in the order of `initial`.
 
         Raises
         ------
         VariableError
-            A launch size comes out below one or overflows.
+            A launch size evaluates to less than one or overflows.
         """
         key = tuple(values.values())
         found = self._memo.get(key)
@@ -164,7 +164,7 @@ class VariableTable:
             self._add_size(_Size(index, dim, what, fixed, "check"))
 
     def _add_size(self, size: _Size) -> None:
-        """Note what has to follow the variables; what is a number is checked at once."""
+        """Register an entry that depends on variables; check a constant launch size at once."""
         if isinstance(size.dim, UOp):
             self._sizes.append(size)
         elif size.kind != "value":
@@ -177,7 +177,7 @@ class VariableTable:
                 raise PlanBuildError(
                     f"variable {variable.name!r} has bounds {variable.min_val} to "
                     f"{variable.max_val} in {label}, but {known.min_val} to {known.max_val} in "
-                    f"{self._owner[variable.name]}; give them one Variable or two names"
+                    f"{self._owner[variable.name]}; use the same Variable, or two different names"
                 )
             self._owner.setdefault(variable.name, label)
 
@@ -191,12 +191,12 @@ class VariableTable:
 
 
 def merge_updates(given: object, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Join a mapping, or (name, value) pairs, with keywords.
+    """Merge a mapping, or (name, value) pairs, with keywords.
 
     Raises
     ------
     VariableError
-        `given` is neither, a name is no string, or comes twice.
+        `given` is neither, a name is not a string, or a name is given twice.
     """
     pairs: list[tuple[Any, Any]] = []
     if isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""Verifier of regions: their bodies, ports and memory."""
+"""Verifier of control-flow regions: bodies, ports and memory."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["check_places", "check_region", "sites"]
 
 
 def check_region(op: PreparedRegion) -> None:
-    """Check all that can be told without the plan that the region is in.
+    """Check everything about a region that does not depend on the plan that contains it.
 
     Raises
     ------
     PlanBuildError
-        Naming what does not fit.
+        The region breaks a rule; the message names it.
     """
     label = op.label
     if not op.bodies:
-        raise PlanBuildError(f"{label}: bodies: there is none; give at least one plan")
+        raise PlanBuildError(f"{label}: bodies: expected at least one plan, got none")
     if op.count < 0:
-        raise PlanBuildError(f"{label}: count: expected at least 0 turns, not {op.count}")
+        raise PlanBuildError(f"{label}: count: expected at least 0 iterations, not {op.count}")
     if (op.choice_slot >= 0) != (len(op.bodies) > 1):
         raise PlanBuildError(
-            f"{label}: choice_slot is {op.choice_slot} and there are {len(op.bodies)} bodies; "
-            "one of several is chosen by a buffer, a single one without"
+            f"{label}: choice_slot is {op.choice_slot}, and the number of bodies is "
+            f"{len(op.bodies)}; several bodies need a choice_slot, and one body takes none"
         )
     places = range(len(op.buffer_indices))
     for what, slots in (
@@ -51,7 +51,7 @@ def check_region(op: PreparedRegion) -> None:
     ):
         if bad := [slot for slot in slots if slot not in places]:
             raise PlanBuildError(
-                f"{label}: {what}: {bad[0]} is no position in its {len(places)} buffers"
+                f"{label}: {what}: {bad[0]} is not a position in its {len(places)} buffers"
             )
     for number, body in enumerate(op.bodies):
         _check_body(op, number, body)
@@ -62,39 +62,41 @@ def _check_body(op: PreparedRegion, number: int, body: ExecutionPlan) -> None:
     if body.variables:
         names = ", ".join(body.variables)
         raise PlanBuildError(
-            f"{who} has the variables {names}; give them values by fixedvars, or pass what depends "
+            f"{who} has the variables {names}; set them with fixedvars, or pass values that depend "
             "on them through ports"
         )
     if body.preparation is not None:
-        raise PlanBuildError(f"{who} has a preparation, which only a plan of its own can run")
+        raise PlanBuildError(
+            f"{who} has a preparation; a plan with a preparation cannot be the body of a region"
+        )
     if written := body.state:
         raise PlanBuildError(
-            f"{who} writes to a buffer of {written[0].size} {written[0].dtype.name} that was given "
-            "to it; let it write to a port, and bind that to the buffer"
+            f"{who} writes to a given buffer of {written[0].size} {written[0].dtype.name}; let it "
+            "write to a port, and bind the port to the buffer"
         )
     ports = set(body.ports)
     bound = [b for b in op.bindings if b.body == number]
     for binding in bound:
         if binding.buffer not in ports:
             raise PlanBuildError(
-                f"{who}: bindings: buffer {binding.buffer} is no port, or comes twice; its ports "
-                f"are {sorted(body.ports)}"
+                f"{who}: bindings: buffer {binding.buffer} is not a port or is bound twice; the "
+                f"ports are {sorted(body.ports)}"
             )
         ports.remove(binding.buffer)
     if ports:
         raise PlanBuildError(
-            f"{who}: bindings: port {min(ports)} is bound to nothing; each port needs a binding"
+            f"{who}: bindings: port {min(ports)} has no binding; bind each port once"
         )
 
 
 def check_places(op: PreparedRegion, layout: Layout) -> None:
-    """Check that what a region reads and writes lies within the buffers of its plan.
+    """Check that a region reads and writes only bytes within the buffers of its plan.
 
     Raises
     ------
     PlanBuildError
-        A port leaves its buffer in some turn or has another type, a buffer is too small for what
-        is read there, or a body writes to bytes that it takes for those of another port.
+        A port exceeds its buffer in some iteration, or has another dtype; a buffer is too small for
+        the value that the region reads there; or a port that a body writes overlaps another port.
     """
     entries = [layout.entries[i] for i in op.buffer_indices]
     for what, slot, dtype in (
@@ -111,8 +113,8 @@ def check_places(op: PreparedRegion, layout: Layout) -> None:
         most = min(entries[dst].nbytes, entries[src].nbytes)
         if not 0 <= nbytes <= most:
             raise PlanBuildError(
-                f"{op.label}: copies: {nbytes} bytes from slot {src} to slot {dst}; the smaller "
-                f"has {most}"
+                f"{op.label}: copies: cannot copy {nbytes} bytes from slot {src} to slot {dst}; "
+                f"expected 0 to {most}, the size of the smaller buffer"
             )
     needed = {dst for dst, _, _ in op.copies}
     for binding in op.bindings:
@@ -121,7 +123,7 @@ def check_places(op: PreparedRegion, layout: Layout) -> None:
             needed.add(binding.slot)
     if missing := needed.difference(op.output_indices):
         raise PlanBuildError(
-            f"{op.label}: output_indices: slot {min(missing)} is written, and not among them"
+            f"{op.label}: output_indices: slot {min(missing)} is written; add it"
         )
     for number, body in enumerate(op.bodies):
         _check_apart(op, [b for b in op.bindings if b.body == number and b.slot >= 0], body, layout)
@@ -133,7 +135,7 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
     if binding.slot < 0:
         if port.dtype is not dt.int64 or port.size != 1 or binding.stride:
             raise PlanBuildError(
-                f"{who}: the number of the turn is 1 int64 without a stride, not {port.size} "
+                f"{who}: the iteration number is 1 int64 with stride 0, not {port.size} "
                 f"{port.dtype.name} with stride {binding.stride}"
             )
         return
@@ -145,15 +147,15 @@ def _check_binding(op: PreparedRegion, binding: PortBinding, entries: list[Entry
     reach = binding.stride * max(op.count - 1, 0)
     if binding.stride % port.dtype.itemsize or reach < 0 or reach + port.nbytes > entry.nbytes:
         raise PlanBuildError(
-            f"{who} has {port.nbytes} bytes and stride {binding.stride}; in {op.count} turns it "
-            f"leaves the {entry.nbytes} bytes of slot {binding.slot}, or is not aligned"
+            f"{who} has {port.nbytes} bytes and stride {binding.stride}; in {op.count} iterations "
+            f"it exceeds the {entry.nbytes} bytes of slot {binding.slot} or is misaligned"
         )
 
 
 def _check_apart(
     op: PreparedRegion, bindings: list[PortBinding], body: ExecutionPlan, layout: Layout
 ) -> None:
-    """Check that no port that a body writes shares bytes with another one in the same turn."""
+    """Check that no port that a body writes overlaps another port in the same iteration."""
     places = []
     for b in bindings:
         start = layout.region(op.buffer_indices[b.slot])
@@ -164,7 +166,7 @@ def _check_apart(
         for other, there in places:
             if other is b or here.storage is not there.storage or not op.count:
                 continue
-            # They meet in turn t where -here.nbytes < apart + t * drift < there.nbytes.
+            # They overlap in iteration t if -here.nbytes < apart + t * drift < there.nbytes.
             apart, drift = here.start - there.start, b.stride - other.stride
             ends = sorted((apart, apart + drift * (op.count - 1)))
             if ends[1] <= -here.nbytes or ends[0] >= there.nbytes:
@@ -172,17 +174,18 @@ def _check_apart(
             if any(-here.nbytes < apart + t * drift < there.nbytes for t in range(op.count)):
                 raise PlanBuildError(
                     f"{op.label}: bindings: port {b.buffer}, which its body writes, shares bytes "
-                    f"with port {other.buffer}; make them one port, or bind them apart"
+                    f"with port {other.buffer}; use one port, or bind disjoint bytes"
                 )
 
 
 def sites(op: PreparedRegion) -> list[tuple[int, int, int, int, int, int]]:
-    """List what the C table is told of ports.
+    """List the addresses in the C tables of the bodies that bindings set.
 
     Returns
     -------
     list of tuple
-        Body, op and slot there, the region's slot (-1: the number of the turn), offset, stride.
+        (body, op and slot in the body, the region's slot or -1 for the iteration number, offset,
+        stride).
     """
     return [
         (b.body, place, at, b.slot, offset, b.stride)

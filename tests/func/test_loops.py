@@ -462,7 +462,7 @@ def test_rows_written_to_a_buffer_in_place():
     (body,) = run.plan(krt.tensor(places), krt.tensor(values)).bodies
     copied = [op for op in body.prepared_ops if isinstance(op, PreparedCopy)]
     assert sum(op.nbytes for op in copied) < 50 * 3 * 4
-    with pytest.raises(errors.IndexBoundsError, match="turn 1"):
+    with pytest.raises(errors.IndexBoundsError, match="iteration 1"):
         run(krt.tensor([0, 99]), krt.tensor(values[:2]))
     assert (buffer.numpy() == want).all()
 
@@ -917,7 +917,7 @@ def test_an_index_out_of_range_names_the_turn_and_leaves_state():
 
     assert run(krt.tensor([0, 1, 2, 0])).item() == 7
     assert seen.item() == 4
-    with pytest.raises(errors.IndexBoundsError, match="turn 2"):
+    with pytest.raises(errors.IndexBoundsError, match="iteration 2"):
         run(krt.tensor([0, 1, 5, 0]))
     assert seen.item() == 4
     assert run(krt.tensor([2, 2, 2, 2])).item() == 12

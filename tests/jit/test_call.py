@@ -221,7 +221,7 @@ def test_a_c_function_that_is_not_pure_sees_its_own_buffers_alone(jitted):
     for _ in range(2):
         assert run(x).tolist() == [2.0, 4.0, 1.0]
         assert state.tolist() == [1.0, 2.0, 0.5]
-    with pytest.raises(CustomFunctionError, match="it reported failure 3"):
+    with pytest.raises(CustomFunctionError, match="the function reported failure 3"):
         run(krt.tensor([8.0, 2.0, -1.0], dtype=krt.float64) * 1)
     assert state.tolist() == [1.0, 2.0, 0.5]
 

@@ -73,7 +73,7 @@ def test_a_turn_that_fails_is_named_and_leaves_state():
     def run(ts):
         state.assign(krt.func.scan(lambda s, t: (krt.call(near, s, t, out=s), t), state, ts)[0])
 
-    with pytest.raises(CustomFunctionError, match=r"near.*turn 3 of the loop of 6.*too far"):
+    with pytest.raises(CustomFunctionError, match=r"near.*iteration 3 of the loop of 6.*too far"):
         run(np.arange(6, dtype=np.float32))
     assert state.tolist() == [0.0] * 3
     run(np.zeros(6, np.float32))

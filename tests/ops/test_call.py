@@ -230,7 +230,7 @@ def test_a_c_function_says_that_it_failed(rows):
     state.assign(halves(krt.ones(2, 3, dtype=krt.float64)))
     assert state.tolist() == [[0.5] * 3] * 2
     bad = krt.tensor([[1.0, 4.0, -1.0], [1.0, 1.0, 1.0]], dtype=krt.float64)
-    with pytest.raises(CustomFunctionError, match=r"'halves' \(op .*it reported failure 3"):
+    with pytest.raises(CustomFunctionError, match=r"'halves' \(op .*function reported failure 3"):
         state.assign(halves(bad)).realize()
     assert state.tolist() == [[0.5] * 3] * 2
 

@@ -34,24 +34,24 @@ def refused(match: str, bindings=None, *, body=None, outputs=(0,), **options):
 @pytest.mark.parametrize(
     ("match", "bindings", "options"),
     [
-        ("port 1 is bound to nothing", [(0, 0, 0)], {}),
-        ("buffer 0 is no port, or comes twice", [(0, 0, 0), (0, 0, 1)], {}),
-        ("buffer 7 is no port", [(0, 7, 0)], {}),
+        ("port 1 has no binding", [(0, 0, 0)], {}),
+        ("buffer 0 is not a port or is bound twice", [(0, 0, 0), (0, 0, 1)], {}),
+        ("buffer 7 is not a port", [(0, 7, 0)], {}),
         ("bindings: 5 is neither", [(0, 0, 5), (0, 1, 1)], {}),
-        ("leaves the 64 bytes of slot 0", [(0, 0, 0, 32), (0, 1, 1)], {"count": 3}),
-        ("leaves the 64 bytes of slot 1", [(0, 0, 0), (0, 1, 1, -8)], {"count": 2}),
-        ("not aligned", [(0, 0, 0, 4), (0, 1, 1)], {"count": 2}),
+        ("exceeds the 64 bytes of slot 0", [(0, 0, 0, 32), (0, 1, 1)], {"count": 3}),
+        ("exceeds the 64 bytes of slot 1", [(0, 0, 0), (0, 1, 1, -8)], {"count": 2}),
+        ("misaligned", [(0, 0, 0, 4), (0, 1, 1)], {"count": 2}),
         ("shares bytes with port 1", [(0, 0, 0), (0, 1, 0)], {}),
         ("shares bytes with port 1", [(0, 0, 0, 32), (0, 1, 0)], {"count": 2}),
         ("count: expected at least 0", None, {"count": -1}),
         ("output_indices: slot 0 is written", None, {"outputs": ()}),
-        ("output_indices: 2 is no position", None, {"outputs": (2,)}),
-        ("copies: 65 bytes", None, {"copies": ((0, 1, 65),)}),
-        ("copies: 3 is no position", None, {"copies": ((0, 3, 8),)}),
+        ("output_indices: 2 is not a position", None, {"outputs": (2,)}),
+        ("copies: cannot copy 65 bytes", None, {"copies": ((0, 1, 65),)}),
+        ("copies: 3 is not a position", None, {"copies": ((0, 3, 8),)}),
         ("condition_slot: expected a buffer of bool", None, {"condition_slot": 1}),
         ("count_slot: 2 is neither", None, {"count_slot": 2}),
-        ("choice_slot is 0 and there are 1 bodies", None, {"choice_slot": 0}),
-        ("the number of the turn is 1 int64", [(0, 0, 0), (0, 1, -1)], {}),
+        ("choice_slot is 0, and the number of bodies is 1", None, {"choice_slot": 0}),
+        ("the iteration number is 1 int64", [(0, 0, 0), (0, 1, -1)], {}),
     ],
 )
 def test_what_does_not_fit_is_named(match, bindings, options):
@@ -65,7 +65,7 @@ def test_bodies_with_variables_or_state_are_refused():
     body = Body(2)
     state = body.builder.add_buffer(Buffer.wrap(np.zeros(WIDTH, np.int64)))
     body.scale(state, 0, 2)
-    refused("given to it", body=body.builder.build())
+    refused("writes to a given buffer", body=body.builder.build())
 
 
 def test_ports_that_never_meet_in_a_turn_may_share_a_buffer():

@@ -43,7 +43,7 @@ def test_a_failing_check_names_the_turn_and_leaves_state(bad):
     plan, xs, ys = looking_up(8)
     xs[bad, 2] = 10
     for _ in range(2):
-        with pytest.raises(IndexBoundsError, match=f"in turn {bad} of the loop of 8") as told:
+        with pytest.raises(IndexBoundsError, match=f"in iteration {bad} of the loop of 8") as told:
             plan.execute()
         assert told.value.turn == bad
         assert (ys == -7).all()
@@ -68,7 +68,7 @@ def test_a_failing_check_within_two_loops_names_both_turns():
     plan = outer.builder.build()
     plan.execute()
     rows[4, 1, 0] = -1
-    with pytest.raises(IndexBoundsError, match=r"turn 1 of the loop of 3.*turn 4 of the loop of 5"):
+    with pytest.raises(IndexBoundsError, match=r"iteration 1 of the loop of 3.*iteration 4 of the loop of 5"):
         plan.execute()
 
 
@@ -116,7 +116,7 @@ def test_custom_functions_in_a_loop_see_what_their_ports_are_bound_to():
     np.testing.assert_array_equal(xs, np.arange(6)[:, None].repeat(WIDTH, 1))
     before = xs.copy()
     xs[4, 0] = before[4, 0] = 13
-    with pytest.raises(CustomFunctionError, match=r"in turn 4 of the loop.*unlucky") as told:
+    with pytest.raises(CustomFunctionError, match=r"in iteration 4 of the loop.*unlucky") as told:
         plan.execute()
     assert told.value.turn == 4
     assert isinstance(told.value.__cause__, ValueError)

@@ -225,10 +225,10 @@ def test_only_the_body_that_ran_is_in_a_profile():
 def test_explain_shows_bodies():
     text = sums(4)[0].explain()
     assert "0 kernels, 1 in bodies" in text
-    assert "  loop of 4 turns (op 0): 3, 2 <- 1, 0" in text
+    assert "  loop of 4 iterations (op 0): 3, 2 <- 1, 0" in text
     assert "\n      kernel 'add' (op 0): 0 <- 0, 1" in text
     plan, _, _ = chooser(2)
-    assert "choice among 2 (op 0): 0 <- 1" in plan.explain()
+    assert "choice among 2 bodies (op 0): 0 <- 1" in plan.explain()
     assert "\n    body 1\n" in plan.explain()
 
 
