@@ -1,6 +1,6 @@
-"""The graph language: ops, hash-consed nodes, rewriting, integer expressions, stage rules."""
+"""Graph IR: ops, hash-consed nodes, rewriting, integer expressions and stage verifiers."""
 
-from kernelrt.ir import bounds, shape  # noqa: F401 - nodes ask them at any time
+from kernelrt.ir import bounds, shape  # noqa: F401 - nodes use them lazily
 from kernelrt.ir.ops import Op
 from kernelrt.ir.rewrite import rewrite, substitute
 from kernelrt.ir.symbolic import simplify

@@ -1,8 +1,8 @@
 """Interval analysis of integer nodes.
 
-Arithmetic wraps to the width of its type, as in C. What cannot wrap for any values of its leaves
-is *exact*: it may be reasoned about as an expression over the whole numbers. Index arithmetic
-(over RANGEs and Variables) is exact because its bounds prove it; arithmetic on data seldom is.
+Arithmetic wraps to the width of its type, as in C. A node is *exact* if it cannot wrap for any
+values of its leaves; then it equals the same expression over unbounded integers. The bounds of
+RANGEs and Variables prove that index arithmetic is exact; arithmetic on data seldom is.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ __all__ = ["infer"]
 
 
 def infer(u: UOp) -> tuple[int, int, bool]:
-    """Bounds of `u` from those of its operands, and whether it is exact.
+    """Return the bounds of `u`, from those of its operands, and whether it is exact.
 
-    A node is exact when no sum or product between it and its other leaves can wrap. Float nodes
-    get the bounds (0, 0), which mean nothing.
+    A node is exact if no sum or product between it and its leaves can wrap. Float nodes get the
+    bounds (0, 0), which have no meaning.
     """
     if u.dtype.is_float:
         return (0, 0, True)

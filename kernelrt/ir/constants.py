@@ -1,4 +1,4 @@
-"""Constants in graphs: tensors of one number, signed zeros, and powers with constant exponents."""
+"""Constants in graphs: uniform tensors, signed zeros, powers with constant exponents."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ __all__ = [
     "SAME_VALUES", "full", "is_minus_zero", "is_plus_zero", "is_zeros", "short_power", "uniform",
 ]  # fmt: skip
 
-#: Ops whose result has no values but those of their operand.
+#: Ops whose result contains only values of their operand.
 SAME_VALUES: Final = frozenset(
     {Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW, Op.DETACH}
 )
 
 
 def uniform(node: UOp, through: Collection[Op] = SAME_VALUES) -> UOp | None:
-    """The CONST that every element of `node` equals, where that is plain to see.
+    """Return the CONST that all elements of `node` equal; None if `node` is not such a tensor.
 
     Parameters
     ----------
     node : UOp
-        Of the tensor stage.
+        Tensor-stage node.
     through : collection of Op
-        Which ops of one operand are looked through.
+        Ops with one operand to look through.
     """
     while node.op in through:
         node = node.src[0]
@@ -39,7 +39,7 @@ def uniform(node: UOp, through: Collection[Op] = SAME_VALUES) -> UOp | None:
 
 
 def full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
-    """A scalar node, spread over `shape`."""
+    """Broadcast a scalar node to `shape`."""
     if not shape:
         return value
     ones = UOp(Op.RESHAPE, value.dtype, (value,), (1,) * len(shape))
@@ -49,34 +49,34 @@ def full(value: UOp, shape: tuple[Dim, ...]) -> UOp:
 
 
 def is_plus_zero(value: UOp) -> bool:
-    """Whether this is the CONST 0 of an integer type or bool, or 0.0."""
+    """Return whether `value` is the CONST 0, False or 0.0 (not -0.0)."""
     return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) > 0
 
 
 def is_minus_zero(value: UOp) -> bool:
-    """Whether this is the CONST -0.0."""
+    """Return whether `value` is the CONST -0.0."""
     return value.op is Op.CONST and not value.arg and math.copysign(1.0, value.arg) < 0
 
 
 def is_zeros(node: UOp) -> bool:
-    """Whether every element of `node` is plainly 0 or 0.0."""
+    """Return whether `node` is a uniform tensor of 0 or 0.0 (not -0.0)."""
     value = uniform(node)
     return value is not None and is_plus_zero(value)
 
 
 def short_power(x: UOp, exponent: float, one: UOp) -> UOp | None:
-    """``x ** exponent`` as products or a quotient; None where it takes more.
+    """Return ``x ** exponent`` as products or a quotient; None if the exponent allows neither.
 
-    Special cases come out as those of C's pow: 1 for NaN to the power 0, too.
+    Special cases agree with C's pow: NaN to the power 0 is 1, too.
 
     Parameters
     ----------
     x : UOp
-        Floats, of any stage.
+        Float node of any stage.
     exponent : float
-        A number.
+        Exponent.
     one : UOp
-        1 in the type and shape of `x`.
+        1 with the dtype and shape of `x`.
     """
     if exponent == 0:
         return one

@@ -1,7 +1,7 @@
-"""Conditions on data, and their encoding in the index of a BOUND.
+"""Checks of data values, and their encoding in the index of a BOUND.
 
-A BOUND that has a :class:`Domain` for its `arg` checks data. Where they are fine its index lies
-within the axis; elsewhere it is the code of the number that is not, which is below 0.
+A BOUND with a :class:`Domain` in its `arg` checks data. For valid data its index lies within the
+axis. For invalid data the index is negative: a code of the invalid number.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from kernelrt.ir.status import NUMBER_BITS
 
 __all__ = ["CUT", "Domain", "decoded"]
 
-#: The code of a float32 is -1 minus its bits, that of a float64 so much less, and without so many
-#: of its lowest bits: then a status word has room for it.
+#: The code of a float32 is -1 minus its bits. The code of a float64 is -1 - WIDE minus its bits
+#: without the CUT lowest ones, so that it fits a status word.
 WIDE: Final = 1 << 32
 CUT: Final = NUMBER_BITS + 2
 
 
 @dataclass(frozen=True, slots=True)
 class Domain:
-    """Which numbers an operation takes.
+    """The numbers that an argument of an operation may contain.
 
     Attributes
     ----------
     name : str
-        The argument that holds them.
+        Name of the argument.
     expected : str
-        What they have to be.
+        Description of the valid numbers.
     """
 
     name: str
@@ -37,12 +37,12 @@ class Domain:
 
 
 def decoded(code: int) -> float:
-    """The number that a code stands for."""
+    """Return the number that a code encodes."""
     bits = -1 - code
     value: float
     if bits < WIDE:
         (value,) = struct.unpack("<f", struct.pack("<I", bits))
         return float(f"{value:.7g}")
     (value,) = struct.unpack("<d", struct.pack("<Q", ((bits - WIDE) << CUT) & ((1 << 64) - 1)))
-    # Digits that were cut off would be made up.
+    # The cut bits are unknown: show no digits that depend on them.
     return float(f"{value:.12g}")

@@ -1,4 +1,4 @@
-"""User functions whose results are values of graphs."""
+"""FFI: user functions in graphs."""
 
 from __future__ import annotations
 
@@ -21,39 +21,40 @@ if TYPE_CHECKING:
 
 __all__ = ["Foreign", "ForeignFunction", "is_host_call", "size_of"]
 
-#: What it means where a function fails, of Python or of C.
+#: Error text if a Python or a C function fails.
 _RAISED: Final = "the function raised"
 _REPORTED: Final = "the function reported failure"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ForeignFunction:
-    """What is called, with what, and what that gives: the `arg` of a kernel that is a CALL.
+    """A user function with its operands and results: the `arg` of the CALL in a kernel.
 
-    Two are equal that call the same function with the same forms. Methods are the same that are of
-    the same object, other callables that are the same object, and C functions by address.
+    Two are equal if they call the same function with the same shapes and dtypes. Methods are
+    compared by object and function, other callables by identity, C functions by address.
 
     Attributes
     ----------
     name : str
-        What errors and profiles call it.
+        Name in errors and profiles.
     function : object
-        A Python callable; of a C function, what keeps its code alive.
+        Python callable; for a C function, an object that keeps its code alive.
     address : int
-        Of the C function ``void (*)(void *const *bufs, const int64_t *vals)``; 0 for Python's. No
-        text holds it: what is kept on disk never knows where anything lies.
+        Address of the C function ``void (*)(void *const *bufs, const int64_t *vals)``; 0 for a
+        Python function. No text contains it, so no file on disk depends on addresses.
     operands, results : tuple of (shape, DType)
-        Of one call.
+        Shapes and dtypes of one call.
     nest : Nest, optional
-        How a Python function nests what it returns; None for one of C.
+        Structure of the return value of a Python function; None for a C function.
     rows : tuple of int
-        Axes that operands and results have before these: it is called for each place along them.
+        Leading batch axes of operands and results: the function is called for each index along
+        them.
     vectorized : bool
-        Whether it takes operands with more axes in front in one call.
+        Whether the function takes operands with additional leading axes in one call.
     fails : bool
-        Whether a C function is given a status word, behind its operands.
+        Whether a C function takes a status word after its operands.
     ordered : bool
-        Whether the last operand only says what comes before; Python functions do not get it.
+        Whether the last operand only orders calls; Python functions do not receive it.
     """
 
     name: str
@@ -98,34 +99,34 @@ class ForeignFunction:
 
     @property
     def n_results(self) -> int:
-        """How many of the slots of a kernel are results; they come first."""
+        """Number of slots of a kernel that are results; they come first."""
         return len(self.results)
 
     @property
     def calls(self) -> int:
-        """How often it is called."""
+        """Number of calls of the function."""
         return math.prod(self.rows)
 
     @property
     def slots(self) -> tuple[tuple[DType, int], ...]:
-        """Type and number of elements of each result and each operand."""
+        """(dtype, number of elements) of each result and each operand."""
         both = (*self.results, *self.operands)
         return tuple((dtype, self.calls * math.prod(shape)) for shape, dtype in both)
 
     @property
     def failure(self) -> str:
-        """What it means if it fails; empty if it cannot say so."""
+        """Error text if the function fails; empty if it cannot report failure."""
         if self.address:
             return _REPORTED if self.fails else ""
         return _RAISED
 
     @property
     def takes_status(self) -> bool:
-        """Whether a kernel of it is given a status word."""
+        """Whether a kernel with this function takes a status word."""
         return self.fails
 
     def mapped(self, count: int) -> ForeignFunction:
-        """The function for `count` values of each operand, along an axis before the others."""
+        """Return the function for operands with an additional leading axis of size `count`."""
         if not self.vectorized:
             return replace(self, rows=(count, *self.rows))
         forms = [
@@ -137,9 +138,9 @@ class ForeignFunction:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """One result of a function; the `arg` of a CALL among tensors.
+    """One result of a function; the `arg` of a tensor-stage CALL.
 
-    The CALLs of all results of one function with the same operands are one call.
+    CALLs of several results of one function with the same operands make one call.
     """
 
     callee: ForeignFunction
@@ -147,32 +148,32 @@ class Foreign:
 
     @property
     def name(self) -> str:
-        """Of the function."""
+        """Name of the function."""
         return self.callee.name
 
     @property
     def dtype(self) -> DType:
-        """Of the result."""
+        """Dtype of the result."""
         return self.callee.results[self.index][1]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the result."""
+        """Shape of the result."""
         return (*self.callee.rows, *self.callee.results[self.index][0])
 
     @property
     def failure(self) -> str:
-        """What it means if the function fails; empty if it cannot say so."""
+        """Error text if the function fails; empty if it cannot report failure."""
         return self.callee.failure
 
 
 def size_of(form: Form) -> int:
-    """How many elements there are of a form."""
+    """Return the number of elements of a form."""
     return math.prod(form[0])
 
 
 def is_host_call(ast: UOp) -> bool:
-    """Whether a kernel AST is the call of a Python function, which no kernel can make."""
+    """Return whether a kernel AST is the call of a Python function, which needs the host."""
     if ast.op is not Op.SINK or len(ast.src) != 1 or ast.src[0].op is not Op.CALL:
         return False
     callee = ast.src[0].arg

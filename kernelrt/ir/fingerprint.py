@@ -1,4 +1,4 @@
-"""A content hash of a graph that is stable across processes."""
+"""Content hash of a graph that is stable across processes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["content", "fingerprint"]
 
 
 def content(root: UOp) -> str:
-    """Write all of a graph down, in the same words in each process.
+    """Return a text of the whole graph that is the same in every process.
 
-    BUFFERs have no content, so no graph that holds some has any; kernel ASTs hold none.
+    The graph must contain no BUFFERs, which have no content; kernel ASTs contain none.
     """
     numbers: dict[UOp, int] = {}
     lines = []
@@ -25,5 +25,5 @@ def content(root: UOp) -> str:
 
 
 def fingerprint(root: UOp) -> str:
-    """Sixteen hexadecimal digits that name the content of `root`."""
+    """Return a hash of the content of `root` as sixteen hexadecimal digits."""
     return hashlib.blake2b(content(root).encode(), digest_size=8).hexdigest()

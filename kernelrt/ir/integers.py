@@ -1,6 +1,6 @@
 """Exact integer arithmetic of ops: one table for constants, sizes and bounds.
 
-Results are exact. What has a width wraps when it becomes a CONST of its type.
+Results are exact. A result wraps when it becomes a CONST of its type.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["EXACT", "RING", "exact"]
 
-#: Sums and products: what a linear form looks through.
+#: Sums and products, which linear forms expand.
 RING: Final = frozenset({Op.ADD, Op.SUB, Op.MUL, Op.NEG})
 
-#: Ops that mean the same in all integer types.
+#: Ops with the same meaning in all integer types.
 EXACT: Final[Mapping[Op, Callable[..., Any]]] = {
     Op.NEG: operator.neg, Op.ABS: abs, Op.ADD: operator.add, Op.SUB: operator.sub,
     Op.MUL: operator.mul, Op.MAX: max, Op.MIN: min, Op.AND: operator.and_, Op.OR: operator.or_,
@@ -31,16 +31,16 @@ EXACT: Final[Mapping[Op, Callable[..., Any]]] = {
 
 
 def exact(op: Op, dtype: DType, values: Sequence[int]) -> int | None:
-    """`op` of whole numbers; None for an op that is none of whole numbers.
+    """Apply `op` to integers; return None if `op` is not an integer operation.
 
     Parameters
     ----------
     op : Op
-        No CAST: that is a matter of the type of the result.
+        Operation other than CAST, which depends on the type of the result.
     dtype : DType
-        Type of the operands; of the branches of a WHERE.
+        Type of the operands; for a WHERE, of the branches.
     values : sequence of int
-        The operands.
+        Operands.
 
     Examples
     --------

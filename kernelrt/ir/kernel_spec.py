@@ -1,4 +1,4 @@
-"""Verifier of kernel ASTs: a table of op -> rules, and rules of the whole AST."""
+"""Verifier of kernel ASTs: rules by op, and rules for the whole AST."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def verify_kernel(sink: UOp) -> None:
     Raises
     ------
     SpecError
-        Naming the node and the rule that it breaks.
+        A node breaks a rule; the message names both.
     """
     if sink.op is not Op.SINK:
-        raise SpecError(f"kernel stage: {sink!r} is the root; it must be a SINK")
+        raise SpecError(f"kernel stage: the root must be a SINK, not {sink!r}")
     nodes = list(toposort([sink]))
     for node in nodes:
         apply_table(KERNEL, "kernel", node)
@@ -52,20 +52,20 @@ def _param(u: UOp) -> str | None:
     slot, size = u.arg
     if isinstance(slot, int) and isinstance(size, int) and slot >= 0 and size >= 0:
         return None
-    return f"its arg {u.arg!r} must be (slot, size), neither negative"
+    return f"its arg {u.arg!r} must be (slot, size), both at least 0"
 
 
 def _range(u: UOp) -> str | None:
     size = u.src[0]
     if size.dtype is not dt.int64 or not isinstance(u.arg, int) or u.arg < 0:
-        return "takes an int64 size and a number from 0"
+        return "takes an int64 size, and a number of at least 0 as arg"
     return None
 
 
 def _address(u: UOp) -> str | None:
     if u.src[0].op not in ((Op.PARAM,) if u.op is Op.STORE else (Op.PARAM, Op.LOCAL, Op.WORDS)):
         wanted = "a PARAM" if u.op is Op.STORE else "a PARAM, a LOCAL or WORDS"
-        return f"{u.op.name} goes through {u.src[0]!r}; it must be {wanted}"
+        return f"{u.op.name} accesses {u.src[0]!r}; it must be {wanted}"
     if u.src[1].dtype is not dt.int64:
         return f"its index is {u.src[1].dtype.name}; it must be int64"
     return None
@@ -77,22 +77,22 @@ def _rare(u: UOp) -> str | None:
         return f"its condition is {condition.dtype.name}; it must be bool"
     body = u.arg
     if type(body) is not type(u):
-        return f"its arg {body!r} must be the rare value, over VARs that stand for its inputs"
+        return f"its arg {body!r} must be the value of the cold path, over VARs for its inputs"
     if u.dtype is not usual.dtype or u.dtype is not body.dtype:
         return f"is {u.dtype.name} over {usual.dtype.name} and {body.dtype.name}; types must agree"
     for n in toposort([body]):
         if n.op is Op.VAR:
             name, *_ = n.arg
             if name not in range(len(inputs)) or inputs[name].dtype is not n.dtype:
-                return f"the rare value reads {n!r}, which is none of its {len(inputs)} inputs"
+                return f"its cold path reads {n!r}, which is none of its {len(inputs)} inputs"
         elif n.op not in ELEMENTWISE and n.op is not Op.CONST:
-            return f"the rare value holds {n!r}; it is arithmetic on its inputs alone"
+            return f"its cold path contains {n!r}; only arithmetic on its inputs is allowed"
     return None
 
 
 def _dot(u: UOp) -> str | None:
     if any(s.dtype is not dt.int32 for s in u.src):
-        return f"takes {u.src[0].dtype.name} and {u.src[1].dtype.name} apart; words are int32"
+        return f"takes {u.src[0].dtype.name} and {u.src[1].dtype.name}; packed words are int32"
     if u.dtype not in (dt.int32, dt.float32, dt.bfloat16):
         return f"is {u.dtype.name}; it must be int32, or float32 or bfloat16, a sum in float32"
     parts = (2,) if u.dtype.is_float else (2, 4)
@@ -111,35 +111,35 @@ def _words(u: UOp) -> str | None:
 
 def _gate(u: UOp) -> str | None:
     if len(u.src) > 2 and not u.src[2].dtype.is_bool:
-        return f"its gate is {u.src[2].dtype.name}; it must be bool"
+        return f"its predicate is {u.src[2].dtype.name}; it must be bool"
     return None
 
 
 def _stores_type(u: UOp) -> str | None:
     if u.src[0].dtype is u.src[2].dtype is u.dtype:
         return None
-    return f"puts {u.src[2].dtype.name} into memory of {u.src[0].dtype.name}"
+    return f"stores {u.src[2].dtype.name} to memory of {u.src[0].dtype.name}"
 
 
 def _store_mode(u: UOp) -> str | None:
     if u.arg is not None and u.arg not in REDUCERS:
         return f"its mode {u.arg!r} must be None or a reducer: ADD, MUL, MAX or MIN"
     if u.arg is None and len(u.src) > 3:
-        return "names loops; repeating it changes nothing, so it is under those that it varies with"
+        return "names loops, but its mode is None; only a STORE with a reducer names loops"
     if any(r.op is not Op.RANGE for r in u.src[3:]):
-        return "is repeated over something that is no RANGE"
+        return "is repeated over an operand that is not a RANGE"
     return None
 
 
 def _reduce(u: UOp) -> str | None:
     if u.arg not in REDUCERS:
-        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN"
+        return f"its arg {u.arg!r} is not a reducer; use ADD, MUL, MAX or MIN"
     return _closes(u)
 
 
 def _closes(u: UOp) -> str | None:
     if any(r.op is not Op.RANGE for r in u.src[1:]):
-        return "closes over something that is no RANGE"
+        return "closes over an operand that is not a RANGE"
     if len(set(u.src[1:])) < len(u.src[1:]):
         return "closes over a RANGE twice"
     return None
@@ -153,23 +153,23 @@ def _bound(u: UOp) -> str | None:
         return "its status word must be an int64 PARAM"
     kinds = list(map(type, u.arg)) if isinstance(u.arg, tuple) else []
     if kinds not in ([int, bool], [int, Domain]):
-        return f"its arg {u.arg!r} must be its number and whether -1 is the last, or a Domain"
+        return f"its arg {u.arg!r} must be (number, allow_negative: bool) or (number, Domain)"
     if u.dtype is not (u.src[3] if len(u.src) > 3 else u.src[0]).dtype:
-        return f"is {u.dtype.name}; it has the type of the value that is checked"
+        return f"is {u.dtype.name}; it must have the type of the checked value"
     return None
 
 
 def _sink(u: UOp) -> str | None:
     if all(s.op is Op.STORE for s in u.src) or [s.op for s in u.src] == [Op.CALL]:
         return None
-    return "holds something that is no STORE, nor a CALL alone"
+    return "its operands must all be STOREs, or one CALL"
 
 
 def _call(u: UOp) -> str | None:
     if not isinstance(u.arg, Routine | ForeignFunction):
         return f"its arg {u.arg!r} must be a Routine or a ForeignFunction"
     if any(s.op is not Op.PARAM for s in u.src):
-        return "takes PARAMs"
+        return "takes only PARAMs as operands"
     slots = [*u.arg.slots]
     if u.arg.takes_status:
         slots.append((dt.int64, 1))  # the status word
@@ -201,9 +201,9 @@ _CLOSING = (Op.REDUCE, Op.LOCAL)
 
 
 def _closed_ranges(nodes: list[UOp]) -> None:
-    """Ranges of a REDUCE or LOCAL occur nowhere outside it, and no two of these share one.
+    """Check that ranges of a REDUCE or LOCAL occur only below it, and belong to no other.
 
-    A STORE that updates names every other range below it.
+    A STORE with a reducer must name all other ranges below it.
     """
     owner: dict[UOp, UOp] = {}
     for node in nodes:
@@ -211,7 +211,7 @@ def _closed_ranges(nodes: list[UOp]) -> None:
             if r in owner:
                 raise SpecError(
                     f"kernel stage: {node!r}: RANGE {r.arg} also belongs to {owner[r]!r}; each "
-                    f"{node.op.name} closes over ranges of its own"
+                    f"{node.op.name} needs its own RANGEs"
                 )
             owner[r] = node
     open_ranges: dict[UOp, frozenset[UOp]] = {}
@@ -234,7 +234,7 @@ def _closed_ranges(nodes: list[UOp]) -> None:
 
 
 def _local_arrays(nodes: list[UOp]) -> None:
-    """LOCALs are read by LOADs alone, and fit the memory that there is for them."""
+    """Check that only LOADs read LOCALs, and that the LOCALs fit the memory limit."""
     for node in nodes:
         for number, operand in enumerate(node.src):
             if operand.op is Op.LOCAL and (node.op is not Op.LOAD or number):
@@ -244,7 +244,7 @@ def _local_arrays(nodes: list[UOp]) -> None:
     taken = sum(local_bytes(n.dtype, n.src[1:]) for n in nodes if n.op is Op.LOCAL)
     if taken > ROWS_BYTES:
         raise SpecError(
-            f"kernel stage: its LOCALs take up to {taken} bytes; at most {ROWS_BYTES} fit"
+            f"kernel stage: the LOCALs take up to {taken} bytes; the limit is {ROWS_BYTES}"
         )
 
 
@@ -254,7 +254,7 @@ def _names_its_loops(store: UOp, owner: Mapping[UOp, UOp]) -> None:
         if n.op is Op.RANGE and n not in owner and n not in named:
             raise SpecError(
                 f"kernel stage: {store!r}: updates under RANGE {n.arg} and does not name it; name "
-                "every loop that it is repeated under"
+                "all loops that repeat the STORE"
             )
 
 

@@ -1,4 +1,4 @@
-"""Local arrays of kernels: their elements, order and memory limits."""
+"""Local arrays of kernels: elements, layout and memory limits."""
 
 from __future__ import annotations
 
@@ -19,48 +19,46 @@ __all__ = [
     "local_itemsize", "most_elements", "row_blocks",
 ]  # fmt: skip
 
-#: Bytes that the local arrays of one kernel may take together, unless one of the following says
-#: more. They lie on the stack of the thread that runs it, and in the cache of its core.
-#: `ProgramSpec.stack_bytes` tells the plan, which calls its kernels elsewhere where a thread has
-#: too little left.
+#: Maximum total bytes of the local arrays of one kernel, except for the cases below. They lie on
+#: the stack of the running thread and should fit the cache of its core. `ProgramSpec.stack_bytes`
+#: tells the plan their size; the plan runs the kernel on another thread if the stack is too small.
 LOCAL_BYTES: Final = 256 * 1024
 
-#: The same of a block of sums, and of the parts of both operands that are copied for it.
+#: The limit for a block of sums together with the copied (packed) parts of both operands.
 BLOCK_BYTES: Final = 512 * 1024
 
-#: The same where a contraction walks the rows that they hold: all of a long row has to be there.
+#: The limit if a contraction iterates over rows in local arrays: they hold entire long rows.
 ROWS_BYTES: Final = 4 * 1024 * 1024
 
-#: Elements from which rows that a contraction walks are computed in blocks of several. For
-#: attention of 8 heads of 64 on one core blocks take 0.74 to 0.87 of the time at length 512, 0.76
-#: at 1024 and 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024
-#: (`bench.rows.attention`).
+#: Minimum length of contracted rows that are computed in blocks of several rows. For attention of
+#: 8 heads of 64 on one core, blocks take 0.74 to 0.87 of the time at length 512, 0.76 at 1024 and
+#: 0.34 at 2048; with its gradient 1.01 at 512 and 0.94 at 1024 (`bench.rows.attention`).
 LONG_ROW: Final = 512
-#: Rows of a block, and elements of each that one part has, the largest first. What is taken of them
-#: is what the caches hold (`tile_rows.HELD`). A causal mask leaves whole parts out: of 512 elements
-#: parts of 256 compute three quarters, of 128 five eighths; without a mask both take as long.
+#: Numbers of rows of a block, and of elements of a row in one part, the largest first. The caches
+#: limit the choice (`tile_rows.HELD`). A causal mask skips whole parts: of 512 elements, parts of
+#: 256 compute three quarters, parts of 128 five eighths; without a mask both take the same time.
 _BLOCKS: Final = (64, 32, 16)
 _PARTS: Final = (128, 64)
 
 
 class RowBlock(NamedTuple):
-    """Rows of a block, and how much of the depth one part is."""
+    """Number of rows in a block, and number of elements of the depth in one part."""
 
     rows: int
     part: int
 
 
 def row_blocks(rows: int, depth: int, lanes: int) -> list[RowBlock]:
-    """Blocks in which so many rows are computed that a contraction walks, the largest first.
+    """Return the possible blocks for rows that a contraction iterates over, the largest first.
 
-    None where they are too short, or do not come out even.
+    The list is empty if the rows are too short or no block divides them.
 
     Parameters
     ----------
     rows, depth : int
-        How many there are, and their elements.
+        Number of rows, and of elements in a row.
     lanes : int
-        Elements of a vector, which goes across rows.
+        Number of vector lanes; a vector spans several rows.
     """
     if depth < LONG_ROW:
         return []
@@ -73,22 +71,22 @@ def row_blocks(rows: int, depth: int, lanes: int) -> list[RowBlock]:
 
 
 def local_itemsize(dtype: DType) -> int:
-    """Bytes of an element of a local array: the narrow floats stay as wide as in a register."""
+    """Return the bytes of an element of a local array; floats take at least 4, as in registers."""
     return 4 if dtype.is_float and dtype.itemsize < 4 else dtype.itemsize
 
 
 def most_elements(ranges: Iterable[UOp]) -> int:
-    """The greatest number of elements of an array over `ranges`."""
+    """Return the maximum number of elements of an array over `ranges`."""
     return math.prod(max(0, r.src[0].vmax) for r in ranges)
 
 
 def local_bytes(dtype: DType, ranges: Iterable[UOp]) -> int:
-    """Bytes that a LOCAL of values of `dtype` over its own `ranges` takes at most."""
+    """Return the maximum bytes of a LOCAL with elements of `dtype` over `ranges`."""
     return local_itemsize(dtype) * most_elements(ranges)
 
 
 def flat_index(ranges: Sequence[UOp]) -> UOp:
-    """The row-major index of the element of an array over `ranges` that they are at."""
+    """Return the row-major index into an array over `ranges`, as an expression of them."""
     total = const(0, dt.int64)
     for r in ranges:
         total = total * r.src[0] + r

@@ -1,4 +1,4 @@
-"""The structure of nested dicts, lists and tuples as plain data that compares and hashes."""
+"""Structure of nested dicts, lists and tuples (a pytree), comparable and hashable."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["LEAF", "NOTHING", "Nest"]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Nest:
-    """A container without its leaves, or a leaf.
+    """The structure of a container without its leaves, or of a leaf.
 
     Attributes
     ----------
     kind : type or None
-        Of the container: dict, list, tuple or a named tuple; None for a leaf.
+        Type of the container: dict, list, tuple or a named tuple; None for a leaf.
     keys : tuple
-        Of a dict, in its order.
+        Keys of a dict, in its order.
     parts : tuple of Nest
-        What is in it.
+        Structures of the container's items.
     """
 
     kind: type | None = None
@@ -33,7 +33,7 @@ class Nest:
 
     @classmethod
     def of(cls, value: object, is_leaf: Callable[[object], bool]) -> Nest:
-        """How `value` is nested, where what `is_leaf` holds of is not taken apart."""
+        """Return the structure of `value`; a value for which `is_leaf` is true is a leaf."""
         if is_leaf(value) or not isinstance(value, dict | list | tuple):
             return LEAF
         children = value.values() if isinstance(value, dict) else value
@@ -41,14 +41,14 @@ class Nest:
         return cls(type(value), keys, tuple(cls.of(child, is_leaf) for child in children))
 
     def leaves(self, value: Any, name: str) -> Iterator[tuple[str, Any]]:
-        """The leaves of a value that is nested like this, each with its name, in order.
+        """Yield (name, leaf) for the leaves of a value with this structure, in order.
 
-        A dict may have its keys in any order; lists and tuples stand for one another.
+        The keys of a dict may have any order. Lists and tuples are interchangeable.
 
         Raises
         ------
         ShapeError
-            It is nested in another way.
+            The value has another structure.
         """
         if self.kind is None:
             yield name, value
@@ -67,7 +67,7 @@ class Nest:
             yield from part.leaves(child, f"{name}[{i}]")
 
     def filled(self, leaves: Iterator[Any]) -> Any:
-        """Containers of these kinds with the next of `leaves` in each place."""
+        """Return a value with this structure; take its leaves, in order, from `leaves`."""
         if self.kind is None:
             return next(leaves)
         kind: Any = self.kind
@@ -94,5 +94,5 @@ def _kind(value: object) -> str:
 
 
 LEAF = Nest()
-#: No leaves; a function of which that is wanted may return whatever it likes.
+#: Structure without leaves; a function with this result structure may return anything.
 NOTHING = Nest(tuple)

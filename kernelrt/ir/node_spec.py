@@ -1,6 +1,6 @@
-"""Verifier rules of one node that both stages share.
+"""Verifier rules for single nodes that both stages share.
 
-A rule looks at one node and says what is wrong with it, or nothing.
+A rule checks one node. It returns an error text, or None if the node is valid.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = [
     "variable",
 ]
 
-#: Says what is wrong with a node; None when it is legal.
+#: Returns the error in a node; None if it is valid.
 Check = Callable[[UOp], "str | None"]
 
 
 def apply_table(table: Mapping[Op, tuple[Check, ...]], stage: str, node: UOp) -> None:
-    """Raise SpecError where `node` breaks a rule of its op, or has none at that stage."""
+    """Raise SpecError if `node` breaks a rule, or its op does not occur at that stage."""
     checks = table.get(node.op)
     if checks is None:
         raise SpecError(f"{stage} stage: {node!r}: {node.op.name} does not occur at this stage")
@@ -45,7 +45,7 @@ def apply_table(table: Mapping[Op, tuple[Check, ...]], stage: str, node: UOp) ->
 
 
 def operands(*counts: int) -> Check:
-    """`counts` operands, any of them."""
+    """Return a rule: the number of operands is one of `counts`."""
     def check(u: UOp) -> str | None:
         if len(u.src) in counts:
             return None
@@ -55,7 +55,7 @@ def operands(*counts: int) -> Check:
 
 
 def at_least(count: int) -> Check:
-    """`count` operands or more."""
+    """Return a rule: there are `count` operands or more."""
     def check(u: UOp) -> str | None:
         return None if len(u.src) >= count else f"takes {count} operands or more"
 
@@ -63,7 +63,7 @@ def at_least(count: int) -> Check:
 
 
 def is_of(dtype: DType) -> Check:
-    """The scalar type `dtype`."""
+    """Return a rule: the scalar type is `dtype`."""
     def check(u: UOp) -> str | None:
         return None if u.dtype is dtype else f"is {u.dtype.name}; it must be {dtype.name}"
 
@@ -83,17 +83,17 @@ def _no_float(u: UOp) -> str | None:
 
 
 def integer(u: UOp) -> str | None:
-    """An integer type."""
+    """Check that the type is an integer type."""
     return None if u.dtype.is_int else f"{u.op.name} is for integers, not {u.dtype.name}"
 
 
 def _one_type(u: UOp) -> str | None:
-    """Operands and result have one type; a comparison gives bool."""
+    """Check that operands and result have the same type; a comparison gives bool."""
     types = {s.dtype for s in u.src}
     if len(types) > 1:
         return f"operands have types {', '.join(sorted(t.name for t in types))}; cast to one"
     expected = dt.bool_ if u.op in COMPARE else u.src[0].dtype
-    return None if u.dtype is expected else f"is {u.dtype.name}; operands make {expected.name}"
+    return None if u.dtype is expected else f"is {u.dtype.name}; it must be {expected.name}"
 
 
 def _where(u: UOp) -> str | None:
@@ -101,7 +101,7 @@ def _where(u: UOp) -> str | None:
     if not condition.dtype.is_bool:
         return f"its condition is {condition.dtype.name}; it must be bool"
     if yes.dtype is not no.dtype or u.dtype is not yes.dtype:
-        return f"its branches are {yes.dtype.name} and {no.dtype.name}, itself {u.dtype.name}"
+        return f"is {u.dtype.name} over {yes.dtype.name} and {no.dtype.name}; types must agree"
     return None
 
 
@@ -112,20 +112,20 @@ def _same_width(u: UOp) -> str | None:
 
 
 def keeps_type(u: UOp) -> str | None:
-    """The type of the first operand."""
+    """Check that the type is that of the first operand."""
     if u.dtype is u.src[0].dtype:
         return None
     return f"is {u.dtype.name} over {u.src[0].dtype.name}; {u.op.name} keeps the type"
 
 
 def constant(u: UOp) -> str | None:
-    """A number of Python's that is of the type."""
+    """Check that the arg is a Python number of the node's type."""
     wanted = float if u.dtype.is_float else bool if u.dtype.is_bool else int
     return None if type(u.arg) is wanted else f"its value {u.arg!r} must be a {wanted.__name__}"
 
 
 def variable(u: UOp) -> str | None:
-    """A name and two bounds in order."""
+    """Check that the arg is (name, min, max) with min <= max."""
     ok = (
         isinstance(u.arg, tuple)
         and len(u.arg) == 3

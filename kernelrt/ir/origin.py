@@ -1,8 +1,8 @@
-"""Origins of nodes: the user's line and the layer.
+"""Origins of nodes: line of user code and layer.
 
-An origin is noted where a Tensor is made (`kernelrt.native.source_lines.here`) and lies beside the
-node, not in it: equal computations stay one node. Rewriting hands it on (`inherit`). A node without
-an origin takes that of the node which reads it (`spread`).
+The origin is recorded when a Tensor is created (`kernelrt.native.source_lines.here`). It is not part of the
+node's identity, so equal computations stay one node. Rewrites copy it (`inherit`). A node without
+an origin gets that of a consumer (`spread`).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ if TYPE_CHECKING:
 __all__ = ["Origin", "adjoint", "inherit", "lines", "origins", "resolve", "spread",
            "summary"]  # fmt: skip
 
-#: Nodes of graphs that keep their origin, as all that is made of them does.
+#: Ops whose nodes keep their origin in a plan, as do all nodes that depend on them.
 _KNOWN = frozenset({Op.BUFFER, Op.BOUND, Op.CALL})
-#: Layers, and places, that a summary names before it only counts.
+#: Maximum number of layers, and of lines, that a summary names; it counts the others.
 _MOST_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What a kernel, or a check in it, was made from.
+    """The user code from which a kernel, or a check in it, was made.
 
     Attributes
     ----------
     file : str
-        The user's file.
+        File of user code.
     line : int
-        The line in it, from 1.
+        Line number, from 1.
     function : str
-        The function that the line stands in.
+        Function that contains the line.
     op : str
-        The method or function called there: ``"matmul"``, ``"cross_entropy"``; for optimizers
-        their class.
+        Method or function called there, such as ``"matmul"`` or ``"cross_entropy"``; for an
+        optimizer, its class.
     layer : str
-        Dotted path of the module within the outermost one, which its class names:
+        Dotted path of the module, starting with the class of the outermost module:
         ``"Net.layers.2"``. Empty outside of modules.
     backward : bool
-        Whether it is part of the gradient of that operation.
+        Whether the kernel is part of the gradient of that operation.
     """
 
     file: str
@@ -61,32 +61,32 @@ class Origin:
 
     @property
     def place(self) -> str:
-        """File name and line."""
+        """File name and line number."""
         return f"{self.file.rpartition(os.sep)[2]}:{self.line}"
 
     @property
     def name(self) -> str:
-        """Layer and operation, without the place."""
+        """Layer and operation, without file and line."""
         name = f"{self.layer} {self.op}" if self.layer else self.op
         return f"grad of {name}" if self.backward else name
 
     def __str__(self) -> str:
-        """Write layer, operation and place."""
+        """Return layer, operation, file name and line."""
         return f"{self.name} at {self.place}"
 
 
 def adjoint(origin: Raw) -> Raw:
-    """The origin of a gradient of what has `origin`."""
+    """Return the origin of a gradient of a node with `origin`."""
     return (*origin[:6], True)
 
 
 def spread(order: Sequence[UOp]) -> None:
-    """Give each node of a graph that has no origin that of its last consumer.
+    """Set the origin of each node that has none to the origin of its last consumer.
 
     Parameters
     ----------
     order : sequence of UOp
-        The nodes, operands first.
+        Nodes of a graph, operands first.
     """
     for node in reversed(order):
         if node.origin is not None:
@@ -96,7 +96,7 @@ def spread(order: Sequence[UOp]) -> None:
 
 
 def resolve(origin: Raw) -> Origin:
-    """`origin` in words."""
+    """Convert a raw origin to an Origin."""
     code, offset, method, caller, scope, _, backward = origin
     layer = "" if scope is None else str(scope)
     op = "" if method is None else method.co_name.strip("_")
@@ -108,10 +108,10 @@ def resolve(origin: Raw) -> Origin:
 
 
 def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
-    """The origin of each node of a graph, operands first, as plans made from it have it.
+    """Return the origin for a plan of each node of a graph; `order` has operands first.
 
-    None for what is made of constants alone, of which graphs of other lines have the same nodes,
-    unless it can fail.
+    The origin is None for a node that depends only on constants, because graphs from other lines
+    share it. Nodes that can fail keep their origin.
     """
     spread(order)
     known: set[UOp] = set()
@@ -122,7 +122,7 @@ def origins(order: Sequence[UOp]) -> tuple[Raw | None, ...]:
 
 
 def lines(found: Iterable[Raw | None]) -> list[Origin | None]:
-    """Origins in words, so that those of another call of the same line are equal to them."""
+    """Convert raw origins; origins of several calls in the same line become equal."""
     known: dict[Raw | None, Origin | None] = {None: None}
     out = []
     for origin in found:
@@ -142,7 +142,7 @@ def _line(code: CodeType, offset: int) -> int:
 
 
 def summary(origins: Iterable[Origin]) -> str:
-    """What a kernel computes, in a line: its layers and operations, then where they stand."""
+    """Describe a kernel in one line: layers and operations, then files and lines."""
     kept = list(dict.fromkeys(origins))
     if not kept:
         return ""

@@ -1,8 +1,8 @@
-"""Dataclasses as nested data: which fields hold data, and how an instance is rebuilt.
+"""Dataclasses as nested data (pytrees): their data fields, and how instances are rebuilt.
 
-A field whose metadata say ``{"static": True}`` is part of the nesting, as the type is; the others
-hold nested data. An instance is made again from its fields alone: ``__init__`` and
-``__post_init__`` are not called, so that frozen classes and checks of values are no hindrance.
+A field with metadata ``{"static": True}`` is part of the structure, like the type; the other fields
+hold nested data. Instances are rebuilt without a call of ``__init__`` or ``__post_init__``, so
+frozen classes and classes that check their values work, too.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 __all__ = ["fields_of", "fixed_of", "is_record", "record"]
 
-#: What shows memory, and so is one value itself.
+#: Attributes of array-like types, which are leaves.
 _SHOWS_MEMORY = ("__array__", "__dlpack__", "__buffer__")
 
 
 def is_record(value: object) -> bool:
-    """Whether `value` is nested data of this kind: no module or function, and no array."""
+    """Return whether `value` is a dataclass instance to traverse: no callable and no array."""
     kind = type(value)
     return (
         hasattr(kind, "__dataclass_fields__")
@@ -33,18 +33,18 @@ def is_record(value: object) -> bool:
 
 
 def fields_of(kind: type) -> tuple[str, ...]:
-    """The names of the fields that hold data."""
+    """Return the names of the data fields."""
     return tuple(f.name for f in dataclasses.fields(kind) if not f.metadata.get("static"))
 
 
 def fixed_of(value: Any) -> tuple[tuple[str, Any], ...]:
-    """The names and values of the fields that are part of the nesting."""
+    """Return the names and values of the static fields."""
     fields = dataclasses.fields(value)
     return tuple((f.name, getattr(value, f.name)) for f in fields if f.metadata.get("static"))
 
 
 def record(kind: type, fields: Iterable[tuple[str, Any]]) -> Any:
-    """An instance with these values of its fields."""
+    """Return an instance with the given field values."""
     made: Any = object.__new__(kind)
     for name, value in fields:
         object.__setattr__(made, name, value)

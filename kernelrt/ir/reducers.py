@@ -1,4 +1,4 @@
-"""Identities of reductions, and operands that change nothing."""
+"""Identity elements of reductions."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ __all__ = [
     "starts_with_nothing",
 ]
 
-#: A sum of at most so many terms of which an array's element is made adds up one term after the
-#: other, whatever the kernel: those that compute a row again have the same bits.
+#: Maximum number of terms of a sum that is always added sequentially if it is part of an element of
+#: an array: kernels that recompute a row then get bitwise equal results.
 IN_ORDER: Final = 256
 
 
 def of_nothing(reducer: Op, dtype: DType) -> int | float:
-    """What a reduction of no elements gives."""
+    """Return the result of a reduction over no elements."""
     return {Op.ADD: 0, Op.MUL: 1, Op.MAX: dtype.min, Op.MIN: dtype.max}[reducer]
 
 
 def start(reducer: Op, dtype: DType) -> int | float:
-    """What leaves any element as it is.
+    """Return the identity element of a reduction.
 
-    For sums of floats that is -0.0: 0.0 would turn a sum of -0.0 into 0.0.
+    It is -0.0 for sums of floats: 0.0 would turn a sum of -0.0 into 0.0.
     """
     return -0.0 if reducer is Op.ADD and dtype.is_float else of_nothing(reducer, dtype)
 
 
 def starts_with_nothing(reducer: Op, dtype: DType) -> bool:
-    """Whether a loop that is never gone through leaves what a reduction of no elements gives."""
+    """Return whether the identity element equals the result of a reduction over no elements."""
     return _same_number(start(reducer, dtype), of_nothing(reducer, dtype))
 
 
@@ -51,7 +51,7 @@ def depends_on_order(node: UOp) -> bool:
 
 
 def is_identity(value: UOp, reducer: Op) -> bool:
-    """Whether a CONST leaves any element as it is."""
+    """Return whether a CONST is the identity element of a reduction."""
     return _same_number(value.arg, start(reducer, value.dtype))
 
 

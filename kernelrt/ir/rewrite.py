@@ -1,4 +1,4 @@
-"""Bottom-up graph rewriting with tables of small functions."""
+"""Bottom-up graph rewriting with tables of rules."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from kernelrt.native.node import inherit, substitute
 
 __all__ = ["Memo", "Rule", "Table", "rewrite", "substitute"]
 
-#: Gives the node to put in place of another, or None to leave it.
+#: Returns the node that replaces a node, or None to keep the node.
 Rule = Callable[[UOp], UOp | None]
-#: The rules to try on each kind of node, in order.
+#: Rules to try on a node, in order, by the node's op.
 Table = Mapping[Op, tuple[Rule, ...]]
 
 
 
 class Memo(Protocol):
-    """Where results are kept; a dict will do."""
+    """Storage of rewrite results, such as a dict."""
 
     def __contains__(self, u: UOp, /) -> bool: ...
     def __getitem__(self, u: UOp, /) -> UOp: ...
     def __setitem__(self, u: UOp, simple: UOp, /) -> None: ...
     def get(self, u: UOp, default: UOp, /) -> UOp:
-        """What is kept for `u`, or `default`."""
+        """Return the result stored for `u`, or `default`."""
         ...
 
 
@@ -35,16 +35,16 @@ _LIMIT = 64
 def rewrite(
     roots: Iterable[UOp], table: Table, memo: Memo | None = None
 ) -> list[UOp]:
-    """`roots` with the rules of `table` applied bottom-up until none fires.
+    """Apply the rules of `table` bottom-up until none matches; return the rewritten `roots`.
 
     Parameters
     ----------
     roots : iterable of UOp
-        Graphs to rewrite; shared parts are rewritten once.
+        Graphs to rewrite; shared nodes are rewritten once.
     table : Table
-        Rules by the op of the node they look at.
+        Rules by op.
     memo : Memo, optional
-        Results of earlier calls with the same table, reused and extended.
+        Results of earlier calls with the same table; reused and extended.
     """
     done: Memo = {} if memo is None else memo
     roots = list(roots)
@@ -62,14 +62,14 @@ def _settle(node: UOp, table: Table, done: Memo) -> UOp:
         if following is None:
             return current
         inherit(following, current)
-        if following in done:  # also what is to stay as it is, with all below it
+        if following in done:  # also nodes that the memo marks as final
             return done[following]
-        # Only what the rule newly built still needs the rules below its root.
+        # Below its root, only nodes that the rule newly built need rewriting.
         fresh = [s for s in following.src if s not in done]
         if fresh:
             rewrite(fresh, table, done)
         src = tuple([done.get(s, s) for s in following.src])
-        if src != following.src:  # also what was rewritten before
+        if src != following.src:  # an operand was rewritten before
             following = following.replace(src=src)
         if following is current:
             return current

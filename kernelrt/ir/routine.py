@@ -1,4 +1,4 @@
-"""Routines: C functions for values that loops over elements cannot express."""
+"""Routines: C functions for operations that loops over elements cannot express."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ __all__ = ["SIGNATURES", "Routine", "Signature", "is_call"]
 
 
 def is_call(ast: UOp) -> bool:
-    """Whether a kernel AST is the call of a routine."""
+    """Return whether a kernel AST is the call of a routine or a user function."""
     return ast.op is Op.SINK and len(ast.src) == 1 and ast.src[0].op is Op.CALL
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Signature:
-    """What a routine reads and writes in one problem, by its own numbers, and what that costs.
+    """Operands, result and cost of a routine for one problem, as functions of its numbers.
 
     Attributes
     ----------
     numbers : tuple of str
-        Sizes and options that the function is told, in their order.
+        Names of the sizes and options that the function takes, in order.
     operands : tuple of callable
-        Elements of each operand, by the numbers.
+        Number of elements of each operand, from the numbers.
     result : callable
-        Elements of the result and of what the function works in behind it.
+        Number of elements of the result, including workspace behind it.
     cycles : callable
-        What one problem takes on one core, by estimate.
+        Estimated cycles of one problem on one core.
     reads, gives : DType
-        Of the operands and of the result.
+        Dtypes of the operands and of the result.
     failure : str
-        What it means if the function reports that it failed, for people; empty if it never does.
-        One that has a number ``checked`` reports it only where that is not 0.
+        Error text if the function reports failure; empty if it never does. A function with a number
+        ``checked`` reports failure only if that number is not 0.
     symbolic : bool
-        Whether numbers may depend on Variables; then all that is callable takes dimensions.
+        Whether numbers may depend on Variables; the callables then take symbolic dimensions.
     """
 
     numbers: tuple[str, ...]
@@ -59,24 +59,27 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Routine:
-    """What a CALL computes; its `arg`.
+    """The operation of a CALL; its `arg`.
 
-    A routine solves `rows` independent problems of one kind. Its result and its operands hold
-    those of the problems one after the other. How it is called is said in ``csrc/routines.h``.
+    A routine solves `rows` independent problems of the same sizes. Its operands and its result
+    contain those of the problems one after the other. ``csrc/routines.h`` describes the calling
+    convention.
 
     Attributes
     ----------
     name : str
-        The C function, without its prefix ``krt_``; a key of :data:`SIGNATURES`.
+        Name of the C function without its prefix ``krt_``; a key of :data:`SIGNATURES`.
     rows : Dim
-        Problems, which may be solved side by side.
+        Number of problems, which may be solved in parallel.
     numbers : tuple of Dim
-        Sizes and options that the function is told.
+        Sizes and options that the function takes.
 
     Raises
     ------
     SpecError
-        There is no such routine, or it takes other numbers.
+        No routine has that name, or it takes other numbers.
+    VariableError
+        A number depends on a Variable, and the routine takes fixed sizes.
     """
 
     name: str
@@ -86,32 +89,32 @@ class Routine:
     def __post_init__(self) -> None:
         known = SIGNATURES.get(self.name)
         if known is None:
-            raise SpecError(f"there is no routine {self.name!r}")
+            raise SpecError(f"there is no routine {self.name!r}; see ir.routine.SIGNATURES")
         given = (self.rows, *self.numbers)
         if len(self.numbers) != len(known.numbers) or min(dim_span(n)[0] for n in given) < 0:
             raise SpecError(
-                f"routine {self.name}: expected numbers {known.numbers} of at least 0 for each of "
-                f"some rows, not {self.numbers} for {self.rows}"
+                f"routine {self.name}: expected the numbers {known.numbers} and rows, all at least "
+                f"0, not {self.numbers} and rows {self.rows}"
             )
         if not (known.symbolic or is_static(self.numbers)):
             raise VariableError(
                 f"{self.name}: the size {format_shape(self.numbers)} depends on a Variable; "
-                "this takes fixed sizes"
+                "this operation takes fixed sizes only"
             )
 
     @property
     def callee(self) -> Routine:
-        """What a kernel calls: the `arg` of its CALL."""
+        """The `arg` of the CALL in a kernel."""
         return self
 
     @property
     def n_results(self) -> int:
-        """How many of the slots of a kernel are results."""
+        """Number of slots of a kernel that are results."""
         return 1
 
     @property
     def slots(self) -> tuple[tuple[DType, int], ...]:
-        """Type and greatest number of elements of the result and of each operand."""
+        """(dtype, maximum number of elements) of the result and of each operand."""
         known = self.signature
         rows, width = self.shape
         reads = ((known.reads, dim_max(size)) for size in self.operands)
@@ -119,32 +122,32 @@ class Routine:
 
     @property
     def takes_status(self) -> bool:
-        """Whether a kernel of it is given a status word."""
+        """Whether a kernel with this routine takes a status word."""
         return bool(self.failure)
 
     @property
     def signature(self) -> Signature:
-        """What it reads and writes."""
+        """Signature of the routine."""
         return SIGNATURES[self.name]
 
     @property
     def shape(self) -> tuple[Dim, Dim]:
-        """Of the result: a row for each problem."""
+        """Shape of the result: one row per problem."""
         return self.rows, as_dim(self.signature.result(*self.numbers))
 
     @property
     def operands(self) -> tuple[Dim, ...]:
-        """Elements of each operand."""
+        """Number of elements of each operand."""
         return tuple(prod((self.rows, size(*self.numbers))) for size in self.signature.operands)
 
     @property
     def cycles(self) -> Dim:
-        """What all problems take on one core, by estimate."""
+        """Estimated cycles of all problems on one core."""
         return prod((self.rows, self.signature.cycles(*self.numbers)))
 
     @property
     def failure(self) -> str:
-        """What it means if it fails; empty if it never does."""
+        """Error text if the routine fails; empty if it never does."""
         known = self.signature
         told = dict(zip(known.numbers, self.numbers, strict=True))
         return "" if told.get("checked") == 0 else known.failure
@@ -162,7 +165,7 @@ def _matrix(
     cycles: Callable[..., int],
     failure: str = "",
 ) -> Mapping[str, Signature]:
-    """In single and in double precision."""
+    """Return the signatures in single and in double precision."""
     return {
         f"f{kind.bits}": Signature(
             tuple(numbers.split()), operands, result, cycles, kind, kind, failure
@@ -181,7 +184,7 @@ def _wide(n: int) -> int:
 
 
 def _beside(work: int) -> int:
-    """Numbers behind those asked for, where `work` are worked in."""
+    """Return the elements behind the result that hold `work` elements of workspace."""
     return work + _BLOCK if work > _FRAME else 0
 
 
@@ -189,9 +192,9 @@ def _svd_work(m: int, n: int) -> int:
     return (3 * n + 10) * _wide(n) + (n * m + n if m > n else 0)
 
 
-#: Of csrc/linalg.h, where each is described. Cycles by bench/routines.py, on vectors of 512 bits:
-#: of cholesky, eigh and svd as fitted to 16 to 128 rows; in the others a multiplication and
-#: addition counts as one (solve of 8 to 64 rows).
+#: Routines of csrc/linalg.h, which describes each. Cycles from bench/routines.py, on vectors of 512
+#: bits: fitted to 16 to 128 rows for cholesky, eigh and svd; one cycle per multiply-add for the
+#: others (solve of 8 to 64 rows).
 _LINALG: Final = {
     "cholesky": _matrix(
         "n checked", (lambda n, _: n * n,), lambda n, _: n * n + _beside(n * _wide(n)),
@@ -228,9 +231,9 @@ _LINALG: Final = {
     ),
 }  # fmt: skip
 
-#: Every routine, by the name of its C function.
+#: All routines, by the name of their C functions.
 SIGNATURES: Final[Mapping[str, Signature]] = {
-    # Of csrc/sort.h; cycles for each key by bench/routines.py.
+    # Routines of csrc/sort.h; cycles per key from bench/routines.py.
     "argsort_u32": Signature(
         ("n",), (lambda n: n,), lambda n: 2 * n, lambda n: 20 * n, dt.uint32, dt.int64,
         symbolic=True,

@@ -42,23 +42,23 @@ __all__ = [
 ]
 
 
-#: The most elements of a tensor: 63 bits count the bytes of each of its types.
+#: Maximum number of elements of a tensor: its bytes fit 63 bits for every dtype.
 MOST_ELEMENTS = (1 << 60) - 1
 _name_moves(Op.RESHAPE, Op.EXPAND, Op.REDUCE_AXIS, MOST_ELEMENTS, MAX_DIMS)
 _LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
 
 
 def as_uop(dim: Dim) -> UOp:
-    """A dimension as an integer node; ShapeError for a number that 64 bits do not hold."""
+    """Return a dimension as an integer node. Raise ShapeError if it does not fit 64 bits."""
     if isinstance(dim, UOp):
         return dim
     if not _LEAST <= dim <= _MOST:
-        raise ShapeError(f"size: {dim} is beyond the integers of 64 bits that sizes are made of")
+        raise ShapeError(f"size: {dim} does not fit 64-bit integers; use a smaller size")
     return const(dim, dt.int64)
 
 
 def as_dim(u: Dim) -> Dim:
-    """A dimension in its simplest form: a number where it is one."""
+    """Return a dimension in simplest form: an int if it is constant."""
     if not isinstance(u, UOp):
         return u
     simple = simplify(u)
@@ -66,24 +66,24 @@ def as_dim(u: Dim) -> Dim:
 
 
 def same(a: Dim, b: Dim) -> bool:
-    """Whether two dimensions are provably equal."""
+    """Return whether two dimensions are provably equal."""
     if a is b or (isinstance(a, int) and isinstance(b, int)):
         return a == b
     return as_dim(as_uop(a) - as_uop(b)) == 0
 
 
 def dim_max(dim: Dim) -> int:
-    """The largest value a dimension can take."""
+    """Return the largest value that a dimension can have."""
     return dim.vmax if isinstance(dim, UOp) else dim
 
 
 def dim_span(dim: Dim) -> tuple[int, int]:
-    """The least and the largest value that a dimension can take, as closely as is known."""
+    """Return bounds for the value of a dimension, as tight as known."""
     return span(dim) if isinstance(dim, UOp) else (dim, dim)
 
 
 def total(dims: Iterable[Dim]) -> Dim:
-    """Sum of dimensions."""
+    """Return the sum of dimensions."""
     out: Dim = 0
     for dim in dims:
         if isinstance(out, int) and isinstance(dim, int):
@@ -94,12 +94,12 @@ def total(dims: Iterable[Dim]) -> Dim:
 
 
 def difference(a: Dim, b: Dim) -> Dim:
-    """``a - b`` of dimensions."""
+    """Return ``a - b`` of dimensions."""
     return a - b if isinstance(a, int) and isinstance(b, int) else as_dim(as_uop(a) - as_uop(b))
 
 
 def prod(dims: Iterable[Dim]) -> Dim:
-    """Product of dimensions; 1 for none."""
+    """Return the product of dimensions; 1 for none."""
     out: Dim = 1
     for dim in dims:
         if isinstance(out, int) and isinstance(dim, int):
@@ -110,9 +110,9 @@ def prod(dims: Iterable[Dim]) -> Dim:
 
 
 def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
-    """The size that makes the product of `have` out of that of `known`.
+    """Return the size that, multiplied by the product of `known`, gives the product of `have`.
 
-    None when there is none, or none that can be told for all values of the Variables.
+    None if no size does so, or none provably for all values of the Variables.
     """
     number, above = _taken_apart(have)
     divisor, below = _taken_apart(known)
@@ -130,7 +130,7 @@ def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
 
 
 def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
-    """The numbers among the factors of all `dims` as one, and the other factors."""
+    """Split the product of `dims` into its constant factor and the list of other factors."""
     number = 1
     rest: list[UOp] = []
     for dim in dims:
@@ -143,7 +143,7 @@ def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
 
 
 def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """Row-major strides, in elements."""
+    """Return row-major strides, in elements."""
     if is_static(shape):
         return packed_strides(cast("tuple[int, ...]", shape))
     out: list[Dim] = []
@@ -155,7 +155,7 @@ def strides_of(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def packed_strides(shape: Sequence[int], itemsize: int = 1) -> tuple[int, ...]:
-    """Return the strides of elements that follow each other in row-major order."""
+    """Return contiguous row-major strides: in elements, or in bytes if `itemsize` is given."""
     strides, stride = [], itemsize
     for size in reversed(shape):
         strides.append(stride)
@@ -164,7 +164,7 @@ def packed_strides(shape: Sequence[int], itemsize: int = 1) -> tuple[int, ...]:
 
 
 def are_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int = 1) -> bool:
-    """Return whether elements with these strides follow each other in row-major order."""
+    """Return whether `strides` are contiguous row-major strides of `shape`."""
     stride = itemsize
     for size, found in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1 and found != stride:
@@ -176,9 +176,9 @@ def are_packed(shape: Sequence[int], strides: Sequence[int], itemsize: int = 1) 
 def reshaped_strides(
     sizes: Sequence[int], strides: Sequence[int], shape: Sequence[int]
 ) -> tuple[int, ...] | None:
-    """Return the strides of the same elements in another shape; None where that takes a copy.
+    """Return the strides of the same elements in another shape; None if that needs a copy.
 
-    Two axes can be joined where one step along the outer is as far as all along the inner.
+    Two axes can be merged if the stride of the outer equals size times stride of the inner.
     """
     blocks: list[list[int]] = []  # (number of elements, stride of the innermost)
     for size, stride in zip(sizes, strides, strict=True):
@@ -209,12 +209,12 @@ def reshaped_strides(
 
 
 def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """The NumPy broadcast of several shapes.
+    """Return the NumPy broadcast of several shapes.
 
     Raises
     ------
     ShapeError
-        When two dimensions differ and neither is 1.
+        Two dimensions differ and neither is 1.
     """
     rank = max((len(s) for s in shapes), default=0)
     out: list[Dim] = [1] * rank
@@ -234,7 +234,7 @@ def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...]:
 
 
 def broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
-    """Whether NumPy broadcasts `shape` to `wanted`, which stays as it is."""
+    """Return whether `shape` broadcasts to exactly `wanted` by NumPy's rules."""
     return len(shape) <= len(wanted) and all(
         same(have, need) or same(have, 1)
         for have, need in zip(reversed(shape), reversed(wanted), strict=False)
@@ -242,18 +242,18 @@ def broadcasts_to(shape: tuple[Dim, ...], wanted: tuple[Dim, ...]) -> bool:
 
 
 def format_size(dim: Dim) -> str:
-    """A dimension as a user would write it, Variables by name."""
+    """Return a dimension as text, with Variables by name."""
     return render(dim) if isinstance(dim, UOp) else str(dim)
 
 
 def format_shape(shape: tuple[Dim, ...]) -> str:
-    """A shape as a user would write it."""
+    """Return a shape as text, such as ``(n, 3)``."""
     parts = [format_size(d) for d in shape]
     return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
 
 
 def window_count(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
-    """How many windows of `kernel` taps fit in `size` elements."""
+    """Return the number of windows of `kernel` taps that fit in `size` elements."""
     rest = difference(size, total((prod((dilation, difference(kernel, 1))), 1)))
     if isinstance(rest, int):
         return max(0, rest // stride + 1)
@@ -261,12 +261,12 @@ def window_count(size: Dim, kernel: Dim, stride: int, dilation: int) -> Dim:
 
 
 def infer(u: UOp) -> tuple[Dim, ...]:
-    """Shape of `u` from the shapes of its operands (which are already known).
+    """Return the shape of `u` from the shapes of its operands, which must be known.
 
     Raises
     ------
     ShapeError
-        No tensor has that shape: a size is negative, or there are too many axes or elements.
+        The shape is invalid: a size is negative, or there are too many axes or elements.
     """
     rule = _RULES.get(u.op)
     if rule is not None:
@@ -277,12 +277,12 @@ def infer(u: UOp) -> tuple[Dim, ...]:
 
 
 def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """`shape`, which tensors can have; axes of size 0 do not excuse what the others come to."""
+    """Check a shape and return it. Axes of size 0 count as 1 in the number of elements."""
     elements = 1
     for d in shape:
         size = d.vmax if isinstance(d, UOp) else d
         if size < 0 or (isinstance(d, UOp) and d.vmin < 0 and span(d)[0] < 0):
-            raise ShapeError(f"shape: {format_shape(shape)} has a negative size, or may have one")
+            raise ShapeError(f"shape: {format_shape(shape)} has a size that is or may be negative")
         elements *= size or 1
     if elements > MOST_ELEMENTS:
         raise ShapeError(
@@ -291,7 +291,7 @@ def _possible(shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         )
     if len(shape) > MAX_DIMS:
         raise ShapeError(
-            f"shape: a tensor has at most {MAX_DIMS} axes, not {len(shape)}; join some with "
+            f"shape: a tensor has at most {MAX_DIMS} axes, not {len(shape)}; merge axes with "
             "flatten() or reshape()"
         )
     return shape

@@ -1,8 +1,9 @@
-"""Sizes known at run time, as users see them.
+"""Dynamic sizes in the public API.
 
-Inside, a dimension is an int or a UOp over Variables, and UOps are compared by identity. A user who
-asks ``x.shape[0] > 3`` means the number. :class:`Size` answers where the bounds of the Variables
-settle it and raises VariableError where they do not: a function is traced once for all sizes.
+Internally a dimension is an int or a UOp over Variables, and UOps are compared by identity. In user
+code such as ``x.shape[0] > 3``, :class:`Size` compares the value: it answers if the bounds of the
+Variables decide the comparison, and raises VariableError if they do not, because a function is
+traced once for all sizes.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ __all__ = ["Real", "Size", "SizeWatch", "Variable", "as_size", "plain"]
 
 
 def as_size(dim: Dim) -> int | Size:
-    """A dimension as users see it."""
+    """Return a dimension for user code: an int or a Size."""
     return Size(dim) if isinstance(dim, UOp) else dim
 
 
 def plain(value: Any) -> Any:
-    """`value`, or the node that a Size or Real stands for; sequences item by item."""
+    """Replace a Size or Real by its node; convert sequences item by item."""
     if isinstance(value, Size | Real):
         return value.uop
     if type(value) in (tuple, list) and any(isinstance(v, Size | Real) for v in value):
@@ -50,7 +51,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-#: Modules of abstract classes, whose functions isinstance() calls.
+#: Modules of abstract base classes, whose functions isinstance() calls.
 _ASKING = frozenset({"abc", "_py_abc"})
 
 
@@ -62,10 +63,10 @@ _local = _Local()
 
 
 class SizeWatch:
-    """Notes whether the code of a block can tell sizes from numbers, within one thread.
+    """Context manager that detects code that can tell a Size from an int, in one thread.
 
-    It can where it asks for the text or an attribute of a size, or by isinstance() for its class,
-    catches an error, or keeps a size. ``type(size)`` goes unnoticed.
+    Detected are: reading the text, an unknown attribute or (by isinstance()) the class of a size,
+    catching an error, and keeping a size. ``type(size)`` is not detected.
     """
 
     def __init__(self) -> None:
@@ -85,13 +86,14 @@ class SizeWatch:
             self._told = "it catches an error"
 
     def meet(self, size: _Expression) -> None:
-        """Watch a size."""
+        """Register a size, to detect code that keeps it."""
         self._met.append(weakref.ref(size))
 
     def note(self, what: str) -> None:
-        """Note that the caller of a size's method, which calls :func:`_note`, asks for `what`.
+        """Record that user code asks for `what` of a size. Called by :func:`_note`.
 
-        The library's own questions change nothing; abstract classes ask for their callers.
+        Questions from kernelrt itself do not count. For questions from abstract base classes, the
+        caller of isinstance() counts.
         """
         caller: FrameType | None = sys._getframe(3)  # noqa: SLF001
         while caller is not None and caller.f_globals.get("__name__") in _ASKING:
@@ -101,7 +103,7 @@ class SizeWatch:
             self._told = f"it asks for {what} of a size"
 
     def told(self) -> str:
-        """Say how the code could tell, once the block is over; empty if it could not."""
+        """Return, after the block, how the code can tell sizes from ints; empty if it cannot."""
         if not self._told and any(met() is not None for met in self._met):
             gc.collect()
             if any(met() is not None for met in self._met):
@@ -115,7 +117,7 @@ def _note(what: str) -> None:
 
 
 class _Expression:
-    """What a Size and a Real have in common."""
+    """Common base of Size and Real."""
 
     __slots__ = ("__weakref__", "uop")
 
@@ -128,7 +130,7 @@ class _Expression:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """The class; isinstance() asks for it."""
+        """The class, as isinstance() reads it."""
         _note("the class")
         return type(self)
 
@@ -137,22 +139,22 @@ class _Expression:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """Arithmetic with NumPy's scalars, and the square root; VariableError for all else."""
+        """Compute with NumPy scalars, or the square root; raise VariableError for other ufuncs."""
         if ufunc.__name__ == "sqrt" and method == "__call__" and not options:
             return self._with(Op.POW, 0.5)
-        # NumPy gives its scalars as arrays of shape ().
+        # NumPy passes its scalars as arrays of shape ().
         scalars = tuple(i[()] if isinstance(i, np.ndarray) and i.ndim == 0 else i for i in inputs)
         found = operate(self, ufunc, method, scalars, options)
         if found is NotImplemented:
             raise VariableError(
-                f"{asked(ufunc, method)}: {render(self.uop)} is known only at run time, and NumPy "
-                "needs it now; make a tensor of it and use its methods, as in "
-                "kernelrt.tensor(n).log(), and tensors of arrays beside it"
+                f"{asked(ufunc, method)}: {render(self.uop)} is known only at run time, but NumPy "
+                "needs a number; convert it and array operands to tensors and use their methods, "
+                "as in kernelrt.tensor(n).log()"
             )
         return found
 
     def __hash__(self) -> int:
-        """Sets and dicts decide by it which objects are the same."""
+        """Return the hash of a size with one possible value; raise VariableError otherwise."""
         if self.uop.dtype is dt.int64 and self.bounds[0] == self.bounds[1]:
             return hash(self.bounds[0])
         raise _undecided("hash", self.uop)
@@ -173,12 +175,12 @@ class _Expression:
         raise _undecided("float", self.uop)
 
     def real(self) -> UOp:
-        """This as a float64 node."""
+        """Return the value as a float64 node."""
         node = self.uop
         return node if node.dtype.is_float else node.cast(dt.float64)
 
     def _with(self, op: Op, other: object, *, turned: bool = False) -> Any:
-        """`op` of this and a number, over the real numbers."""
+        """Apply `op` to this and a number, in float64."""
         if isinstance(other, _Expression):
             node = other.real()
         elif isinstance(other, bool) or not isinstance(other, numbers.Real):
@@ -189,15 +191,15 @@ class _Expression:
         return Real(a.alu(op, b))
 
     def _refuse(self, other: object, sign: str, *, turned: bool = False) -> Any:
-        """VariableError for a remainder that is not one of whole numbers."""
+        """Raise VariableError for a quotient or remainder by a number that is not an integer."""
         if isinstance(other, bool) or not isinstance(other, numbers.Real | _Expression):
             return NotImplemented
         names = [render(self.uop), repr(other)]
         left, right = reversed(names) if turned else names
         raise VariableError(
-            f"{left} {sign} {right}: sizes known at run time have remainders by whole numbers "
-            "only; write n // 2 or n % 2 with integers, n / 2 for the quotient as it is, or "
-            f"compute with a tensor, as in kernelrt.tensor(n) {sign} 2.0"
+            f"{left} {sign} {right}: // and % of sizes known at run time take integers only; write "
+            "n // 2 or n % 2 with integers, n / 2 for true division, or compute with a tensor, as "
+            f"in kernelrt.tensor(n) {sign} 2.0"
         )
 
     def __format__(self, spec: str) -> str:
@@ -218,11 +220,11 @@ class _Expression:
         return self._with(Op.POW, other, turned=True)
 
     def _refuse_bits(self, other: object = None) -> Any:
-        """Refuse what integers have bit by bit, with an error of the library."""
+        """Raise VariableError for bitwise operators."""
         del other
         raise VariableError(
-            f"{render(self.uop)} is known only at run time and has no bits now; make a tensor of "
-            "it with kernelrt.tensor(n), and use the bits of that"
+            f"{render(self.uop)} is known only at run time, so bitwise operators do not take it; "
+            "use them on a tensor, kernelrt.tensor(n)"
         )
 
     __and__ = __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = _refuse_bits
@@ -230,10 +232,10 @@ class _Expression:
 
 
 class Real(_Expression):
-    """A real number worked out from sizes at run time, such as ``1 / x.shape[0]``.
+    """A real number computed from sizes at run time, such as ``1 / x.shape[0]``.
 
-    It takes part in arithmetic with numbers, sizes and tensors as a Python float does:
-    ``x * (1 / n)`` has the type of `x`. ``kernelrt.tensor(r)`` makes a tensor of it.
+    In arithmetic with numbers, sizes and tensors it behaves like a Python float: ``x * (1 / n)``
+    has the dtype of `x`. ``kernelrt.tensor(r)`` converts it to a tensor.
     """
 
     __slots__ = ()
@@ -304,16 +306,16 @@ class Real(_Expression):
 
 
 class Size(_Expression):
-    """A whole number known at run time: the size of a dynamic axis, or arithmetic on such.
+    """An integer known at run time: the size of a dynamic axis, or arithmetic on sizes.
 
-    Arithmetic with integers gives sizes (or an int where the result is known), with floats and
-    under ``/`` a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min`` are decided where the
-    bounds of the Variables settle them.
+    Arithmetic with integers gives a Size, or an int if the result is constant. Arithmetic with
+    floats, and ``/``, give a :class:`Real`. Comparisons, ``bool``, ``max`` and ``min`` work if the
+    bounds of the Variables decide them.
 
     Raises
     ------
     VariableError
-        Python asks for a decision or a number that differs with the size.
+        Python needs a decision or a number that depends on the size.
 
     Examples
     --------
@@ -330,7 +332,7 @@ class Size(_Expression):
         if not isinstance(uop, UOp):
             raise DTypeError(
                 f"Size: expected an expression of Variables, not {uop!r}; the shape of a tensor is "
-                "a tuple, as in (2, 3) for torch.Size([2, 3])"
+                "a tuple: use (2, 3) for torch.Size([2, 3])"
             )
         super().__init__(uop)
 
@@ -347,8 +349,8 @@ class Size(_Expression):
                 raise ZeroDivisionError(f"{format_size(as_dim(a))} divided by 0")
             if low <= 0 <= high:
                 raise VariableError(
-                    f"{render(a)} is divided by {render(b)}, which may be 0: it goes from {low} to "
-                    f"{high}; narrow the bounds of {_variables(b)}"
+                    f"{render(a)} is divided by {render(b)}, which may be 0: its bounds are {low} "
+                    f"to {high}; narrow the bounds of {_variables(b)}"
                 )
         return _exact(as_dim(a.alu(op, b)))
 
@@ -425,7 +427,7 @@ class Size(_Expression):
     # ---- decisions
 
     def _decide(self, sign: str, other: Any, certain: Callable[[int, int], bool | None]) -> Any:
-        """What `certain` says of the bounds of this minus `other`."""
+        """Decide a comparison: apply `certain` to the bounds of this minus `other`."""
         if _is_real(other):
             if not abs(other) < 2.0**63:  # below or above all sizes; NaN is neither
                 end = other > 0 if sign in ("<", "<=") else other < 0 and sign in (">", ">=")
@@ -435,7 +437,7 @@ class Size(_Expression):
                 other = whole
             elif sign == "==":
                 return False
-            else:  # n < 2.5 says n < 3, and n <= 2.5 says n <= 2
+            else:  # n < 2.5 means n < 3, and n <= 2.5 means n <= 2
                 other = whole + 1 if sign in ("<", ">=") else whole
         node = _as_node(other)
         if node is None:
@@ -505,19 +507,19 @@ class Size(_Expression):
 
 
 def Variable(name: str, min_val: int, max_val: int) -> Size:  # noqa: N802 - the public noun
-    """A whole number known at run time, between two inclusive bounds.
+    """Return an integer variable that is set at run time, within two inclusive bounds.
 
     Parameters
     ----------
     name : str
-        How ``execute_with_vars`` names it; an identifier other than ``core_id``.
+        Name for ``execute_with_vars``; an identifier other than ``core_id``.
     min_val, max_val : int
         Inclusive bounds.
 
     Raises
     ------
     VariableError
-        The name cannot be one, or the bounds are turned round.
+        The name is invalid, or `min_val` is greater than `max_val`.
 
     Examples
     --------
@@ -533,11 +535,11 @@ def _is_real(value: object) -> bool:
 
 
 def _exact(dim: Dim) -> int | Size:
-    """A result of arithmetic, which the integers of 64 bits must hold."""
+    """Return a result of arithmetic. Raise VariableError if it may overflow 64 bits."""
     if isinstance(dim, UOp) and not dim.exact:
         raise VariableError(
-            f"{render(dim)} may leave the integers of 64 bits; narrow the bounds of "
-            f"{_variables(dim)}, or compute with floats, as in n * 1.0"
+            f"{render(dim)} may overflow 64-bit integers; narrow the bounds of {_variables(dim)}, "
+            "or compute with floats, as in n * 1.0"
         )
     return as_size(dim)
 
@@ -549,7 +551,7 @@ def _are_equal(low: int, high: int) -> bool | None:
 
 
 def _as_node(value: object) -> UOp | None:
-    """A whole number, or an expression of one, as a node."""
+    """Return an integer or Size as a node; None for other values."""
     if isinstance(value, Size):
         return value.uop
     if isinstance(value, UOp):
@@ -558,7 +560,7 @@ def _as_node(value: object) -> UOp | None:
         return None
     kind = getattr(getattr(value, "dtype", None), "kind", "i")
     if getattr(value, "shape", ()) != () or kind not in ("i", "u"):
-        return None  # an array that is no whole number
+        return None  # an array that is not one integer
     return as_uop(int(operator.index(value)))
 
 
@@ -573,15 +575,15 @@ def _undecided(question: str, *nodes: UOp) -> VariableError:
     number = question in ("int", "float", "round", "format")
     numbers = "a Python number" if number else "a decision"
     instead = (
-        "compute with it as it is, as in x / n, n // 2 or n ** 0.5, or make a tensor of it with "
-        "kernelrt.tensor(n)"
+        "compute with the size itself, as in x / n, n // 2 or n ** 0.5, or convert it to a tensor "
+        "with kernelrt.tensor(n)"
         if number
-        else "sets and dicts ask for it; compare sizes one by one, and key by something else"
+        else "sets and dicts need the hash; compare sizes one by one, and use another key"
         if question == "hash"
-        else "decide inside with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
+        else "decide at run time with where(kernelrt.tensor(n) > 3, a, b) or maximum()"
     )
     return VariableError(
-        f"{asked}: {numbers} is needed while the size is open: {_variables(*nodes)} "
-        f"leaves it between values that differ, and one trace serves them all; {instead}, narrow "
-        "the bounds, or leave the axis out of dynamic to get a plan for each size"
+        f"{asked}: Python needs {numbers}, but the size is known only at run time: one trace "
+        f"serves all values of {_variables(*nodes)}; {instead}, narrow the bounds, or leave the "
+        "axis out of dynamic to get a plan for each size"
     )

@@ -1,7 +1,7 @@
-"""Cheap bounds of expressions over Variables.
+"""Tighter bounds of expressions over Variables.
 
-Bounds of nodes (:mod:`.bounds`) take the operands of each node as if they were independent. What a
-user asks of a size, such as whether ``n - n // 2`` can be negative, needs better.
+Bounds of nodes (:mod:`.bounds`) treat the operands of each node as independent. Questions about
+sizes, such as whether ``n - n // 2`` can be negative, need tighter bounds.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 __all__ = ["span"]
 
-#: Up to so many combinations of values of the Variables all are tried.
+#: Maximum number of combinations of Variable values for which all are tried.
 _TRIED = 1 << 16
-#: Bounds are sought at the corners of so many Variables, over so many nodes, at most.
+#: Maximum number of Variables, and of nodes, for which the corners of the bounds are tried.
 _CORNERS, _NODES = 6, 100
 
-#: Ops over arrays of values; divisors are positive.
+#: Ops on arrays of values; divisors are positive.
 _WHOLE: Mapping[Op, Callable[..., Any]] = {
     **{op: EXACT[op] for op in RING}, Op.IDIV: operator.floordiv, Op.MOD: operator.mod,
     Op.MAX: np.maximum, Op.MIN: np.minimum,
@@ -36,10 +36,10 @@ _WHOLE: Mapping[Op, Callable[..., Any]] = {
 
 
 def span(u: UOp) -> tuple[int, int]:
-    """Least and greatest value of an integer expression over Variables, as closely as is known.
+    """Return bounds of an integer expression over Variables, as tight as known.
 
-    Exactly, where the Variables have few values together, or where the expression is a
-    polynomial that is linear in each of them: that takes both at corners of their bounds.
+    The bounds are exact if the Variables have few combinations of values, or if the expression is
+    a polynomial that is linear in each Variable: its extremes are at corners of the bounds.
     """
     low, high = _of_quotients(u)
     nodes = list(itertools.islice(toposort([u]), _NODES + 1))
@@ -49,7 +49,7 @@ def span(u: UOp) -> tuple[int, int]:
     if not all(n.exact for n in nodes):
         return low, high
     if math.prod(v.vmax - v.vmin + 1 for v in variables) <= _TRIED and _is_whole(nodes):
-        # Counted from 0, as what lies behind the bound may be no integer of 64 bits.
+        # Counted from 0: vmax + 1 may overflow 64 bits.
         lines = [v.vmin + np.arange(v.vmax - v.vmin + 1) for v in variables]
         values = np.meshgrid(*lines, sparse=True)
         found = _at(nodes, dict(zip(variables, values, strict=True)))
@@ -97,7 +97,7 @@ def _at(nodes: list[UOp], known: Mapping[UOp, Any]) -> Any:
 
 
 def _of_quotients(u: UOp) -> tuple[int, int]:
-    """Bounds in which x and x // c go together: x is c times the quotient, and a remainder."""
+    """Return bounds that relate x and x // c: x is c times the quotient plus a remainder."""
     low, high = u.bounds
     terms, constant = exact_linear(u)
     for quotient, factor in list(terms.items()):

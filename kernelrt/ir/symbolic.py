@@ -1,13 +1,13 @@
 """Simplifies integer expressions with bounds.
 
-Index expressions are sums of products. :func:`simplify` brings them to one canonical form,
-so that two ways of writing an index become the same node, and removes the divisions and
-remainders that reshapes introduce wherever bounds allow.
+Index expressions are sums of products. :func:`simplify` brings them to one canonical form, so that
+equivalent index expressions become the same node. Where bounds allow, it removes the divisions and
+remainders that reshapes introduce.
 
-Sums and products that may wrap are data: they stay as they are written, and are looked through by
-nothing (see :mod:`.bounds` for what is exact).
+Sums and products that may wrap are data, not index arithmetic: no rule changes them (see
+:mod:`.bounds` for exact nodes).
 
-All work is linear in the nodes of the graph, which may have exponentially many paths.
+The work is linear in the number of nodes of the graph, which may have exponentially many paths.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ if TYPE_CHECKING:
 
 __all__ = ["RULES", "in_range", "less", "simplify", "simplify_all", "upper"]
 
-#: Sums of more terms are not multiplied out, and those of more than the second not ordered.
+#: Maximum number of terms of a sum that is expanded, and of a sum that is sorted.
 _TERMS, _LONGEST = 32, 64
 _MOST = int(dt.int64.max)
 
 
 def simplify(u: UOp) -> UOp:
-    """An equal expression in canonical form."""
+    """Return an equal expression in canonical form."""
     return simplify_all([u])[0]
 
 
 def simplify_all(roots: Iterable[UOp]) -> list[UOp]:
-    """Like :func:`simplify`, for several expressions that share parts."""
+    """Simplify several expressions; subexpressions that they share are simplified once."""
     return rewrite(roots, RULES, _SETTLED)
 
 
 class _Settled:
-    """Canonical forms, kept with the nodes that they are forms of."""
+    """Memo of canonical forms, stored in the nodes themselves."""
 
     def __contains__(self, u: UOp) -> bool:
         return u.cached_simple is not None
@@ -62,10 +62,10 @@ _SETTLED = _Settled()
 
 
 def upper(u: UOp) -> UOp:
-    """An expression without RANGEs that is nowhere below `u`.
+    """Return an upper bound of `u` as an expression without RANGEs.
 
-    Only sums whose RANGEs stand alone or times a RANGE-free factor are tightened by it;
-    anything else falls back to the constant bound.
+    The bound is tight for sums whose terms are RANGEs or products of a RANGE and RANGE-free
+    factors. For other expressions it is the constant bound.
     """
     if not u.exact:
         return const(u.vmax, dt.int64)
@@ -90,7 +90,7 @@ def upper(u: UOp) -> UOp:
 
 
 def less(a: UOp, b: UOp) -> bool:
-    """Whether `a` is below `b` for all values of their RANGEs and Variables."""
+    """Return whether `a < b` is provable for all values of their RANGEs and Variables."""
     if a.vmax < b.vmin:
         return True
     if b.op is Op.CONST:
@@ -100,12 +100,12 @@ def less(a: UOp, b: UOp) -> bool:
 
 
 def in_range(index: UOp, size: UOp) -> bool:
-    """Whether a check of `index` against the size of an axis can never fail."""
+    """Return whether `index` provably lies within an axis of `size`."""
     return index.vmin >= 0 and less(index, size)
 
 
 def _expand(u: UOp) -> UOp:
-    """`u` with products distributed over sums, so that equal terms meet and cancel."""
+    """Distribute products over sums, so that equal terms cancel."""
 
     def distribute(node: UOp) -> UOp | None:
         for i in (0, 1):
@@ -122,7 +122,7 @@ def _terms(u: UOp) -> int:
 
 
 def _is_index(u: UOp) -> bool:
-    """Whether `u` is index arithmetic: what may wrap is data, and stays as it is written."""
+    """Return whether `u` is index arithmetic. Arithmetic that may wrap is data."""
     return u.dtype is dt.int64 and u.exact
 
 
@@ -148,7 +148,7 @@ def _sum(u: UOp) -> UOp | None:
 
 
 def _recombine(terms: dict[UOp, int]) -> None:
-    """(x // c) * (c * k) + (x % c) * k is x * k."""
+    """Replace (x // c) * (c * k) + (x % c) * k by x * k."""
     for node in [n for n in terms if n.op is Op.MOD]:
         factor = terms.get(node)
         if factor is None:
@@ -188,9 +188,10 @@ def _mul(u: UOp) -> UOp | None:
 
 
 def _split(u: UOp, divisor: int) -> tuple[Linear, Linear]:
-    """`u` as divisor * quotient + remainder, term by term; the remainder's constant is small.
+    """Write `u` as divisor * quotient + remainder, term by term.
 
-    The remainder is exact; it is all of `u` where it could not be so otherwise.
+    The remainder's constant lies in 0 to divisor - 1. The remainder is exact; if it may wrap, the
+    quotient is 0 and the remainder is `u`.
     """
     terms, constant = exact_linear(u)
     quotient = {n: c // divisor for n, c in terms.items() if c % divisor == 0}
@@ -201,7 +202,7 @@ def _split(u: UOp, divisor: int) -> tuple[Linear, Linear]:
 
 
 def _split_symbolic(u: UOp, divisor: UOp) -> tuple[Linear, UOp]:
-    """A quotient and what remains, for a divisor that is not a number."""
+    """Write `u` as divisor * quotient + remainder, for a divisor that is not a constant."""
     terms, constant = exact_linear(u)
     quotient: dict[UOp, int] = {}
     whole = 0
@@ -300,7 +301,7 @@ def _mod_symbolic(x: UOp, y: UOp) -> UOp | None:
 
 
 def _mod_of_div(u: UOp) -> UOp | None:
-    """(x % (a * b)) // a is (x // a) % b where both are positive."""
+    """Replace (x % (a * b)) // a by (x // a) % b if a and b are positive."""
     x, y = u.src
     if (
         _is_index(u)
@@ -328,7 +329,7 @@ def _compare(u: UOp) -> UOp | None:
 
 
 def _compare_scaled(a: UOp, limit: int) -> UOp | None:
-    """C * x + k < limit with a common factor of all terms divided out."""
+    """Simplify ``a < limit``: divide all terms by their common factor."""
     terms, constant = exact_linear(a)
     if not terms:
         return None
@@ -395,7 +396,7 @@ def _fixed_range(u: UOp) -> UOp | None:
 
 
 def _bound(u: UOp) -> UOp | None:
-    """A check that can never fail is no check."""
+    """Remove a check that can never fail."""
     index, size = u.src[0], u.src[1]
     if in_range(index, size):
         return u.src[3] if len(u.src) > 3 else index

@@ -1,7 +1,6 @@
-"""Verifier of the tensor stage: a table of op -> rules.
+"""Verifier of the tensor stage: rules by op.
 
-The verifiers run between stages, so that a fault is found where it was made and not where it was
-noticed.
+Verifiers run between stages, so that an error is found in the pass that caused it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ def verify_tensor(roots: Iterable[UOp]) -> None:
     Raises
     ------
     SpecError
-        Naming the node and the rule that it breaks.
+        A node breaks a rule; the message names both.
     """
     for node in toposort(roots):
         apply_table(TENSOR, "tensor", node)
@@ -75,10 +74,10 @@ def _index_shapes_agree(u: UOp) -> str | None:
 
 def _scatter_values(u: UOp) -> str | None:
     if u.arg is not None and u.arg not in REDUCERS:
-        return f"{u.arg!r} is no reducer; use ADD, MUL, MAX or MIN, or None"
+        return f"its arg {u.arg!r} is not a reducer; use ADD, MUL, MAX, MIN or None"
     if u.src[1].dtype is u.dtype:
         return None
-    return f"takes {u.src[1].dtype.name} into {u.dtype.name}; types must be equal"
+    return f"scatters {u.src[1].dtype.name} into {u.dtype.name}; types must be equal"
 
 
 def _holder(u: UOp) -> str | None:
@@ -87,7 +86,7 @@ def _holder(u: UOp) -> str | None:
 
 def _reshape(u: UOp) -> str | None:
     old, new = prod(u.src[0].shape), prod(u.arg)
-    return None if same(old, new) else f"{u.src[0].shape} has other elements than {u.arg}"
+    return None if same(old, new) else f"shapes {u.src[0].shape} and {u.arg} differ in elements"
 
 
 def _expand(u: UOp) -> str | None:
@@ -96,7 +95,7 @@ def _expand(u: UOp) -> str | None:
         return f"from rank {len(old)} to {len(u.arg)}; EXPAND keeps the rank"
     for axis, (a, b) in enumerate(zip(old, u.arg, strict=True)):
         if a != 1 and not same(a, b):
-            return f"axis {axis} goes from {a} to {b}; only axes of size 1 grow"
+            return f"axis {axis} goes from {a} to {b}; only axes of size 1 can expand"
     return None
 
 
@@ -104,13 +103,13 @@ def _permute(u: UOp) -> str | None:
     rank = len(u.src[0].shape)
     if sorted(u.arg) == list(range(rank)):
         return None
-    return f"axes {u.arg} are no permutation of 0..{rank - 1}"
+    return f"axes {u.arg} are not a permutation of 0..{rank - 1}"
 
 
 def _pairs(u: UOp) -> str | None:
     rank = len(u.src[0].shape)
     if len(u.arg) != rank or any(len(pair) != 2 for pair in u.arg):
-        return f"its arg {u.arg} must hold a pair for each of {rank} axes"
+        return f"its arg {u.arg} must contain one pair for each of {rank} axes"
     if u.op is Op.PAD and any(_negative(n) for pair in u.arg for n in pair):
         return f"pads by {u.arg}; widths must not be negative"
     if u.op is Op.SHRINK:
@@ -144,7 +143,7 @@ def _window(u: UOp) -> str | None:
 def _window_args(windows: Any) -> str | None:
     for axis, kernel, stride, dilation in windows:
         if not all(isinstance(n, int) for n in (axis, stride, dilation)):
-            return f"axis {axis}: only its kernel may depend on a Variable"
+            return f"axis {axis}: only the kernel size may depend on a Variable"
         if min(dim_span(kernel)[0], stride, dilation) < 1:
             return f"axis {axis}: kernel, stride and dilation must be positive"
     return None
@@ -167,7 +166,7 @@ def _unwindow(u: UOp) -> str | None:
 def _reduce_axis(u: UOp) -> str | None:
     reducer, axes = u.arg
     if reducer not in REDUCERS:
-        return f"{reducer!r} is no reducer; use ADD, MUL, MAX or MIN"
+        return f"{reducer!r} is not a reducer; use ADD, MUL, MAX or MIN"
     return _axes(axes, len(u.src[0].shape))
 
 
@@ -177,24 +176,24 @@ def _cat(u: UOp) -> str | None:
         return f"axis {u.arg} must lie in 0..{len(first) - 1}"
     for s in u.src:
         if s.dtype is not u.dtype:
-            return f"joins {s.dtype.name} into {u.dtype.name}; types must be equal"
+            return f"concatenates {s.dtype.name} into {u.dtype.name}; types must be equal"
         rest = [
             same(a, b)
             for k, (a, b) in enumerate(zip(first, s.shape, strict=False))
             if k != u.arg
         ]
         if len(s.shape) != len(first) or not all(rest):
-            return f"shapes {first} and {s.shape} differ beside axis {u.arg}"
+            return f"shapes {first} and {s.shape} differ in other axes than {u.arg}"
     return None
 
 
 def _foreign(u: UOp) -> str | None:
     callee = u.arg.callee
     if not 0 <= u.arg.index < callee.n_results or u.dtype is not u.arg.dtype:
-        return f"is {u.dtype.name}; {callee!r} has no such result {u.arg.index}"
+        return f"is {u.dtype.name}; {callee!r} has no result {u.arg.index} of that type"
     expected = [((*callee.rows, *shape), dtype) for shape, dtype in callee.operands]
     if [(s.shape, s.dtype) for s in u.src] != expected:
-        return f"its operands must be those of {callee!r}"
+        return f"its operands must have the shapes and types of {callee!r}"
     return None
 
 
@@ -207,7 +206,7 @@ def _call(u: UOp) -> str | None:
         return "has no operands"
     known = u.arg.signature
     if u.dtype is not known.gives or any(s.dtype is not known.reads for s in u.src):
-        return f"reads {known.reads.name} and gives {known.gives.name}"
+        return f"must read {known.reads.name} and return {known.gives.name}"
     for s in u.src:
         if 0 in s.shape:
             return f"an operand has shape {s.shape}; routines take at least one element"

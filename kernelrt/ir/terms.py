@@ -1,4 +1,4 @@
-"""Terms and factors of integer expressions, and how they are printed."""
+"""Terms, factors, sort order and text of integer expressions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernelrt.util.lazy_import import Module
 if TYPE_CHECKING:
     import hashlib
 else:
-    hashlib = Module("hashlib")  # slow to import, and few graphs are so large
+    hashlib = Module("hashlib")  # slow to import, and only large graphs need it
 
 __all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "order", "ranges_of",
            "render"]
@@ -21,19 +21,19 @@ __all__ = ["Linear", "exact_linear", "factors", "fits", "label", "linear", "orde
 Linear = tuple[dict[UOp, int], int]
 
 _LEAST, _MOST = int(dt.int64.min), int(dt.int64.max)
-#: After this many steps through a sum its parts are taken one by one instead of path by path.
+#: Steps through a sum after which `linear` visits each node once instead of following each path.
 _PATHS = 64
-#: Products of more factors are not taken apart.
+#: Products of more factors are not split.
 _FACTORS = 16
-#: Labels that are longer are replaced by their hash, and texts for people cut short.
+#: Maximum length of a label, which a hash then replaces, and of a text for users.
 _LABEL = 96
 _TEXT = 2000
 
 
 def linear(u: UOp) -> Linear:
-    """`u` as coefficients of nodes that are not sums, and a constant.
+    """Return `u` as coefficients of nodes that are not sums, and a constant.
 
-    Equal to `u` up to multiples of two to the width of its type.
+    The linear form equals `u` modulo 2 to the power of its type's width.
     """
     terms: dict[UOp, int] = {}
     constant = 0
@@ -55,7 +55,7 @@ def linear(u: UOp) -> Linear:
 
 
 def _inner(node: UOp) -> tuple[tuple[UOp, int], ...] | None:
-    """The parts of a sum with their coefficients; none for a number; None for anything else."""
+    """Return the parts of a sum with coefficients; () for a constant; None for other nodes."""
     op = node.op
     if op is Op.CONST:
         return ()
@@ -75,7 +75,7 @@ def _inner(node: UOp) -> tuple[tuple[UOp, int], ...] | None:
 
 
 def _linear_of_graph(u: UOp) -> Linear:
-    """:func:`linear` of a sum whose parts are shared: each part is looked at once."""
+    """Compute :func:`linear` of a sum with shared parts; visit each node once."""
     factors = {u: 1}
     terms: dict[UOp, int] = {}
     constant = 0
@@ -93,7 +93,7 @@ def _linear_of_graph(u: UOp) -> Linear:
 
 
 def exact_linear(u: UOp) -> Linear:
-    """The linear form over the whole numbers; `u` is a term of its own where it may wrap."""
+    """Return the linear form over unbounded integers; if `u` may wrap, its only term is `u`."""
     if u.exact:
         terms, constant = linear(u)
         if fits(constant, *terms.values()):
@@ -102,17 +102,17 @@ def exact_linear(u: UOp) -> Linear:
 
 
 def fits(*numbers: int) -> bool:
-    """Whether 64 bits hold each of `numbers`."""
+    """Return whether all `numbers` fit 64-bit integers."""
     return all(_LEAST <= n <= _MOST for n in numbers)
 
 
 def ranges_of(u: UOp) -> set[UOp]:
-    """The RANGEs that `u` is made of."""
+    """Return the RANGEs in the graph of `u`."""
     return {n for n in toposort([u]) if n.op is Op.RANGE}
 
 
 def factors(u: UOp) -> list[UOp]:
-    """The factors of a product; `u` itself where they are very many."""
+    """Return the factors of a product; only `u` if there are too many."""
     out: list[UOp] = []
     stack = [u]
     while stack:
@@ -127,7 +127,7 @@ def factors(u: UOp) -> list[UOp]:
 
 
 def render(u: UOp) -> str:
-    """An integer expression as a person would write it; what would be too long is left out."""
+    """Return an integer expression as text; very long parts are abbreviated."""
     text: dict[UOp, str] = {}
     signs = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.IDIV: "//", Op.MOD: "%"}
     for node in toposort([u]):
@@ -153,7 +153,7 @@ def _short(text: str) -> str:
 
 
 def order(u: UOp) -> tuple[object, ...]:
-    """A sort key that depends on content only, so canonical forms are stable across runs."""
+    """Return a sort key that depends only on content, so canonical forms are stable across runs."""
     if u.op is Op.RANGE:
         return (0, u.arg)
     if u.op is Op.VAR:
@@ -162,7 +162,7 @@ def order(u: UOp) -> tuple[object, ...]:
 
 
 def label(u: UOp) -> str:
-    """A text that depends on content only: the expression, or a hash of it where it is long."""
+    """Return a text that depends only on content: the expression, or a hash of a long one."""
     if u.cached_label is None:
         for node in toposort([u], stop=lambda n: n.cached_label is not None):
             if node.cached_label is None:
@@ -172,7 +172,7 @@ def label(u: UOp) -> str:
 
 
 def _label(node: UOp) -> str:
-    # What a BUFFER or a tensor-level node holds is known by identity only.
+    # The content of a BUFFER or ELEMENT is known by identity only.
     arg = "" if node.arg is None or node.op in (Op.BUFFER, Op.ELEMENT) else repr(node.arg)
     inner = ",".join(s.cached_label or "" for s in node.src)
     text = f"{node.op.name.lower()}:{node.dtype.name}{arg}({inner})"

@@ -1,7 +1,7 @@
 """NumPy's ufuncs and operators on kernelrt's objects.
 
-NumPy asks ``__array_ufunc__`` for ``array + x`` as for ``numpy.sqrt(x)``. Operators go to the
-method of Python's operator; for all else there is an error that tells the way out.
+NumPy calls ``__array_ufunc__`` for ``array + x`` as for ``numpy.sqrt(x)``. Ufuncs of operators are
+forwarded to the method of the Python operator; callers raise an error for other ufuncs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ __all__ = ["asked", "operate"]
 _UNARY = {
     "absolute": "__abs__", "invert": "__invert__", "negative": "__neg__", "positive": "__pos__",
 }  # fmt: skip
-#: By the name of the ufunc: the method of its first operand, and of its second.
+#: Ufunc name -> method of the first operand, reflected method of the second operand.
 _BINARY = {
     "add": ("__add__", "__radd__"),
     "subtract": ("__sub__", "__rsub__"),
@@ -39,10 +39,10 @@ _BINARY = {
 
 
 def operate(own: Any, ufunc: Any, method: str, inputs: tuple[Any, ...], options: Any) -> Any:
-    """The result of the operator that `ufunc` stands for; NotImplemented if it is none.
+    """Apply the Python operator of `ufunc`; return NotImplemented if there is none.
 
-    `own` is the operand of ours. ``array += own`` asks for the array as output; as between
-    operands of other libraries, the name gets a new object.
+    `own` is the operand that is a kernelrt object. For ``array += own`` NumPy passes the array as
+    output; the result is a new object nevertheless, and Python rebinds the name to it.
     """
     out = options.get("out", ())
     if method != "__call__" or len(options) > len(out) or any(o is not inputs[0] for o in out):
@@ -58,6 +58,6 @@ def operate(own: Any, ufunc: Any, method: str, inputs: tuple[Any, ...], options:
 
 
 def asked(ufunc: Any, method: str) -> str:
-    """How the user wrote it, such as ``numpy.add.reduce``."""
+    """Return the name of a ufunc call in user code, such as ``numpy.add.reduce``."""
     name = str(ufunc.__name__)
     return f"numpy.{name}" if method == "__call__" else f"numpy.{name}.{method}"

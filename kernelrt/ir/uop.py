@@ -1,8 +1,8 @@
 """UOp: the one node type of every graph in kernelrt.
 
-Nodes are immutable and hash-consed: equal nodes are the same object, so comparing and
-memoizing go by identity. A node says what it is (`op`), of which scalar type (`dtype`), from
-which nodes (`src`), and with which plain, hashable data (`arg`).
+Nodes are immutable and hash-consed: equal nodes are the same object, so nodes are compared and
+memoized by identity. A node has an operation (`op`), a scalar type (`dtype`), operands (`src`)
+and plain, hashable data (`arg`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
 
 __all__ = ["Dim", "UOp", "Variable", "const", "toposort"]
 
-#: A dimension: a number, or an integer expression over Variables.
+#: A dimension: an int, or an integer expression over Variables.
 Dim = Union[int, "UOp"]
 
 
@@ -35,13 +35,13 @@ class UOp(Node):
     Parameters
     ----------
     op : Op
-        What the node is.
+        Operation.
     dtype : DType
-        Scalar type of the value (STORE and SINK carry that of what they store).
+        Scalar type of the value; of the stored value for STORE and SINK.
     src : tuple of UOp
         Operands.
     arg : hashable
-        What is known at build time: a constant, axes, a shape.
+        Data known at build time, such as a constant, axes or a shape.
     """
 
     __slots__ = ()
@@ -54,22 +54,22 @@ class UOp(Node):
         return f"<{self.op.name} {self.dtype.name}{arg} /{len(self.src)}>"
 
     def const_like(self, value: bool | float) -> UOp:
-        """A constant of this node's scalar type."""
+        """Return a constant of this node's scalar type."""
         return const(value, self.dtype)
 
     def cast(self, dtype: DType) -> UOp:
-        """This value converted to `dtype`."""
+        """Return this value converted to `dtype`."""
         return self if dtype is self.dtype else UOp(Op.CAST, dtype, (self,))
 
     def alu(self, op: Op, *operands: UOp | bool | float) -> UOp:
-        """`op` applied to this value and `operands`; Python numbers take this node's type."""
-        if len(operands) == 1 and type(operands[0]) is UOp:  # most are: no loop for one
+        """Apply `op` to this value and `operands`. Python numbers get this node's type."""
+        if len(operands) == 1 and type(operands[0]) is UOp:  # the common case: no loop
             return UOp(op, dt.bool_ if op in COMPARE else self.dtype, (self, operands[0]))
         rest = tuple(o if isinstance(o, UOp) else self.const_like(o) for o in operands)
         dtype = dt.bool_ if op in COMPARE else rest[0].dtype if op is Op.WHERE else self.dtype
         return UOp(op, dtype, (self, *rest))
 
-    # Arithmetic spells expressions; nothing is simplified here (see symbolic.simplify).
+    # Operators build expressions without simplifying them (see symbolic.simplify).
     def __add__(self, other: UOp | float) -> UOp:
         return self.alu(Op.ADD, other)
 
@@ -131,15 +131,15 @@ class UOp(Node):
         return (other if isinstance(other, UOp) else self.const_like(other)).alu(Op.LE, self)
 
     def eq(self, other: UOp | float) -> UOp:
-        """Elementwise equality (``==`` compares nodes)."""
+        """Return elementwise equality (``==`` compares nodes)."""
         return self.alu(Op.EQ, other)
 
     def ne(self, other: UOp | float) -> UOp:
-        """Elementwise inequality (``!=`` compares nodes)."""
+        """Return elementwise inequality (``!=`` compares nodes)."""
         return self.alu(Op.NE, other)
 
     def where(self, yes: UOp, no: UOp) -> UOp:
-        """`yes` where this bool is true, else `no`."""
+        """Return `yes` where this bool is true, else `no`."""
         return UOp(Op.WHERE, yes.dtype, (self, yes, no))
 
 
@@ -147,7 +147,7 @@ def _infer_shape(node: UOp) -> None:
     for operand in node.src:
         if operand.cached_shape is None:
             break
-    else:  # so it is where graphs are built
+    else:  # the common case while a graph is built
         node.cached_shape = shape.infer(node)
         return
     for below in toposort([node], stop=lambda u: u.cached_shape is not None):
@@ -174,9 +174,9 @@ _name_ops(
 
 
 def const(value: bool | float, dtype: DType) -> UOp:
-    """A scalar constant: floats are rounded to `dtype`, integers wrap to its width."""
+    """Return a scalar constant. Floats are rounded to `dtype`; integers wrap to its width."""
     if dtype.is_float:
-        float(value)  # OverflowError for what no type has
+        float(value)  # raises OverflowError for an int beyond every float type
         return UOp(Op.CONST, dtype, (), dt.nearest(value, dtype))
     if dtype.is_bool:
         return UOp(Op.CONST, dtype, (), bool(value))
@@ -184,12 +184,12 @@ def const(value: bool | float, dtype: DType) -> UOp:
 
 
 def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the public noun
-    """An integer known at run time, between two inclusive bounds.
+    """Return an integer variable that is set at run time, within two inclusive bounds.
 
     Parameters
     ----------
     name : str
-        How ``execute_with_vars`` names it; an identifier other than ``core_id``.
+        Name for ``execute_with_vars``; an identifier other than ``core_id``.
     min_val, max_val : int
         Inclusive bounds.
 
@@ -206,14 +206,14 @@ def Variable(name: str, min_val: int, max_val: int) -> UOp:  # noqa: N802 - the 
         )
     for bound in (min_val, max_val):
         if isinstance(bound, bool) or not hasattr(bound, "__index__"):
-            raise VariableError(f"Variable {name!r}: bounds are integers, not {bound!r}")
+            raise VariableError(f"Variable {name!r}: expected integers as bounds, not {bound!r}")
     if min_val > max_val:
         raise VariableError(
             f"Variable {name!r}: min_val {min_val} is above max_val {max_val}; swap them"
         )
     if min_val < dt.int64.min or max_val > dt.int64.max:
         raise VariableError(
-            f"Variable {name!r}: bounds {min_val} and {max_val} are beyond the integers of 64 "
-            "bits; give those that it takes"
+            f"Variable {name!r}: bounds {min_val} and {max_val} do not fit 64-bit integers; use "
+            "smaller bounds"
         )
     return UOp(Op.VAR, dt.int64, (), (name, int(min_val), int(max_val)))

@@ -316,9 +316,9 @@ def test_the_rules_of_graphs_name_what_breaks_them():
     x, y = krt.ones(2).realize().uop, krt.ones(3).realize().uop
     verify_tensor([build.foreign(_callee(), 0, x)])
     for node, message in (
-        (UOp(Op.CALL, krt.float32, (x,), Foreign(_callee(), 0)), "has no such result 0"),
-        (UOp(Op.CALL, krt.int64, (y,), Foreign(_callee(), 0)), "its operands must be those of"),
-        (UOp(Op.CALL, krt.int64, (), Foreign(_callee(), 0)), "its operands must be those of"),
+        (UOp(Op.CALL, krt.float32, (x,), Foreign(_callee(), 0)), "has no result 0 of that type"),
+        (UOp(Op.CALL, krt.int64, (y,), Foreign(_callee(), 0)), "must have the shapes and types of"),
+        (UOp(Op.CALL, krt.int64, (), Foreign(_callee(), 0)), "must have the shapes and types of"),
         (UOp(Op.CALL, krt.int64, (x,), "f"), "must be a Routine or a Foreign"),
     ):
         with pytest.raises(SpecError, match=message):

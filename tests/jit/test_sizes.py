@@ -326,11 +326,11 @@ def test_sizes_stay_within_64_bits():
     n = krt.Variable("n", 1, 20_000)
     assert (n**4).bounds == (1, 20_000**4)
     for make in (lambda: n**5, lambda: n**4 * n, lambda: n**4 * 20_000 + 1):
-        with pytest.raises(VariableError, match="may leave the integers of 64 bits"):
+        with pytest.raises(VariableError, match="may overflow 64-bit integers"):
             make()
     most = krt.Variable("m", 2**63 - 4, 2**63 - 1)
     assert most.bounds == (2**63 - 4, 2**63 - 1)
-    with pytest.raises(VariableError, match="64 bits"):
+    with pytest.raises(VariableError, match="64-bit integers"):
         _ = most + 1
 
 
@@ -345,7 +345,7 @@ def test_sizes_beside_bools_fractions_and_digits():
     with pytest.raises(VariableError, match="round"):
         round(n, -2)
     for bounds in ((1.5, 2), (1, 2.0), (True, 2), (None, 2)):
-        with pytest.raises(VariableError, match="bounds are integers"):
+        with pytest.raises(VariableError, match="expected integers as bounds"):
             krt.Variable("n", *bounds)
 
 

@@ -248,7 +248,8 @@ def test_an_output_that_holds_other_values_first_is_no_other_slot(other):
     expected = x**2 / (x**2).sum(1, keepdims=True) + y
     np.testing.assert_allclose(arrays[0], expected, rtol=1e-5, atol=1e-6)
     arrays[0] = arrays[other]
-    with pytest.raises(PlanBuildError, match=rf"slot 0, an output .* scratch space .* memory with slot {other};"):
+    match = rf"slot 0, an output .* scratch space .* memory with slot {other};"
+    with pytest.raises(PlanBuildError, match=match):
         in_three_buffers(kernel, arrays).build()
 
 

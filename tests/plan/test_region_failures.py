@@ -68,7 +68,8 @@ def test_a_failing_check_within_two_loops_names_both_turns():
     plan = outer.builder.build()
     plan.execute()
     rows[4, 1, 0] = -1
-    with pytest.raises(IndexBoundsError, match=r"iteration 1 of the loop of 3.*iteration 4 of the loop of 5"):
+    match = "iteration 1 of the loop of 3.*iteration 4 of the loop of 5"
+    with pytest.raises(IndexBoundsError, match=match):
         plan.execute()
 
 
