@@ -117,7 +117,7 @@ def test_the_largest_size_counts_right():
 
 @pytest.mark.parametrize("bounds", [(1, 2**63), (1, 2**70), (-(2**63) - 1, 1)])
 def test_variables_have_64_bits(bounds):
-    with pytest.raises(VariableError, match="64 bits"):
+    with pytest.raises(VariableError, match="64-bit integers"):
         krt.Variable("n", *bounds)
 
 
