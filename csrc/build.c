@@ -1,4 +1,4 @@
-/* build.c - checks the description of a plan, lays it out in flat tables, and edits it. */
+/* build.c - checks the description of a plan, lays it out in flat tables, and edits them. */
 #include "plan.h"
 
 #include "platform.h"
@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <string.h>
 
-/* Chunk counts and op indices fit 32 bits wherever threads count them. */
+/* Limit of chunk counts and op indices: the thread code stores them in 32 bits. */
 #define MAX_COUNT INT32_MAX
 
 static void copy_kernel(void *const *bufs, const int64_t *vals)
@@ -64,7 +64,7 @@ static bool has_dep(const krt_op *op, size_t dep)
     return false;
 }
 
-/* What an op says of a chain; `ops` up to it were found well. */
+/* Check the chain fields of an op; the ops before it are already checked. */
 static krt_status check_chain(const krt_op *ops, size_t index, krt_fault *fault)
 {
     const krt_op *op = ops + index;
@@ -125,7 +125,7 @@ static void fill_rows(krt_plan *plan, const krt_record *record, const int64_t *v
     }
 }
 
-/* How large the tables of a plan must be. */
+/* Required sizes of the tables of a plan. */
 typedef struct counts {
     size_t pointers, deps, values, steps, stops, status;
 } counts;
@@ -228,7 +228,7 @@ int64_t krt_unit_cost(const krt_plan *plan, size_t op)
     return cost;
 }
 
-/* Some chunks of one op, appended at `step`. */
+/* Append steps of some chunks of one op at `step`. */
 static krt_step *lay_chunks(const krt_plan *plan, const krt_record *record, size_t chunk,
                             size_t end, krt_step *step)
 {
@@ -239,7 +239,7 @@ static krt_step *lay_chunks(const krt_plan *plan, const krt_record *record, size
     return step;
 }
 
-/* Where steps and stops are laid out next, and what has come since the last look at the host. */
+/* Positions of the next step and stop, and the work since the last poll of the host. */
 typedef struct layout {
     krt_step *step;
     krt_stop *stop;
@@ -248,7 +248,7 @@ typedef struct layout {
     bool committing;
 } layout;
 
-/* Count ops towards the next look at the host; whether it is due. */
+/* Count ops towards the next poll of the host; return whether it is due. */
 static bool is_due(layout *at, size_t ops, int64_t cost_ns, unsigned flags)
 {
     if (__builtin_add_overflow(at->since_poll_ns, cost_ns, &at->since_poll_ns))
@@ -263,7 +263,7 @@ static bool is_due(layout *at, size_t ops, int64_t cost_ns, unsigned flags)
     return true;
 }
 
-/* The ops from `op` to `end`, slice by slice. */
+/* Lay out the ops from `op` to `end` slice by slice. */
 static void lay_chain(krt_plan *plan, size_t op, size_t end, layout *at)
 {
     krt_record *first = plan->records + op, *last = plan->records + end;
@@ -510,11 +510,11 @@ krt_status krt_plan_get_chunks(const krt_plan *plan, size_t op, int64_t *out, kr
     return KRT_OK;
 }
 
-/* Ops whose rows are laid anew: `n` of them, ascending, with what they are to hold; or one, the
- * first of `where`, that only gets room for `capacity` chunks. */
+/* Ops whose rows are laid out again: `n` ascending ops with new items; or one op, the first of
+ * `where`, that only gets capacity for more chunks. */
 typedef struct relaid {
     const size_t *where;
-    const krt_op *items; /* NULL: the values stay */
+    const krt_op *items; /* NULL: keep the values */
     size_t n, capacity;
 } relaid;
 
@@ -525,7 +525,7 @@ static size_t capacity_of(const relaid *change, size_t at)
     return change->items[at].chunks > 0 ? (size_t)change->items[at].chunks : 1;
 }
 
-/* New tables of rows and steps, beside the old ones. */
+/* Allocate new tables of rows and steps; the old ones stay. */
 static krt_status make_rows(const krt_plan *plan, const relaid *change, struct krt_tables *made)
 {
     counts total = {0};
@@ -551,7 +551,7 @@ static void free_rows(const struct krt_tables *made)
     krt_free(made->steps);
 }
 
-/* Let tables that were made take the place of the old ones. */
+/* Fill the new tables and replace the old ones by them. */
 static void lay_rows(krt_plan *plan, const relaid *change, const struct krt_tables *made)
 {
     int64_t *old_rows = plan->rows;
@@ -591,7 +591,7 @@ static krt_status grow_rows(krt_plan *plan, size_t op, size_t chunks)
     return status;
 }
 
-/* Check a number of chunks and make room for them. What was made stays: it changes nothing. */
+/* Check a number of chunks and grow the tables for it. Larger tables have no other effect. */
 static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, krt_fault *fault)
 {
     if (op >= plan->n_ops)
@@ -605,8 +605,8 @@ static krt_status check_edit_chunks(krt_plan *plan, size_t op, int64_t chunks, k
     return status;
 }
 
-/* Run the ops of the chain that `op` was made in, if any, each for itself from now on, unless all
- * have the same slices still. */
+/* Dissolve the chain in which `op` was created, if any, unless all its ops still have the same
+ * number of slices. */
 static void settle_chain(krt_plan *plan, size_t op)
 {
     const krt_record *records = plan->records;

@@ -1,46 +1,47 @@
-/* choice.c - serial or parallel, whichever is quicker for this plan on this machine.
+/* choice.c - runs a plan serially or in parallel, whichever is faster on this machine.
  *
- * Costs estimated by whoever made the plan say whether several threads could pay. Whether they
- * do depends on more: how good the estimates are, whether workers are awake when the plan comes,
- * whether other processes want the cores. So executions are timed. While a plan is shared, what
- * that gains is added up, and now and then it runs on one thread to see what that takes; where
- * sharing has lost, it rests for a while. Results do not depend on it. */
+ * The estimated costs of a plan decide whether several threads could pay. Whether they do also
+ * depends on the quality of the estimates, on whether workers are awake, and on other processes
+ * that use the cores. So executions are timed. While a plan runs in parallel ("shared"), the gains
+ * are added up, and occasional serial trials measure the time of one thread. When sharing has lost
+ * time, it rests (runs serially) for a while. Results do not depend on the choice. */
 #include "graph.h"
 
 static krt_thread_costs costs;
 
 void krt_set_thread_costs(krt_thread_costs now) { costs = now; }
 
-/* Half of what a chunk is worth that goes from thread to thread alone. */
+/* Half of the work that pays for passing a single chunk to another thread. */
 int64_t krt_claim_cost_ns(void) { return costs.chunk_ns / 2; }
 
-/* A thread without work inside a region spins for what others are at, which is two of their
- * largest claims, at least as long as waking takes, and then sleeps. Nobody notices the most that
- * this is on a power meter. */
+/* Maximum spinning time. A thread without work in a stage spins for the time of two of the largest
+ * claims, at least for the time of waking a thread, and then sleeps. The maximum is too short to
+ * matter for power consumption. */
 #define MOST_SPIN_NS 2000000
 
-/* Sharing should gain one part in so many, or the other threads have better things to do. */
+/* Sharing must save 1 / LEAST_GAIN of the serial time; less is not worth the other threads. */
 #define LEAST_GAIN 16
 
-/* How long sharing may neither gain nor lose before that counts as a whole execution lost. A host
- * may run two cores of a virtual machine on one of its own, and tells them apart only if both stay
- * busy for some time: for 10 to 60 ms, where a product of 128 x 784 x 128 went on for seconds. */
+/* Time that sharing may break even before it counts as the loss of one execution. A host may run
+ * two cores of a virtual machine on one physical core, and separates them only if both stay busy
+ * for some time: 10 to 60 ms, measured with a product of 128 x 784 x 128 that ran for seconds. */
 #define PATIENCE_NS 20000000
 
-/* Of what was gained, so many executions on one thread are held against later losses: one delay
- * of a worker by the system does not end what has been gaining, and a lasting one soon does. */
+/* Gains are kept up to the time of MOST_KEPT serial executions and offset later losses: a single
+ * delay of a worker does not end sharing that has gained, and a lasting delay soon does. */
 #define MOST_KEPT 8
 
-/* Executions on one thread that tell what it takes, of which the first finds caches of two cores
- * full, which those that last long do not notice; between two such trials, more each time, so that
- * they take one part in twenty of the first hundred executions. */
+/* Number of serial executions in a trial, and of executions between trials. The first serial
+ * execution finds its data in the caches of two cores, which long executions do not notice.
+ * Intervals between trials grow, so that trials are one in twenty of the first hundred
+ * executions. */
 enum { TRIAL = 2, LONG_TRIAL = 1, LEAST_BETWEEN_TRIALS = 4, MORE = 4, MOST_BETWEEN_TRIALS = 512 };
 #define LONG_NS 1000000
 
-/* Executions on one thread before the plan is shared again: at first as many as the time that was
- * lost has room for, and twice as many each time that sharing loses again. So a single delay is
- * soon forgotten, while trying in vain costs next to nothing in the end. Where little is lost,
- * REST_NS and MOST_RESTS are enough: other processes are to be found gone soon. */
+/* Number of serial executions before the plan is shared again: at first as many as fit the lost
+ * time, and twice as many each time that sharing loses again. So a single delay is soon forgotten,
+ * and repeated failures cost almost nothing in the end. If little was lost, REST_NS and MOST_RESTS
+ * limit the rest, so that sharing resumes soon after other processes have ended. */
 enum { LEAST_RESTS = 8, MOST_LONG_RESTS = 16, MOST_RESTS = 512, MOST_DOUBLINGS = 6 };
 #define REST_NS 100000000
 
@@ -49,7 +50,7 @@ static int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* ---- The estimate ------------------------------------------------------------------------ */
 
-/* The time of so much work when `threads` threads share its chunks. */
+/* The time of work when `threads` threads share its chunks. */
 static int64_t shared_cost(int64_t cost, int64_t chunks, int threads)
 {
     if (chunks < 2 || cost < krt_claim_cost_ns())
@@ -58,7 +59,7 @@ static int64_t shared_cost(int64_t cost, int64_t chunks, int threads)
     return (int64_t)((double)cost * (double)rounds / (double)chunks);
 }
 
-/* How many of `threads` threads a stage of so much work can keep busy, if it gains by them. */
+/* The number of threads, up to `threads`, that pay for a stage; 1 if it gains nothing. */
 static int useful_threads(double work, double span, double n_ops, int threads)
 {
     double busy = work / span + 1, worth = work / ((double)costs.part_ns + 1);
@@ -73,7 +74,7 @@ static int useful_threads(double work, double span, double n_ops, int threads)
     return shared < 0.85 * work ? threads : 1;
 }
 
-/* How long threads without work spin, where the largest claim takes so long. */
+/* The time that threads without work spin if the largest claim takes `claim_ns`. */
 static int64_t spin_for(int64_t claim_ns)
 {
     if (claim_ns > MOST_SPIN_NS / 2)
@@ -81,7 +82,7 @@ static int64_t spin_for(int64_t claim_ns)
     return greatest(2 * claim_ns, costs.wake_ns);
 }
 
-/* Work and span of a stage, and from them the threads it runs on. */
+/* Estimate work and span of a stage, and from them its number of threads. */
 static void estimate(krt_plan *plan, krt_stage *at, int threads)
 {
     krt_graph *graph = plan->graph;
@@ -148,7 +149,7 @@ bool krt_choose_parallel(krt_plan *plan)
     return plan->graph->choice.parallel;
 }
 
-/* The plan's time on one thread where nothing interrupts it: down at once, up slowly. */
+/* Update the serial time of the plan without interruptions: decrease at once, increase slowly. */
 static void learn_serial(krt_choice *choice, int64_t elapsed_ns)
 {
     int64_t known = choice->serial_ns;
@@ -158,7 +159,7 @@ static void learn_serial(krt_choice *choice, int64_t elapsed_ns)
         choice->serial_ns += (least(elapsed_ns, 2 * known) - known) / 8;
 }
 
-/* Sharing does not gain at present. */
+/* Stop sharing for a while. */
 static void rest(krt_choice *choice)
 {
     int64_t serial = choice->serial_ns, lost = -choice->gained_ns;
@@ -171,19 +172,19 @@ static void rest(krt_choice *choice)
     choice->sharing = false;
 }
 
-/* What sharing gained in one execution, had nothing interrupted its caller. What the caller waited
- * counts in full: workers are interrupted as well, and then it waits the longer for it. */
+/* The gain of sharing in one execution, without interruptions of the caller. The caller's waiting
+ * time counts in full, because it includes interruptions of workers. */
 static int64_t gain_of(const krt_choice *choice, const krt_trace *trace)
 {
     int64_t serial = choice->serial_ns, own = trace->elapsed_ns - trace->waited_ns;
     if (trace->helped)
         return serial - serial / LEAST_GAIN - trace->waited_ns - least(own, 2 * serial);
-    /* Workers that do not get round to it cost a call to wake them, which is nothing to most. */
+    /* No worker helped: the cost is the call to wake them, which most plans do not notice. */
     int64_t lost = least(trace->elapsed_ns - serial, serial / 4);
     return lost > serial / (2 * LEAST_GAIN) ? -lost : 0;
 }
 
-/* What is held against an execution that gained so much. */
+/* The gain that counts: a loss near break-even is limited; see PATIENCE_NS. */
 static int64_t weighed(int64_t gain, int64_t serial)
 {
     bool even = gain < 0 && gain >= -2 * (serial / LEAST_GAIN);
@@ -206,11 +207,11 @@ static void learn_shared(krt_choice *choice, const krt_trace *trace)
     }
     if (--choice->left > 0)
         return;
-    choice->parallel = false; /* to see what one thread takes */
+    choice->parallel = false; /* measure one thread */
     choice->left = trace->elapsed_ns < LONG_NS ? TRIAL : LONG_TRIAL;
 }
 
-/* After a rest, or after a trial while the plan is shared. */
+/* Resume sharing after a rest or a trial. */
 static void share_again(krt_choice *choice)
 {
     choice->interval = choice->sharing ? least(MORE * choice->interval, MOST_BETWEEN_TRIALS)

@@ -1,21 +1,21 @@
 /* graph.c - runs a plan on several threads, as its dependencies allow.
  *
- * The plan falls into stages that follow each other: runs of ops that may overlap, and between
- * them ops that must be alone. A stage is one region of the pool. Within it every op has a count
- * of unfinished predecessors; who takes the last one off puts the op into the queue of ready ops
- * or, sparing the queue, does it next. Threads claim chunks from the op at the head of the queue.
+ * A plan is divided into consecutive stages: ops that may overlap, or ops that must run alone. The
+ * pool runs one stage at a time. In a stage each op counts its unfinished predecessors. The thread
+ * that finishes the last predecessor puts the op into the queue of ready ops, or runs it next
+ * without the queue. Threads claim chunks from the op at the head of the queue.
  *
- * Which thread runs a chunk, and when, changes no bit of any result: chunks and ops write
- * disjoint memory, or the same bits to it, or are ordered by dependencies. */
+ * Results are bitwise equal for every assignment of chunks to threads: chunks and ops write
+ * disjoint memory, or the same bits, or are ordered by dependencies. */
 #include "graph.h"
 
 #include "pool.h"
 
-/* How long the caller sleeps before it looks for signals. */
+/* Time that the caller sleeps before it polls for signals. */
 #define NAP_NS 20000000
 
-/* The caller looks for signals when this much was done by estimate. An estimate can be wrong, so
- * each claim counts for something. */
+/* The caller polls for signals after this much estimated work. Estimates can be too low, so each
+ * claim counts at least LEAST_CLAIM_US. */
 #define POLL_COST_US 1000
 #define LEAST_CLAIM_US 32
 
@@ -24,7 +24,7 @@
 typedef struct claim {
     krt_task *task;
     uint32_t begin, end;
-    bool first, last; /* whether it is the first or the last that was made of the task */
+    bool first, last; /* whether it is the first or the last claim of the task */
 } claim;
 
 static uint64_t first_bits(uint32_t n)
@@ -32,9 +32,9 @@ static uint64_t first_bits(uint32_t n)
     return n < MOST_CLAIMS ? (UINT64_C(1) << n) - 1 : ~UINT64_C(0);
 }
 
-/* Which of some claims a thread makes. Each thread has a part of every op that is its own, always
- * at the same place, so that what it wrote in one op it finds in its caches in the next; when that
- * is done it helps others, from the end that they come to last. */
+/* Choose a claim for a thread. Each thread first takes claims from its own part of an op, which is
+ * the same fraction in all ops: so it finds in its cache what it wrote in the previous op. Then it
+ * helps other threads, from the end that they reach last. */
 static uint32_t pick(uint64_t open, uint32_t claims, uint32_t thread, uint32_t threads)
 {
     uint32_t begin = claims * thread / threads, end = claims * (thread + 1) / threads;
@@ -62,7 +62,7 @@ static bool claim_from(krt_task *task, int thread, int threads, claim *out)
     return true;
 }
 
-/* The next chunks from the queue. False: nothing is ready. */
+/* Claim the next chunks from the queue. False: nothing is ready. */
 static bool claim_next(krt_graph *graph, int thread, claim *out)
 {
     uint32_t size = graph->stage->end - graph->stage->begin;
@@ -102,8 +102,8 @@ static void stop(krt_graph *graph, krt_status status, size_t op)
     krt_event_notify(&krt_caller_event);
 }
 
-/* All chunks of `task` are done. Gives a successor that the calling thread should run next, so
- * that a chain of ops never passes through the queue. */
+/* Finish a task whose chunks are all done. Return a successor for the calling thread to run next,
+ * so that a linear sequence of ops never passes through the queue. */
 static krt_task *complete(krt_graph *graph, const krt_task *task)
 {
     krt_task *own = NULL;
@@ -116,7 +116,7 @@ static krt_task *complete(krt_graph *graph, const krt_task *task)
         if (op >= graph->stage->end)
             break;
         krt_task *successor = graph->tasks + op;
-        /* Release what this thread wrote, acquire what the other predecessors' threads did. */
+        /* Release the writes of this thread, acquire those of the other predecessors. */
         if (atomic_fetch_sub_explicit(&successor->pending, 1, memory_order_acq_rel) != 1)
             continue;
         if (!own && successor->claims == 1)
@@ -129,7 +129,7 @@ static krt_task *complete(krt_graph *graph, const krt_task *task)
     return own;
 }
 
-/* Whether `task` may start; false where the region was stopped before the first commit. */
+/* Return whether `task` may start; false if the stage was stopped before the first commit. */
 static bool may_start(krt_graph *graph, const krt_task *task)
 {
     uint32_t phase = atomic_load_explicit(&graph->phase, memory_order_relaxed);
@@ -152,8 +152,8 @@ static void run_steps(const krt_graph *graph, const claim *work)
         step->fn(step->bufs, step->vals);
 }
 
-/* run_steps with a clock. The start is that of whichever chunk is claimed first, the end that of
- * whichever is finished last; both are ordered by task->left. */
+/* run_steps with timing. The sample starts with the first claimed chunk and ends with the last
+ * finished one; task->left orders both. */
 static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
 {
     if (work->first) {
@@ -166,7 +166,7 @@ static void run_steps_profiled(krt_graph *graph, const claim *work, int worker)
     run_steps(graph, work);
 }
 
-/* run_steps_profiled of a chain: who claims first says when it began, and all add what ops took. */
+/* run_steps_profiled for a chain: the first claim sets the start; all claims add op times. */
 static void run_chain_profiled(krt_graph *graph, const claim *work, int worker)
 {
     if (work->first) {
@@ -193,7 +193,7 @@ static void end_sample(krt_graph *graph, const krt_task *task)
         *sample = (krt_sample){0};
 }
 
-/* Run what was claimed. Gives the op to go on with, if any. */
+/* Run claimed chunks. Return the op to run next, if any. */
 static krt_task *perform(krt_graph *graph, const claim *work, int worker)
 {
     krt_task *task = work->task;
@@ -229,7 +229,7 @@ static bool something_is_ready(krt_graph *graph)
            atomic_load_explicit(&graph->ready[head], memory_order_seq_cst);
 }
 
-/* Whether the caller has done so much since it last looked for signals. */
+/* Whether the caller has done enough work since its last poll. */
 static bool is_time_to_poll(krt_graph *graph, const krt_task *task)
 {
     graph->since_poll_us += task->claim_us;
@@ -239,7 +239,7 @@ static bool is_time_to_poll(krt_graph *graph, const krt_task *task)
     return true;
 }
 
-/* Ask the host whether to stop, unless something was committed already. */
+/* Poll the host, unless an op has committed already. */
 static void poll_host(krt_graph *graph)
 {
     if (graph->deferred || atomic_load_explicit(&graph->phase, memory_order_relaxed) != RUNNING)
@@ -248,12 +248,12 @@ static void poll_host(krt_graph *graph)
     krt_status status = krt_plan_poll(graph->plan);
     uint32_t running = RUNNING;
     if (!status && forks != krt_fork_count())
-        status = KRT_FORKED; /* a signal handler did; what workers had claimed is lost here */
+        status = KRT_FORKED; /* a signal handler forked; claims of workers are lost in the child */
     if (!status)
         return;
     if (!atomic_compare_exchange_strong_explicit(&graph->phase, &running, STOPPED,
                                                  memory_order_acq_rel, memory_order_acquire)) {
-        graph->deferred = status; /* a commit was quicker: let the plan run to its end */
+        graph->deferred = status; /* a commit came first: let the plan run to its end */
         return;
     }
     graph->status = status;
@@ -308,7 +308,7 @@ static bool share(void *context, int worker)
 
 /* ---- A stage ----------------------------------------------------------------------------- */
 
-/* Everything back to the start. Nobody is inside. */
+/* Reset a stage. No thread may be in it. */
 static void rewind_stage(krt_graph *graph, const krt_stage *at)
 {
     uint32_t ready = 0;
@@ -328,7 +328,7 @@ static void rewind_stage(krt_graph *graph, const krt_stage *at)
     atomic_store_explicit(&graph->unfinished, at->end - at->begin, memory_order_relaxed);
 }
 
-/* A chain on the caller; signals are looked for between its slices. */
+/* Run a chain on the caller; poll for signals between slices. */
 static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
 {
     krt_plan *plan = graph->plan;
@@ -351,7 +351,7 @@ static krt_status run_chain_alone(krt_graph *graph, const krt_task *task)
     return status;
 }
 
-/* One op on the caller, with the looks that the serial loop has at its stops. */
+/* Run one op on the caller, with the same checks as at stops of the serial loop. */
 static krt_status run_alone(krt_graph *graph, uint32_t op)
 {
     krt_plan *plan = graph->plan;
@@ -453,7 +453,7 @@ void krt_graph_lay_out(krt_plan *plan)
             claim_us = POLL_COST_US;
         task->claim_us = claim_us > UINT16_MAX ? UINT16_MAX : (uint16_t)claim_us;
     }
-    graph->choice.made_for = 0; /* the estimates are stale as well */
+    graph->choice.made_for = 0; /* the estimates are stale, too */
 }
 
 static bool is_alone(const krt_record *record)
@@ -462,8 +462,8 @@ static bool is_alone(const krt_record *record)
            (record->kind == KRT_KERNEL && !(record->flags & KRT_HOST_PARALLEL_SAFE));
 }
 
-/* Cut the plan where an op must be alone, and before the first commit behind an op that may
- * fail: that op must have had its say by then. */
+/* Cut the plan into stages: where an op must run alone, and before the first commit after an op
+ * that may fail, because that op must have succeeded by then. */
 static void cut_stages(krt_plan *plan)
 {
     krt_graph *graph = plan->graph;
@@ -483,7 +483,7 @@ static void cut_stages(krt_plan *plan)
     }
 }
 
-/* Successor lists by counting sort: each list comes out ascending. */
+/* Build successor lists by counting sort, so that each list is ascending. */
 static void link_tasks(krt_plan *plan)
 {
     krt_graph *graph = plan->graph;
@@ -498,7 +498,7 @@ static void link_tasks(krt_plan *plan)
         for (size_t i = 0; i < record->n_deps; ++i) {
             size_t dep = plan->deps[record->deps + i];
             ++graph->tasks[dep].n_successors;
-            task->n_pending += dep >= at->begin; /* others are done before the stage begins */
+            task->n_pending += dep >= at->begin; /* earlier ones are done before the stage begins */
         }
     }
     for (size_t op = 0; op < plan->n_ops; ++op) {
@@ -536,7 +536,7 @@ krt_status krt_graph_create(krt_plan *plan)
     if (!graph)
         return KRT_NO_MEMORY;
     graph->plan = plan;
-    /* The sizes cannot overflow: larger tables over as many ops and edges exist already. */
+    /* The sizes cannot overflow: larger tables with as many ops and edges exist already. */
     graph->tasks = krt_alloc(n * sizeof *graph->tasks);
     graph->ready = krt_alloc(n * sizeof *graph->ready);
     graph->successors = krt_alloc(n_edges * sizeof *graph->successors);

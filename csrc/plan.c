@@ -1,4 +1,4 @@
-/* plan.c - runs a plan: whose turn it is, the serial loop, and the same loop with a clock. */
+/* plan.c - runs a plan: its lock, the serial loop, and the serial loop with timing. */
 #include "plan.h"
 
 #include "platform.h"
@@ -10,18 +10,18 @@
 
 #define POLL_INTERVAL_NS 20000000
 
-/* ---- Turns ------------------------------------------------------------------------------- */
+/* ---- Locks ------------------------------------------------------------------------------- */
 
-/* A lock word is the fork epoch, in which it was written, above two bits of state. A word of an
- * earlier epoch was written by the parent process: its holder does not exist here. */
+/* A lock word contains the fork epoch in which it was written, above two bits of state. A word of
+ * an earlier epoch was written by the parent process: its holder does not exist here. */
 enum { FREE = 0, HELD = 1, HELD_AND_WAITED_FOR = 2, STATE = 3, EPOCH = 4 };
 
-static uint32_t epoch; /* changes in a forked child, before it has a second thread */
+static uint32_t epoch; /* a forked child increments it before it has a second thread */
 
 uint32_t krt_fork_count(void) { return epoch / EPOCH; }
 
-/* The lock taken last, and by `below` all that this thread holds. Its address stands for the
- * thread, which lives as long as it holds anything. */
+/* The lock that this thread took last; `below` links to its other locks. The address of this
+ * variable identifies the thread. */
 static _Thread_local krt_lock *innermost;
 
 static uintptr_t myself(void) { return (uintptr_t)&innermost; }
@@ -47,7 +47,7 @@ static bool is_nested(void) { return innermost && innermost->below; }
 
 /* ---- Waiting for each other ---- */
 
-/* Threads that hold a lock and wait for another. Who comes last to a ring of them sees it. */
+/* Threads that hold a lock and wait for another. The thread that would close a cycle detects it. */
 typedef struct waiter {
     uintptr_t thread;
     const krt_lock *lock;
@@ -65,8 +65,8 @@ static const waiter *waiter_of(uintptr_t thread)
     return at;
 }
 
-/* Whose lock it is; 0: nobody's in this process. A thread of this one may well stand where one of
- * the parent stood. */
+/* The thread that holds a lock; 0: none in this process. The epoch is checked because a thread here
+ * may have the same address as one of the parent. */
 static uintptr_t holder_of(const krt_lock *lock)
 {
     uint32_t word = atomic_load_explicit(&lock->word, memory_order_relaxed);
@@ -77,7 +77,7 @@ static uintptr_t holder_of(const krt_lock *lock)
 
 static bool waits_for_me(const krt_lock *lock)
 {
-    /* A chain of more locks than threads wait goes round a ring that is just being left. */
+    /* Following more locks than there are waiters means a cycle that is just being left. */
     for (const waiter *left = waiters;; left = left->next) {
         uintptr_t holder = holder_of(lock);
         if (holder == myself())
@@ -89,7 +89,7 @@ static bool waits_for_me(const krt_lock *lock)
     }
 }
 
-/* Whether waiting for `lock` may end; if so the calling thread is on the list. */
+/* Return whether waiting for `lock` can end; if so, add the calling thread to the waiters. */
 static bool begin_waiting(waiter *self, const krt_lock *lock)
 {
     *self = (waiter){.thread = myself(), .lock = lock};
@@ -143,7 +143,7 @@ krt_status krt_lock_acquire(krt_lock *lock, int64_t timeout_ns)
 static krt_status wait_for(krt_lock *lock, uint32_t seen, int64_t timeout_ns)
 {
     int64_t deadline = krt_clock_ns() + timeout_ns;
-    uint32_t state = HELD; /* after one wait: others may be waiting still */
+    uint32_t state = HELD; /* changes after one wait: others may still wait */
     for (;;) {
         if ((seen & STATE) == FREE || (seen & ~(uint32_t)STATE) != epoch) {
             if (atomic_compare_exchange_weak_explicit(&lock->word, &seen, epoch | state,
@@ -183,7 +183,7 @@ void krt_locks_before_fork(void) { pthread_mutex_lock(&waiters_mutex); }
 void krt_locks_after_fork(bool in_child)
 {
     if (in_child) {
-        waiters = NULL; /* threads that do not exist here; this one was not waiting */
+        waiters = NULL; /* the waiters do not exist here; this thread was not one */
         epoch += EPOCH;
         for (krt_lock *held = innermost; held; held = held->below)
             atomic_store_explicit(&held->word, epoch | HELD, memory_order_relaxed);
@@ -222,7 +222,7 @@ krt_status krt_plan_look_up(krt_plan *plan, size_t op, unsigned action,
     return status;
 }
 
-/* Whether this thread can call the plan's kernels itself. */
+/* Whether this thread has enough stack for the plan's kernels. */
 static bool has_stack(const krt_plan *plan)
 {
     return !plan->stack_bytes || krt_stack_has(plan->stack_bytes);
@@ -239,8 +239,8 @@ static void run_stretch(void *context)
         step->fn(step->bufs, step->vals);
 }
 
-/* All kernels in order. They, and nothing else, are called on another thread if there is `aside`,
- * which is that of `context`; inlined, so that the loop without it is nothing but calls. */
+/* Run all ops in order. With `aside`, which is that of `context`, only the kernels run on another
+ * thread. Inlined, so that the loop without it contains only calls. */
 static inline krt_status run_in_order(krt_plan *plan, krt_aside *aside,
                                       const krt_context *context, size_t *failed_op)
 {
@@ -268,7 +268,7 @@ krt_status krt_plan_run_serial(krt_plan *plan, const krt_context *context, size_
                           : run_in_order(plan, NULL, context, failed_op);
 }
 
-/* ---- Chains with a clock ---- */
+/* ---- Chains with timing ---- */
 
 bool krt_chain_run_profiled(const krt_plan *plan, size_t op, size_t begin, size_t end,
                             const krt_context *context, krt_sample *samples)
@@ -310,13 +310,13 @@ void krt_chain_end_samples(const krt_plan *plan, size_t op, int64_t start_ns, in
     }
 }
 
-/* How many slices of a chain, which begins with `record`, are done where `step` comes next. */
+/* The number of slices of the chain of `record` that are done before `step`. */
 static size_t slices_before(const krt_plan *plan, const krt_record *record, const krt_step *step)
 {
     return ((size_t)(step - plan->steps) - record->first_step) / record->per_slice;
 }
 
-/* krt_plan_run_serial with a clock. */
+/* krt_plan_run_serial with timing. */
 static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context,
                                       krt_sample *samples, size_t *failed_op)
 {
@@ -362,7 +362,7 @@ static krt_status run_serial_profiled(krt_plan *plan, const krt_context *context
     return KRT_OK;
 }
 
-/* The serial loop of a thread with too little stack; `samples` may be NULL. */
+/* The serial loop for a thread with too little stack; `samples` may be NULL. */
 static krt_status run_aside(krt_plan *plan, krt_sample *samples, krt_context *context,
                             size_t *failed_op)
 {
@@ -373,8 +373,8 @@ static krt_status run_aside(krt_plan *plan, krt_sample *samples, krt_context *co
                    : krt_plan_run_serial(plan, context, failed_op);
 }
 
-/* Make the plan ready to run: nothing of it is stale, and no earlier failure is remembered. Until
- * it has ended well the run counts as one that failed: a fork leaves in the child what it found. */
+/* Prepare a run: lay out stale tables and clear status words of an earlier failure. The run counts
+ * as failed until it succeeds, because a fork copies an unfinished run to the child. */
 void krt_plan_begin(krt_plan *plan)
 {
     if (plan->stale)

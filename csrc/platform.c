@@ -1,4 +1,4 @@
-/* platform.c - see platform.h, and the parts of krt.h that only ask the operating system. */
+/* platform.c - see platform.h; also the functions of krt.h that only query the system. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif
@@ -87,7 +87,7 @@ void krt_allow_again(krt_cores *cores)
 
 #else
 
-/* One queue for all words: waking is rare, and a thread woken for another word looks and sleeps
+/* One queue for all words: waking is rare, and a thread woken for another word checks and sleeps
  * again. */
 static pthread_mutex_t wait_mutex = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t wait_queue = PTHREAD_COND_INITIALIZER;
@@ -141,7 +141,7 @@ void krt_allow_again(krt_cores *cores) { (void)cores; }
 static void *aligned(size_t nbytes, size_t alignment, bool zero)
 {
     void *memory = NULL;
-    /* Above PTRDIFF_MAX no allocator can serve, and some check badly. */
+    /* No allocator can serve more than PTRDIFF_MAX, and some check badly. */
     if (nbytes > PTRDIFF_MAX - alignment)
         return NULL;
     if (alignment <= _Alignof(max_align_t))
@@ -186,14 +186,14 @@ void krt_free(void *memory) { free(memory); }
 
 #endif
 
-/* Memory of a huge page and more is asked for in huge pages. Of small ones each has to be looked up,
- * and at its end processors stop to read ahead: on a Zen 4 sums of 4096 x 4096 numbers take 1.3
- * times as long there, a layer norm of 1024 x 1024 with its gradient 1.6 times
- * (`python -m bench.report rows`).
+/* Blocks of a huge page or more use huge pages. Small pages cost TLB misses, and hardware
+ * prefetching stops at their ends: on a Zen 4, sums of 4096 x 4096 numbers take 1.3 times as long
+ * with them, a layer norm of 1024 x 1024 with its gradient 1.6 times (`python -m bench.report
+ * rows`).
  *
- * What lies equally far from the beginnings of blocks would meet at one place of each cache, so that
- * a kernel that goes through some side by side waits for itself: of four times 262,144 numbers twice
- * as long. So each block begins half a page and a line further than the one before. */
+ * Equal offsets in aligned blocks map to the same cache set, so a kernel that reads several blocks
+ * together gets conflict misses: with four blocks of 262,144 numbers it takes twice as long. So
+ * each block begins half a page and a cache line further than the previous one. */
 enum { HUGE_PAGE = 1 << 21, APART = 2048 + KRT_CACHE_LINE, BEGINNINGS = 16 };
 _Static_assert(APART * BEGINNINGS <= HUGE_PAGE, "memory begins in its first huge page");
 
@@ -210,7 +210,7 @@ void *krt_memory_alloc(size_t nbytes, size_t alignment, bool zero)
     if (!memory)
         return NULL;
 #ifdef MADV_HUGEPAGE
-    madvise(memory, begin + nbytes, MADV_HUGEPAGE); /* refused, it changes nothing */
+    madvise(memory, begin + nbytes, MADV_HUGEPAGE); /* a failure has no effect */
 #endif
     if (zero)
         memset(memory + begin, 0, nbytes);
@@ -236,19 +236,19 @@ void krt_memory_discard(void *memory, size_t nbytes)
     uintptr_t first = ((uintptr_t)memory + page - 1) & ~(page - 1);
     uintptr_t last = ((uintptr_t)memory + nbytes) & ~(page - 1);
     if (first < last)
-        madvise((void *)first, last - first, KRT_DISCARD); /* refused, it changes nothing */
+        madvise((void *)first, last - first, KRT_DISCARD); /* a failure has no effect */
 #else
     (void)memory, (void)nbytes;
 #endif
 }
 
-/* ---- How many CPUs ----------------------------------------------------------------------- */
+/* ---- Number of CPUs ---------------------------------------------------------------------- */
 
 #ifdef __linux__
 
 int krt_affinity_count(void)
 {
-    /* The kernel refuses a mask smaller than its own, so grow until it fits. */
+    /* The kernel rejects a mask smaller than its own, so grow the mask until it fits. */
     for (int cpus = 1024; cpus <= 1 << 20; cpus *= 2) {
         cpu_set_t *mask = CPU_ALLOC((size_t)cpus);
         if (!mask)
@@ -266,7 +266,7 @@ int krt_affinity_count(void)
     return 1;
 }
 
-/* The limit that one group's files set, in thousandths of a CPU; 0 for none. */
+/* The limit in the files of one group, in thousandths of a CPU; 0: none. */
 static int64_t group_limit(const char *root, const char *group, bool unified)
 {
     char path[PATH_MAX];
@@ -292,7 +292,7 @@ static int64_t group_limit(const char *root, const char *group, bool unified)
     return milli > 0 ? milli : 1;
 }
 
-/* The tightest limit from `group` up to the root of its hierarchy. `group` is cut on the way. */
+/* The lowest limit from `group` up to the root of its hierarchy. Modifies `group`. */
 static int64_t hierarchy_limit(const char *root, char *group, bool unified)
 {
     int64_t tightest = 0;

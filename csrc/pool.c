@@ -1,4 +1,4 @@
-/* pool.c - the threads of the process: how many, their sleep, and the one region they work on. */
+/* pool.c - the thread pool: number of threads, sleeping and waking, and the current region. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif
@@ -12,28 +12,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A worker that finds no region spins this long for the next one: longer than the Python between
- * two steps of a training loop, shorter than anyone notices on a power meter. */
+/* Time that a worker without a region spins for the next one: longer than the Python code between
+ * two steps of a training loop, and too short to matter for power consumption. */
 #define SPIN_BETWEEN_REGIONS_NS 200000
 
-/* Of spinning, about a microsecond. */
+/* Rounds of spinning; about a microsecond. */
 enum { ROUNDS_BETWEEN_YIELDS = 64 };
 
-/* How long a caller spins for workers to leave before it sleeps. */
+/* Time that a caller spins until workers leave, before it sleeps. */
 #define SPIN_FOR_LEAVERS_NS 20000
 
 #define MAX_THREADS 1024
 
-/* ---- How many ---------------------------------------------------------------------------- */
+/* ---- Number of threads ------------------------------------------------------------------- */
 
 static _Atomic int limit;         /* 0: not yet read */
-static _Atomic int usual;         /* read with the limit; 0: as many as allowed */
-static _Atomic int requested;     /* 0: the usual number */
+static _Atomic int usual;         /* default number, read with the limit; 0: as many as allowed */
+static _Atomic int requested;     /* 0: the default number */
 static _Atomic bool start_failed; /* since the last krt_pool_take_start_failure */
-static _Atomic bool start_refused; /* no use in trying again until someone asks for threads */
+static _Atomic bool start_refused; /* do not try again until krt_set_num_threads is called */
 
-/* The number that the environment has under `name`, 1 to 2**30; 0: it has none. Behind `end` may
- * follow more. */
+/* Read a number from an environment variable, clamped to 1 to 2**30; 0: it has none. More text may
+ * follow after `end`. */
 static int read_variable(const char *name, char end)
 {
     const char *text = getenv(name);
@@ -123,11 +123,11 @@ void krt_event_notify(krt_event *event)
     krt_wake(&event->count, 1);
 }
 
-/* Of a bed. A worker sleeps in one that is TAKEN, or is about to; whoever calls it has it to
- * himself while it is CALLED. */
+/* States of a bed. TAKEN: its worker sleeps or is about to. CALLED: the thread that wakes the
+ * worker has exclusive access. */
 enum { EMPTY, TAKEN, CALLED };
 
-/* Where a worker sleeps, on lines of its own. */
+/* The word that a worker sleeps on, in its own cache lines. */
 typedef struct bed {
     KRT_ALIGNED _Atomic uint32_t state;
     int thread;
@@ -135,7 +135,7 @@ typedef struct bed {
 } bed;
 
 static bed beds[MAX_THREADS];
-static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* beds that are taken */
+static KRT_ALIGNED _Atomic uint32_t sleeping_workers; /* number of TAKEN beds */
 
 void krt_worker_prepare(int worker)
 {
@@ -143,7 +143,7 @@ void krt_worker_prepare(int worker)
     atomic_fetch_add_explicit(&sleeping_workers, 1, memory_order_seq_cst);
 }
 
-/* From TAKEN to `next`. False: somebody else was quicker. */
+/* Change the state from TAKEN to `next`. False: another thread was faster. */
 static bool empty(bed *at, uint32_t next)
 {
     uint32_t taken = TAKEN;
@@ -155,7 +155,7 @@ static bool empty(bed *at, uint32_t next)
     return true;
 }
 
-/* Wake its worker, if it sleeps there, on another core than this one. */
+/* Wake the worker of a bed, if it sleeps, on another core than this one. */
 static bool call(bed *at)
 {
     if (!empty(at, CALLED))
@@ -178,7 +178,7 @@ static void sleep_until_called(int worker)
 void krt_worker_cancel(int worker)
 {
     if (!empty(beds + worker, EMPTY))
-        sleep_until_called(worker); /* until whoever calls it is done with that */
+        sleep_until_called(worker); /* until the thread that wakes it is done */
 }
 
 #ifdef KRT_TEST_HOOKS
@@ -188,7 +188,7 @@ uint32_t krt_test_sleeping_workers(void) { return sleeping_workers; }
 bool krt_spin_once(krt_spin *spin, int64_t limit_ns)
 {
     krt_relax();
-    if (++spin->rounds % 16) /* the clock costs as much as some ten rounds */
+    if (++spin->rounds % 16) /* reading the clock costs about ten rounds */
         return true;
     int64_t now = krt_clock_ns();
     if (!spin->since_ns)
@@ -201,11 +201,11 @@ int64_t krt_spun_ns(const krt_spin *spin)
     return spin->since_ns ? krt_clock_ns() - spin->since_ns : 0;
 }
 
-/* ---- The region and its gate ------------------------------------------------------------- */
+/* ---- The region and its gate word -------------------------------------------------------- */
 
-/* Everything a worker must know to join is one word: the region's number, whether it is open,
- * which workers it wants, and how many are inside. Work, context and core may be read by whoever
- * is inside; they change only while nobody is. */
+/* One word, the gate, contains all that a worker needs to join a region: the region's number,
+ * whether it is open, which workers it wants, and how many are inside. Threads inside may read
+ * work, context and core; these change only while no thread is inside. */
 enum { INSIDE_BITS = 16, WANTED_BITS = 15 };
 #define INSIDE ((UINT64_C(1) << INSIDE_BITS) - 1)
 #define WANTED (((UINT64_C(1) << WANTED_BITS) - 1) << INSIDE_BITS)
@@ -218,13 +218,13 @@ static struct {
     krt_work work;
     void *context;
     int core; /* the caller's, when it opened the region */
-    KRT_ALIGNED _Atomic bool taken; /* the fields below belong to whoever set it */
-    int started;                    /* workers, so that their indices are 1 .. started */
+    KRT_ALIGNED _Atomic bool taken; /* the thread that set it owns the fields below */
+    int started;                    /* number of workers; their indices are 1 .. started */
 } pool;
 
 static uint32_t number(uint64_t gate) { return (uint32_t)(gate >> NUMBER_SHIFT); }
 
-/* Whether worker `index`, done with region `done`, may join. */
+/* Return whether worker `index`, which has finished region `done`, may join. */
 static bool admits(uint64_t gate, int index, uint32_t done)
 {
     return (gate & OPEN) && (uint64_t)index < (gate & WANTED) >> INSIDE_BITS &&
@@ -233,8 +233,8 @@ static bool admits(uint64_t gate, int index, uint32_t done)
 
 void krt_workers_notify(int count)
 {
-    /* The store of the work and this load are both sequentially consistent, as are the count
-     * that a sleeper adds and its last look for work. */
+    /* The store of the work and this load are sequentially consistent, and so are a sleeper's
+     * increment and its last check for work. */
     if (!atomic_load_explicit(&sleeping_workers, memory_order_seq_cst))
         return;
     uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_relaxed);
@@ -244,14 +244,14 @@ void krt_workers_notify(int count)
 
 static void leave(void)
 {
-    /* Release: the caller reads what was written inside. The last to leave a closed region wakes
-     * the caller, who may have gone to sleep over it. */
+    /* Release: the caller reads what was written inside. The last worker that leaves a closed
+     * region wakes the caller, which may sleep. */
     uint64_t before = atomic_fetch_sub_explicit(&pool.gate, 1, memory_order_seq_cst);
     if (!(before & OPEN) && (before & INSIDE) == 1)
         krt_event_notify(&krt_caller_event);
 }
 
-/* Returns inside a region, with its number. */
+/* Wait for a region, join it and return its number. */
 static uint32_t join(int index, uint32_t done)
 {
     krt_spin spin = {0};
@@ -262,8 +262,8 @@ static uint32_t join(int index, uint32_t done)
                                                       memory_order_acquire, memory_order_relaxed))
                 return number(gate);
         } else if (krt_spin_once(&spin, SPIN_BETWEEN_REGIONS_NS)) {
-            /* Whoever else wants this core has something to do, perhaps the caller itself; and a
-             * worker that has to wait for its turn had better do so outside of regions. */
+            /* Yield the core to threads that have work, perhaps the caller itself. A worker that
+             * has to wait for a core should do so outside of regions. */
             if (spin.rounds % ROUNDS_BETWEEN_YIELDS == 0)
                 sched_yield();
         } else {
@@ -278,7 +278,7 @@ static uint32_t join(int index, uint32_t done)
 }
 
 #ifndef KRT_NO_THREADS
-/* Where both are on one core each waits for the other's turns. */
+/* Move off the caller's core: two threads on one core would run alternately. */
 static void get_off(int core)
 {
     krt_cores cores = {0};
@@ -322,7 +322,7 @@ static bool start_worker(int index)
 #endif
 }
 
-/* Have `wanted` workers if at all possible; how many there are, at most `wanted`. */
+/* Start workers up to `wanted`, if possible; return the number of workers, at most `wanted`. */
 static int have_workers(int wanted)
 {
     while (pool.started < wanted &&
@@ -349,7 +349,7 @@ static int64_t wait_until_empty(void)
 {
     krt_spin spin = {0};
     for (;;) {
-        /* Acquire: what workers wrote inside is read after this. */
+        /* Acquire: the caller reads what workers wrote inside after this. */
         if (!(atomic_load_explicit(&pool.gate, memory_order_acquire) & INSIDE))
             return krt_spun_ns(&spin);
         if (krt_spin_once(&spin, SPIN_FOR_LEAVERS_NS))
@@ -389,13 +389,13 @@ bool krt_pool_run(int threads, krt_work work, void *context, int64_t *waited_ns)
 
 /* ---- Fork -------------------------------------------------------------------------------- */
 
-/* In the child there is one thread. Whatever the others were doing with the pool is over. */
+/* The child has one thread. Work of the other threads in the pool is gone. */
 static void after_fork_in_child(void)
 {
     uint64_t next = (uint64_t)number(pool.gate) + 1;
     pool.gate = next << NUMBER_SHIFT;
     pool.taken = false;
-    /* Another thread may have been about to count the worker that it had started. */
+    /* Another thread may have started a worker and not counted it yet. */
     int beds_used = pool.started + 1 < MAX_THREADS ? pool.started + 1 : MAX_THREADS - 1;
     for (int i = 0; i <= beds_used; ++i)
         beds[i] = (bed){0};

@@ -1,33 +1,33 @@
-/* region.c - ops of a plan that execute plans of their own: loops, and choices between bodies.
+/* region.c - control-flow regions: ops that execute body plans, as a loop or as a choice.
  *
- * The addresses in a body's table are set where they lie, which is possible because tables of
- * pointers never move: all of them before the first turn, and from turn to turn those that move.
- * So a turn of a small body costs its kernels, one addition for each address that moves, and a
- * look at the condition. */
+ * The loop writes addresses directly into the tables of the body: all bound addresses before the
+ * first iteration, and those with a stride in each iteration. That works because tables of pointers
+ * never move. So an iteration of a small body costs its kernels, one addition per moving address
+ * and one check of the condition. */
 #include "plan.h"
 
 #include "platform.h"
 
 #include <string.h>
 
-/* What a look at the clock every POLL_OPS turns comes to, where they take no time. */
+/* Minimum estimate of an iteration: the clock is read at most every POLL_OPS iterations. */
 #define LEAST_TURN_NS (POLL_COST_NS / POLL_OPS + 1)
 
-/* What the core itself takes of the stack to run a body, at most. */
+/* Maximum stack bytes that the core itself uses to run a body. */
 #define FRAMES_BYTES 1024
 
 typedef struct krt_place {
     void **target;
     size_t slot;
     int64_t offset, stride;
-    int64_t step; /* from turn to turn: the stride, or its negative */
+    int64_t step; /* per iteration: the stride, or its negative */
 } krt_place;
 
 typedef struct krt_body {
     krt_plan *plan;
-    size_t begin, moving, end; /* its places; those from `moving` on have a stride */
-    krt_sample *samples;       /* of a turn */
-    krt_sample *sums;          /* of all turns of the last profiled run */
+    size_t begin, moving, end; /* range of its places; those from `moving` on have a stride */
+    krt_sample *samples;       /* of one iteration */
+    krt_sample *sums;          /* of all iterations of the last profiled run */
 } krt_body;
 
 struct krt_loop {
@@ -40,7 +40,7 @@ struct krt_loop {
     size_t n_initial;
     krt_place *places;
     krt_sample *samples; /* of all bodies */
-    int64_t turn;        /* the number of the turn */
+    int64_t turn;        /* the iteration number */
     krt_failure failure;
 };
 
@@ -108,7 +108,7 @@ krt_status krt_region_check(const krt_op *op, size_t index, krt_fault *fault)
     return status;
 }
 
-/* Places of one body that move, or that do not, appended at `next`. */
+/* Append the moving, or the fixed, places of one body at `next`; return the end. */
 static size_t lay_places(krt_loop *loop, const krt_region *region, size_t body, bool moving,
                          size_t next)
 {
@@ -215,7 +215,7 @@ size_t krt_loop_stack_bytes(const krt_loop *loop)
 
 /* ---- Running ----------------------------------------------------------------------------- */
 
-/* `number` of an int64_t buffer, or what of 0 to `most` is nearest to it. */
+/* Read an int64_t from a buffer and clamp it to 0 to `most`. */
 static int64_t read_number(const void *buffer, int64_t most)
 {
     int64_t number;
@@ -238,7 +238,7 @@ static void bind(krt_loop *loop, const krt_body *body, void *const *bufs)
     }
 }
 
-/* The next turn, whose number is higher or lower by one. */
+/* Advance to the next iteration, whose number is higher or lower by one. */
 static inline void move_on(krt_loop *loop, const krt_body *body)
 {
     loop->turn += loop->reverse ? -1 : 1;
@@ -248,13 +248,13 @@ static inline void move_on(krt_loop *loop, const krt_body *body)
     }
 }
 
-/* How the turns of one execution of a region are run. */
+/* State of one execution of a region. */
 typedef struct execution {
     krt_plan *root;
     krt_body *body;
     const krt_context *context;
     int threads;
-    int64_t turn_ns; /* estimated */
+    int64_t turn_ns; /* estimated time of an iteration */
     size_t failed_op;
 } execution;
 
@@ -292,14 +292,14 @@ static krt_status run_turn(execution *self)
 
 static bool holds(const unsigned char *condition) { return !condition || *condition; }
 
-/* Whether a turn is nothing but calls of kernels, on this thread. */
+/* Whether an iteration consists only of kernel calls on this thread. */
 static bool is_plain(const execution *self)
 {
     return self->threads == 1 && !self->context->origin_ns && !self->context->aside &&
            self->body->plan->stops->action == STOP_END;
 }
 
-/* Up to `n` such turns, of which the first is bound and begins. Gives how many began. */
+/* Run up to `n` plain iterations; the first is bound already. Return the number that began. */
 static int64_t run_plain(krt_loop *loop, const krt_body *body, int64_t n,
                          const unsigned char *condition)
 {
@@ -313,14 +313,14 @@ static int64_t run_plain(krt_loop *loop, const krt_body *body, int64_t n,
     }
 }
 
-/* How many turns begin before the host is asked whether to go on. */
+/* The number of iterations to run before the next poll of the host. */
 static int64_t turns_until_poll(const execution *self)
 {
     int64_t left = POLL_COST_NS - self->root->unpolled_ns;
     return left > self->turn_ns ? left / self->turn_ns : 1;
 }
 
-/* Up to `n` turns, of which the first is bound. */
+/* Run up to `n` iterations; the first is bound already. */
 static krt_status run_turns(krt_loop *loop, execution *self, int64_t n,
                             const unsigned char *condition)
 {
@@ -349,7 +349,7 @@ static krt_status run_turns(krt_loop *loop, execution *self, int64_t n,
     return KRT_OK;
 }
 
-/* What a turn counts for, by estimate. */
+/* The estimated time of an iteration, clamped for polling. */
 static int64_t turn_cost(krt_plan *body)
 {
     int64_t cost = krt_plan_cost_ns(body);
@@ -389,7 +389,7 @@ krt_status krt_loop_run(krt_plan *plan, size_t op, bool quiet, const krt_context
     return status;
 }
 
-/* ---- Telling ----------------------------------------------------------------------------- */
+/* ---- Results ----------------------------------------------------------------------------- */
 
 static const krt_loop *loop_of(const krt_plan *plan, size_t op)
 {

@@ -1,9 +1,9 @@
 /* signals.c - see signals.h.
  *
- * The host's handler only notes the signal and leaves the rest to whoever holds the host's lock. So
- * does this one, and then adds one to a number that anybody may read. A handler that something else
- * has installed stays where it is, and so does one that takes more than the number of the signal.
- * If a handler is installed later, it replaces this one, and the next look puts this one back. */
+ * The host's handler only notes the signal; the holder of the host's lock does the rest. This
+ * handler calls the host's and then increments a counter that any thread may read. Handlers of
+ * other code, and handlers that take more than the signal number, stay in place. If a handler is
+ * installed later, it replaces this one, and the next check of the handlers puts this one back. */
 #ifdef __linux__
 #define _GNU_SOURCE
 #endif
@@ -25,7 +25,7 @@ typedef void (*handler)(int signal);
 static _Atomic(handler) host_handler; /* set once, before any counting */
 static _Atomic uint32_t came;
 
-/* Counted last: who finds the number changed finds the signal noted. */
+/* Count last: a thread that sees the new count sees the noted signal. */
 static void count(int signal)
 {
     atomic_load_explicit(&host_handler, memory_order_acquire)(signal);
@@ -34,7 +34,7 @@ static void count(int signal)
 
 uint32_t krt_signals_count(void) { return atomic_load_explicit(&came, memory_order_acquire); }
 
-/* The plain handler of `signal`, and in `*action` all that is known of it; NULL: it has none. */
+/* The plain handler of `signal`, and its settings in `*action`; NULL: it has none. */
 static handler handler_of(int signal, struct sigaction *action)
 {
     if (sigaction(signal, NULL, action) || action->sa_flags & SA_SIGINFO ||
@@ -57,7 +57,7 @@ bool krt_signals_find_handler(int signal, const void *host_code)
     return true;
 }
 
-/* The first signal from `signal` on that has the host's handler itself; SIGNALS: there is none. */
+/* The first signal from `signal` on that still has the host's handler; SIGNALS: none. */
 static int next_uncounted(int signal, struct sigaction *action)
 {
     handler own = atomic_load_explicit(&host_handler, memory_order_acquire);

@@ -1,23 +1,23 @@
-/* signals.h - whether a signal came that the host handles, told without the host's own lock. */
+/* signals.h - detects signals that the host handles, without the host's lock. */
 #ifndef KRT_SIGNALS_H
 #define KRT_SIGNALS_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The host has one C function as the handler of all signals that it handles: that of `signal`, if
- * it is code of the binary that `host_code` is in. Asked once; false: it is not known yet. */
+/* Find the host's handler: the host uses one C function for all its signals. It is the handler of
+ * `signal` if it is in the same binary as `host_code`. Once found, it is kept; false: not known
+ * yet. */
 bool krt_signals_find_handler(int signal, const void *host_code);
 
-/* How many signals reached that handler, those alone that were counted then. Any thread. */
+/* The number of counted signals that reached that handler. Any thread. */
 uint32_t krt_signals_count(void);
 
-/* Whether all signals are counted that the host's handler has now, as far as it is known. Any
- * thread. */
+/* Whether all signals of the host's handler, as far as it is known, are counted now. Any thread. */
 bool krt_signals_are_counted(void);
 
-/* Have a handler that counts, and calls the host's, take the place of the host's for every signal
- * that has it. The caller holds the host's lock: the host must not be about to change handlers. */
+/* Replace the host's handler, for every signal that has it, by a handler that calls the host's and
+ * counts. The caller holds the host's lock: the host must not be about to change handlers. */
 void krt_signals_start_counting(void);
 
 #endif

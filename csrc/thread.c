@@ -15,11 +15,11 @@
 #include <sys/auxv.h>
 #endif
 
-/* What runs serially runs on a worker as well, so a worker's stack is like the main thread's. */
+/* Serial code may run on a worker, too, so a worker's stack is as large as the main thread's. */
 #define USUAL_STACK_BYTES (8 << 20)
 #define LEAST_STACK_BYTES (6 << 20)
 
-/* What a kernel takes beside its arrays: spilled registers, and calls of memcpy and the like. */
+/* Stack of a kernel in addition to its arrays: spilled registers, and calls such as memcpy. */
 #define FRAME_BYTES (32 << 10)
 
 /* ---- Starting ---------------------------------------------------------------------------- */
@@ -35,8 +35,8 @@ static size_t stack_bytes(void)
     return nbytes > LEAST_STACK_BYTES ? nbytes : LEAST_STACK_BYTES;
 }
 
-/* Signals are for the threads that the program made; but a fault is for whoever commits it, and
- * blocking it would end the process without a word. */
+/* Block signals: they are for the threads that the program made. Faults stay unblocked: they are
+ * for the thread that causes them, and blocking them would end the process without a message. */
 static void block_signals(sigset_t *before)
 {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
@@ -48,7 +48,7 @@ static void block_signals(sigset_t *before)
 }
 #endif
 
-/* Start a thread, detached unless `joined` is there to say which it is. */
+/* Start a thread; store it in `joined`, or detach it if `joined` is NULL. */
 static bool start(void *(*run)(void *argument), void *argument, pthread_t *joined)
 {
 #ifdef KRT_NO_THREADS
@@ -84,7 +84,7 @@ bool krt_thread_start(void *(*run)(void *argument), void *argument)
 
 /* ---- Room on the stack ------------------------------------------------------------------- */
 
-/* The stack of the calling thread, looked for once. Where it is not found nothing fits. */
+/* Bounds of the calling thread's stack, determined once. If they are unknown, nothing fits. */
 static _Thread_local struct {
     uintptr_t lowest, highest;
     bool looked_for;
@@ -97,8 +97,8 @@ void krt_test_hide_stacks(bool hidden) { stacks_are_hidden = hidden; }
 
 #if defined(__linux__)
 
-/* The C library reads the bounds of the first thread's stack from /proc, which may be missing. Above
- * all else on that stack lies the path of the program; it grows to its limit from behind that. */
+/* Assume the bounds of the first thread's stack: the C library reads them from /proc, which may be
+ * missing. The path of the program is at the top of that stack; the limit counts from its end. */
 static void assume_stack(void)
 {
     struct rlimit limit;
@@ -152,7 +152,7 @@ bool krt_stack_has(size_t nbytes)
         stack.looked_for = true;
         find_stack();
     }
-    /* Elsewhere: on a stack that a library made and of which nobody knows the size. */
+    /* If `here` is outside the bounds: a library made the stack, and its size is unknown. */
     return here > stack.lowest && here <= stack.highest && here - stack.lowest >= FRAME_BYTES &&
            here - stack.lowest - FRAME_BYTES >= nbytes;
 }
@@ -166,11 +166,11 @@ struct krt_aside {
     void (*call)(void *context);
     void *context;
     _Atomic uint32_t word;
-    uint32_t forks; /* of the process in which it was started */
+    uint32_t forks; /* krt_fork_count of the process that started it */
     bool started;
 };
 
-/* The calling thread waits wherever the other one works, so a plan within a plan may use it too. */
+/* The calling thread waits while the helper works, so a nested plan may use the helper, too. */
 static _Thread_local krt_aside own;
 
 static void *serve(void *argument)
@@ -196,7 +196,7 @@ static void tell(krt_aside *aside, uint32_t word)
     krt_wake(&aside->word, 1);
 }
 
-/* Called where the thread that it calls for ends. */
+/* Called at the end of the thread that owns the helper. */
 static void dismiss(void *argument)
 {
     krt_aside *aside = argument;
@@ -228,7 +228,7 @@ krt_aside *krt_aside_of_thread(void)
 
 bool krt_aside_call(krt_aside *aside, void (*call)(void *context), void *context)
 {
-    if (!krt_aside_of_thread()) /* another one where the process was forked since */
+    if (!krt_aside_of_thread()) /* a new one if the process was forked since */
         return false;
     aside->call = call;
     aside->context = context;
