@@ -1,15 +1,15 @@
-/* blocks.c - see blocks.h. A free block is its own list node, so that keeping one cannot fail. */
+/* blocks.c - see blocks.h. A free block contains its list node, so that caching it cannot fail. */
 #include "blocks.h"
 
 #include "krt.h"
 #include "platform.h"
 
-/* Four classes for each power of two. */
+/* Four size classes per power of two. */
 enum { QUARTERS = 4, CLASSES = 64 * QUARTERS };
 
 typedef struct node {
-    struct node *older, *newer; /* by time of freeing, over all classes */
-    struct node *below, *above; /* of one class, the last freed on top */
+    struct node *older, *newer; /* list of all blocks by time of freeing */
+    struct node *below, *above; /* stack of one class, the last freed on top */
     size_t size;
 } node;
 _Static_assert(sizeof(node) <= KRT_BLOCK_ALIGNMENT, "the smallest block holds a node");
@@ -25,7 +25,7 @@ static unsigned bits(size_t value)
     return value ? 64u - (unsigned)__builtin_clzll(value) : 0;
 }
 
-/* The distance between classes near `nbytes`. */
+/* The distance between size classes near `nbytes`. */
 static size_t step_for(size_t nbytes)
 {
     unsigned width = bits(nbytes - 1);
@@ -43,7 +43,7 @@ size_t krt_block_size(size_t nbytes)
     return (nbytes + step - 1) / step * step;
 }
 
-/* Small sizes, whose step is the alignment, fall into classes of their own as well. */
+/* Small sizes, whose step is the alignment, have separate classes, too. */
 static size_t class_of(size_t size)
 {
     unsigned width = bits(size);

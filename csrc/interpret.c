@@ -1,8 +1,8 @@
-/* Loops over strided arrays, one for each operation and type, and the programs made of them.
+/* Loops over strided arrays, one per operation and type, and the interpreter of their programs.
  *
- * Elements get the bits that compiled kernels give them, so operations are defined as in
- * kernelrt/backend/llvm/instructions.py: integers wrap, a division by zero gives zero, casts to integers
- * saturate, and an extremum is NaN if an operand is. */
+ * Results are bitwise equal to those of compiled kernels, so operations are defined as in
+ * kernelrt/backend/llvm/instructions.py: integers wrap, a division by zero gives zero, casts to
+ * integers saturate, and an extremum is NaN if an operand is. */
 #include "interpret.h"
 
 #include <math.h>
@@ -11,7 +11,7 @@
 #define LOOP(name) \
     static bool name(const krt_step *step, char *const *at, const int64_t *strides, int64_t n)
 
-/* Elements of types in memory. They are aligned as their types ask. */
+/* Load and store aligned elements. */
 #define GET(T, place) (*(const T *)(const void *)(place))
 #define PUT(T, place, value) (*(T *)(void *)(place) = (value))
 
@@ -37,7 +37,7 @@
         return true; \
     }
 
-/* Operands follow each other in memory, or one of them is the same for all. */
+/* Fast paths: operands are contiguous, or one operand is the same for all elements. */
 #define BINARY(name, T, R, EXPRESSION) \
     LOOP(name) \
     { \
@@ -78,7 +78,7 @@
         return true; \
     }
 
-/* Both of bits that are the same for signed and unsigned integers. 1u keeps short ones unsigned. */
+/* Operations with the same bits for signed and unsigned integers. 1u keeps short ones unsigned. */
 #define BITS(T) \
     BINARY(add_##T, T, T, 1u * x + y) \
     BINARY(sub_##T, T, T, 1u * x - y) \
@@ -276,7 +276,7 @@ static void pack(char *block, const char *from, int64_t stride, int64_t size, in
             memcpy(block + i * size, from + i * stride, (size_t)size);
         }
     }
-    /* The rest is no slower to compute than the last element. */
+    /* Fill the block with copies of the last element: they are never slower to compute. */
     for (int64_t i = n; i < KRT_STEP_BLOCK; i++) {
         memcpy(block + i * size, block + (n - 1) * size, (size_t)size);
     }
@@ -304,7 +304,7 @@ LOOP(blocks)
     return true;
 }
 
-/* Powers with the same exponent for all. Compiled code, too, makes products of short ones.
+/* Powers with one exponent for all elements. As in compiled code, small exponents become products.
  * U: an unsigned type of the same width. */
 #define POWER(T, U) \
     UNARY(one_##T, T, T, ((void)x, 1)) \
@@ -328,7 +328,7 @@ POWER(double, uint64_t)
 
 /* ---- reductions */
 
-/* How many results a reduction accumulates at once. */
+/* Number of results that a reduction accumulates together. */
 #define TILE 64
 
 static const int64_t *strides_of(const krt_step *step, int operand)
@@ -336,8 +336,8 @@ static const int64_t *strides_of(const krt_step *step, int operand)
     return step->layout + step->n_axes + operand * (2 + step->n_axes) + 2;
 }
 
-/* A: the type to accumulate in. START changes nothing. `a` and `b` are elements of the first and
- * the last operand, and `t` is the result so far. */
+/* A: the accumulation type. START: the identity element. `a` and `b` are elements of the first and
+ * the last operand; `t` is the accumulated result. */
 #define REDUCTION(name, T, A, START, VALUE, COMBINED) \
     LOOP(name) \
     { \
@@ -345,7 +345,7 @@ static const int64_t *strides_of(const krt_step *step, int operand)
         const int first = step->n_axes - step->n_reduced; \
         const int64_t *one = strides_of(step, 1), *two = strides_of(step, last); \
         const int64_t size = step->layout[axis], inner = one[axis], inner_two = two[axis]; \
-        /* The axis that is nearer in memory comes last. */ \
+        /* The axis with the smaller stride becomes the inner loop. */ \
         const bool by_result = n == 1 || (inner < 0 ? -inner : inner) <= strides[1]; \
         for (int64_t done = 0; done < n; done += TILE) { \
             const int64_t m = n - done < TILE ? n - done : TILE; \
@@ -469,7 +469,7 @@ size_t krt_interpret(const krt_step *steps, size_t n_steps, char *const *bases)
 {
     for (size_t done = 0; done < n_steps; done++) {
         const krt_step *step = &steps[done];
-        const int n_outer = step->n_axes - step->n_reduced - 1; /* -1: all is one element */
+        const int n_outer = step->n_axes - step->n_reduced - 1; /* -1: one element */
         char *at[KRT_STEP_OPERANDS];
         int64_t inner[KRT_STEP_OPERANDS], index[KRT_STEP_AXES] = {0};
         for (int k = 0; k < step->n_operands; k++) {

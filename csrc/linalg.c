@@ -1,8 +1,8 @@
 /*
- * Linear algebra of small matrices: linalg_body.h, once for each kind of processor.
+ * Linear algebra of small matrices: linalg_body.h, compiled once per instruction set.
  *
- * A compiler's own choice of versions (target_clones) needs what neither all linkers nor all
- * sanitizers have; so a file is included again under other settings.
+ * Function multiversioning by the compiler (target_clones) needs features that some linkers and
+ * sanitizers lack; so the file is included several times with different target settings.
  */
 #include "linalg.h"
 
@@ -10,17 +10,17 @@
 #include <math.h>
 #include <string.h>
 
-enum { MOST_TURNS = 60 }; /* steps for each value of a matrix, on an average; few are usual */
+enum { MOST_TURNS = 60 }; /* maximum average number of steps per value; usually few are needed */
 
 #define ON_STACK(name) _Alignas(64) REAL name[KRT_FRAME]
 
-/* How many numbers a result has behind those asked for. */
+/* The numbers of workspace that follow the outputs of a result. */
 static inline int64_t krt_beside(int64_t work)
 {
     return work > KRT_FRAME ? work + KRT_BLOCK : 0;
 }
 
-/* The first multiple of 64 bytes behind a result. */
+/* The first address after the outputs that is a multiple of 64 bytes. */
 static inline void *krt_behind(void *end)
 {
     return (void *)(((uintptr_t)end + 63) / 64 * 64);

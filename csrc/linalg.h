@@ -1,25 +1,26 @@
 /*
- * Linear algebra of small matrices, each routine in single and in double precision: its name has
- * _f32 or _f64 at the end. Numbers are those in brackets.
+ * Linear algebra of small matrices. Each routine exists in single and in double precision, with the
+ * suffix _f32 or _f64. Brackets list its numbers.
  *
- *   cholesky    [n, checked] A -> L (n * n): A = L L^T, of the lower triangle; works in n rows.
- *               May fail: not positive definite.
- *   lu          [m, n] A -> L and U in one (m * n), rows of A in their order (m), the exchanges
- *               that made it, from 1 (min(m, n)): partial pivoting.
- *   exchange    [n, m, steps, back] exchanges, B -> B (n * m) with its rows exchanged, or back.
- *   solve       [n, m, checked] A, B -> X (n * m): A X = B; then n * n + n to work in.
+ *   cholesky    [n, checked] A -> L (n * n): A = L L^T, reads the lower triangle; workspace:
+ *               n rows. May fail: not positive definite.
+ *   lu          [m, n] A -> L and U in one matrix (m * n), row order (m), row exchanges that lead
+ *               to it, from 1 (min(m, n)): partial pivoting.
+ *   exchange    [n, m, steps, back] exchanges, B -> B (n * m) with its rows exchanged, or
+ *               exchanged back.
+ *   solve       [n, m, checked] A, B -> X (n * m): A X = B; workspace: n * n + n.
  *               May fail: singular.
- *   triangular  [n, m, upper, unit] A, B -> X (n * m) of a triangle of A.
- *   qr          [m, n, k] A -> Q (m * k), R (k * n); then (m + 1) * max(m, n) + k to work in.
- *   eigh        [n] A -> V (n * n, vectors in rows), ascending values (n), of the lower triangle;
- *               works in 2 n + 5 rows. May fail: not finite.
- *   svd         [m, n], m >= n, A^T -> U^T (n * m), descending values (n), V^T (n * n); works in
- *               3 n + 10 rows and, if m > n, n * m + n more. May fail: not finite.
+ *   triangular  [n, m, upper, unit] A, B -> X (n * m): A X = B for a triangle of A.
+ *   qr          [m, n, k] A -> Q (m * k), R (k * n); workspace: (m + 1) * max(m, n) + min(m, n).
+ *   eigh        [n] A -> V (n * n, vectors in rows), ascending values (n); reads the lower
+ *               triangle; workspace: 2 n + 5 rows. May fail: not finite.
+ *   svd         [m, n], m >= n, A^T -> U^T (n * m), descending values (n), V^T (n * n);
+ *               workspace: 3 n + 10 rows and, if m > n, n * m + n more. May fail: not finite.
  *
- * Matrices are row-major. A row of a result holds all that is asked of a problem, one after the
- * other. Where rows are said to be worked in, each has n numbers and as many more as make it a
- * multiple of KRT_BLOCK; up to KRT_FRAME numbers in all lie on the stack, and more of them behind
- * what was asked for, with KRT_BLOCK to spare.
+ * Matrices are row-major. A row of a result contains all outputs of a problem, one after the other.
+ * A row of workspace has n numbers, rounded up to a multiple of KRT_BLOCK. Workspace in rows of up
+ * to KRT_FRAME numbers is on the stack; a larger one follows the outputs, with KRT_BLOCK more
+ * numbers for alignment.
  */
 #ifndef KRT_LINALG_H
 #define KRT_LINALG_H
@@ -34,8 +35,8 @@ typedef struct krt_named {
 } krt_named;
 
 /*
- * All routines up to one without a name, in a version with vectors of so many bits: 128, 256 or 512.
- * NULL if this processor does not run it.
+ * The table of all routines in a version for vectors of `bits` bits: 128, 256 or 512. An entry
+ * without a name ends it. NULL: this processor does not support the version.
  */
 const krt_named *krt_linalg(int bits);
 

@@ -1,4 +1,4 @@
-/* Included by linalg.c for each version: all routines, in two precisions. */
+/* Included by linalg.c for each version: all routines in both precisions. */
 
 #define REAL float
 #define NAME(name) VERSION(krt_##name##_f32)

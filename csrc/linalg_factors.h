@@ -1,6 +1,6 @@
-/* Included by linalg_body.h: factors of matrices, and what is solved by them. */
+/* Included by linalg_body.h: matrix factorizations and solvers. */
 
-/* L of A = L L^T an element at a time: what a few numbers are worth. Whether A is definite. */
+/* Compute L of A = L L^T element by element, for small n. Return whether A is positive definite. */
 static int OWN(small_cholesky)(REAL *l, const REAL *a, int64_t n)
 {
     int good = 1;
@@ -21,8 +21,7 @@ static int OWN(small_cholesky)(REAL *l, const REAL *a, int64_t n)
 }
 
 /*
- * The same by rows of U, L turned, which are wide: what stands above is taken from a row before it
- * is scaled.
+ * The same by wide rows of U = L^T: the rows above are subtracted from a row before it is scaled.
  */
 static int OWN(wide_cholesky)(REAL *l, const REAL *a, REAL *u, int64_t n, int64_t width)
 {
@@ -57,7 +56,7 @@ static int OWN(wide_cholesky)(REAL *l, const REAL *a, REAL *u, int64_t n, int64_
 
 static void NAME(cholesky)(void *const *bufs, const int64_t *vals)
 {
-    enum { SMALL = 8 }; /* rows: bench/routines.py */
+    enum { SMALL = 8 }; /* maximum rows; measured by bench/routines.py */
     const int64_t n = vals[KRT_NUMBERS], checked = vals[KRT_NUMBERS + 1], width = OWN(wide)(n);
     const int64_t work = n * width, size = n * n + krt_beside(work);
     const krt_share share = krt_own_share(vals, 2);
@@ -75,8 +74,9 @@ static void NAME(cholesky)(void *const *bufs, const int64_t *vals)
 }
 
 /*
- * Factors in place, with the order of the rows in `order`, and in `taken`, if it is given, which
- * row each step exchanged its own with, from 1; whether no pivot is 0 or NaN.
+ * Compute the LU factors in place. `order` gets the order of the rows; `taken`, if it is given,
+ * gets for each step the row that was exchanged with its own, from 1. Return whether no pivot is 0
+ * or NaN.
  */
 static int OWN(factor)(REAL *a, REAL *order, REAL *taken, int64_t m, int64_t n)
 {
@@ -146,7 +146,7 @@ static void NAME(exchange)(void *const *bufs, const int64_t *vals)
         for (int64_t step = 0; step < steps; step++) {
             const int64_t k = number[3] ? steps - 1 - step : step;
             if (k >= n || !(taken[k] >= 1) || taken[k] > (REAL)n) {
-                continue; /* data that are no exchange of rows */
+                continue; /* not a valid row exchange: ignore it */
             }
             REAL *one = x + k * m, *other = x + ((int64_t)taken[k] - 1) * m;
             for (int64_t j = 0; j < m; j++) {
@@ -158,7 +158,7 @@ static void NAME(exchange)(void *const *bufs, const int64_t *vals)
     }
 }
 
-/* X = A^-1 X of a triangle of A, n rows of m numbers. */
+/* X = A^-1 X for a triangle of A; X has n rows of m numbers. */
 static void OWN(substitute)(const REAL *a, REAL *x, int64_t n, int64_t m, int upper, int unit)
 {
     for (int64_t step = 0; step < n; step++) {
@@ -220,14 +220,14 @@ static void NAME(qr)(void *const *bufs, const int64_t *vals)
         REAL *q = (REAL *)bufs[0] + row * (m * k + k * n + (m + 1) * wide + steps);
         REAL *r = q + m * k, *a = r + k * n, *v = a + m * n, *factors = v + wide;
         memcpy(a, (const REAL *)bufs[1] + row * m * n, (size_t)(m * n) * sizeof *a);
-        /* Below the diagonal stand the vectors, whose first number is 1. */
+        /* The vectors, whose first number is 1, are stored below the diagonal. */
         for (int64_t j = 0; j < steps; j++) {
             for (int64_t i = j; i < m; i++) {
                 v[i - j] = a[i * n + j];
             }
             const REAL head = OWN(reflect)(v, m - j, factors + j);
             const int64_t rest = n - j - 1;
-            REAL *own = r + j * n; /* which is written last */
+            REAL *own = r + j * n; /* workspace; row j of R is written last */
             for (int64_t c = 0; c < rest; c++) {
                 own[j + 1 + c] = 0;
             }

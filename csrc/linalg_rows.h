@@ -1,8 +1,8 @@
 /*
- * Included by linalg_body.h: what all routines do with rows of numbers.
+ * Included by linalg_body.h: operations on rows of numbers.
  *
- * Wide rows begin at multiples of VECTOR bytes, and hold a multiple of BLOCK numbers, zeros behind
- * those that count; so no loop over them has a rest. Their lengths are given in numbers.
+ * Wide rows begin at multiples of VECTOR bytes and are padded with zeros to a multiple of KRT_BLOCK
+ * numbers, so loops over them have no remainder. Lengths are in numbers.
  */
 
 typedef REAL OWN(vector) __attribute__((vector_size(VECTOR), may_alias));
@@ -11,25 +11,25 @@ enum { OWN(LANES) = VECTOR / sizeof(REAL) };
 
 #define VECTORS(x) ((OWN(vector) *)(void *)(x))
 
-/* A row of at least n numbers that is wide. */
+/* The length of a wide row of at least n numbers. */
 static inline int64_t OWN(wide)(int64_t n)
 {
     return (n + KRT_BLOCK - 1) / KRT_BLOCK * KRT_BLOCK;
 }
 
-/* The first number of the block that holds number j. */
+/* The first number of the block that contains number j. */
 static inline int64_t OWN(block)(int64_t j)
 {
     return j / KRT_BLOCK * KRT_BLOCK;
 }
 
-/* Where a routine works, in `work` numbers. */
+/* The workspace of a routine, of `work` numbers. */
 static inline REAL *OWN(room)(REAL *frame, REAL *end, int64_t work)
 {
     return krt_beside(work) ? krt_behind(end) : frame;
 }
 
-/* y -= f * x, of n numbers anywhere. */
+/* y -= f * x, for n numbers without alignment. */
 static inline void OWN(take)(REAL *restrict y, const REAL *restrict x, REAL f, int64_t n)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -42,7 +42,7 @@ typedef REAL OWN(quarter) __attribute__((vector_size(16), may_alias));
 typedef REAL OWN(half) __attribute__((vector_size(32), may_alias));
 #endif
 
-/* The sum of a vector's numbers, by halves. */
+/* The sum of a vector's numbers, by repeated halving. */
 static inline REAL OWN(total_of)(OWN(vector) x)
 {
 #if VECTOR > 32
@@ -68,7 +68,7 @@ static inline REAL OWN(total_of)(OWN(vector) x)
     return sum[0] + sum[1];
 }
 
-/* The sum of products, of n numbers anywhere. */
+/* The dot product of n numbers without alignment. */
 static inline REAL OWN(dot)(const REAL *x, const REAL *y, int64_t n)
 {
     OWN(vector) one = {0}, other = {0}, a, b;
@@ -88,7 +88,7 @@ static inline REAL OWN(dot)(const REAL *x, const REAL *y, int64_t n)
     return j ? sum + OWN(total_of)(one + other) : sum;
 }
 
-/* y -= f * x, of wide rows. */
+/* y -= f * x, for wide rows. */
 static inline void OWN(take_wide)(REAL *y, const REAL *x, REAL f, int64_t n)
 {
     for (int64_t j = 0; j < n / OWN(LANES); j++) {
@@ -96,7 +96,7 @@ static inline void OWN(take_wide)(REAL *y, const REAL *x, REAL f, int64_t n)
     }
 }
 
-/* The sum of products of wide rows. */
+/* The dot product of wide rows. */
 static inline REAL OWN(dot_wide)(const REAL *x, const REAL *y, int64_t n)
 {
     OWN(vector) one = {0}, other = {0};
@@ -109,7 +109,7 @@ static inline REAL OWN(dot_wide)(const REAL *x, const REAL *y, int64_t n)
     return OWN(total_of)(one + other);
 }
 
-/* y - the sum of f[k] times row k of x, in y: `count` wide rows, `stride` apart, of n numbers. */
+/* y -= the sum of f[k] * row k of x: `count` wide rows of n numbers, `stride` apart. */
 static inline void OWN(take_rows)(REAL *y, const REAL *x, int64_t stride, const REAL *f,
                                   int64_t f_stride, int64_t count, int64_t n)
 {
@@ -146,9 +146,9 @@ static inline void OWN(take_rows)(REAL *y, const REAL *x, int64_t stride, const 
 }
 
 /*
- * Rotations of neighboring wide rows one after the other: of row k, as the one before has left it,
- * and the next one, c row + s next becomes row k, and c next - s row the next. The next row is
- * `stride` numbers on, or back where that is negative.
+ * Rotate neighboring wide rows one after the other: row k, as the previous rotation has left it,
+ * becomes c row + s next, and the next row becomes c next - s row. The next row is `stride` numbers
+ * further, which may be negative.
  */
 static void OWN(rotate_rows)(REAL *x, int64_t stride, const REAL *c, const REAL *s, int64_t count,
                              int64_t n)
@@ -187,7 +187,7 @@ static void OWN(rotate_rows)(REAL *x, int64_t stride, const REAL *c, const REAL 
     }
 }
 
-/* Two wide rows become c x + s y and c y - s x. */
+/* Replace wide rows x and y by c x + s y and c y - s x. */
 static inline void OWN(rotate_pair)(REAL *x, REAL *y, REAL c, REAL s, int64_t n)
 {
     for (int64_t j = 0; j < n / OWN(LANES); j++) {
@@ -198,8 +198,8 @@ static inline void OWN(rotate_pair)(REAL *x, REAL *y, REAL c, REAL s, int64_t n)
 }
 
 /*
- * The square root of f^2 + g^2, in matrices whose greatest element is about 1: next to it 0 is as
- * good as numbers so small that a rotation by them would not be one.
+ * The square root of f^2 + g^2, for matrices whose greatest element is about 1. Results so small
+ * that a rotation by them would be inaccurate are replaced by 0.
  */
 static inline REAL OWN(length)(REAL f, REAL g)
 {
@@ -212,9 +212,9 @@ static inline REAL OWN(length)(REAL f, REAL g)
 }
 
 /*
- * A vector v with v[0] = 1 and a factor, so that x - factor * v (v . x) has but its first number,
- * which is returned (Householder, 1958). v takes the place of x. Scaled where squares would be
- * beyond the type.
+ * Compute a Householder reflection (Householder, 1958): a vector v with v[0] = 1, which overwrites
+ * x, and a factor such that all numbers of x - factor * v (v . x) except the first are 0. Return
+ * the first. Scales x if squares would overflow or underflow.
  */
 static REAL OWN(reflect)(REAL *x, int64_t n, REAL *factor)
 {
@@ -248,7 +248,7 @@ static REAL OWN(reflect)(REAL *x, int64_t n, REAL *factor)
     return top * length;
 }
 
-/* Each of `count` wide rows less factor * v (v . row); n numbers of them, `stride` apart. */
+/* row -= factor * v (v . row) for `count` wide rows of n numbers, `stride` apart. */
 static inline void OWN(reflect_rows)(REAL *x, int64_t stride, int64_t count, const REAL *v,
                                      REAL factor, int64_t n)
 {

@@ -1,6 +1,6 @@
-/* Included by linalg_body.h: values of matrices, eigen- and singular, and their vectors. */
+/* Included by linalg_body.h: eigenvalues, singular values and their vectors. */
 
-/* The greatest size among n numbers, and 0 in `good` if one of them is not finite. */
+/* The maximum of `top` and the absolute values of n numbers; clears `good` if one is not finite. */
 static inline REAL OWN(greatest)(const REAL *x, int64_t n, REAL top, int *good)
 {
     int finite = 1;
@@ -12,7 +12,7 @@ static inline REAL OWN(greatest)(const REAL *x, int64_t n, REAL top, int *good)
     return top;
 }
 
-/* A matrix of ones in its diagonal, in n wide rows. */
+/* Set n wide rows to the identity matrix. */
 static void OWN(unit)(REAL *x, int64_t n, int64_t width)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -22,7 +22,7 @@ static void OWN(unit)(REAL *x, int64_t n, int64_t width)
     }
 }
 
-/* Wide rows of v, and of w with them, in the order of values. */
+/* Sort the values d, and wide rows of v and w (may be NULL) with them. */
 static void OWN(order)(REAL *d, REAL *v, REAL *w, int64_t n, int64_t width, int descending)
 {
     for (int64_t i = 0; i < n - 1; i++) {
@@ -49,9 +49,9 @@ static void OWN(order)(REAL *d, REAL *v, REAL *w, int64_t n, int64_t width, int 
 }
 
 /*
- * A symmetric matrix in wide rows becomes tridiagonal: d the diagonal, e beside it. Row i of a
- * then holds the vector of reflection i, the last one made first, whose factor is in factors
- * (Martin, Reinsch and Wilkinson, 1968). `p` is a wide row to work in.
+ * Reduce a symmetric matrix in wide rows to tridiagonal form: d is the diagonal, e the subdiagonal.
+ * Row i of a then contains the vector of reflection i, and factors its factor; the last reflection
+ * is made first (Martin, Reinsch and Wilkinson, 1968). `p` is a wide row of workspace.
  */
 static void OWN(tridiagonal)(REAL *a, REAL *d, REAL *e, REAL *factors, REAL *p, int64_t n,
                              int64_t width)
@@ -59,7 +59,7 @@ static void OWN(tridiagonal)(REAL *a, REAL *d, REAL *e, REAL *factors, REAL *p, 
     for (int64_t i = n - 1; i > 0; i--) {
         REAL *x = a + i * width;
         d[i] = x[i];
-        /* The element that stays is the last one, and a reflection's is the first. */
+        /* The element to keep is the last one; `reflect` keeps the first. */
         const REAL last = x[i - 1];
         x[i - 1] = x[0];
         x[0] = last;
@@ -97,10 +97,11 @@ static void OWN(tridiagonal)(REAL *a, REAL *d, REAL *e, REAL *factors, REAL *p, 
 }
 
 /*
- * The values of a tridiagonal matrix by QL steps with shifts, rotating the rows of v along; c and
- * s hold the rotations of a step. Whether they were found. Steps are counted for all values
- * together: where they are graded, the first one takes those that set the others apart. What
- * rotations pass on are products of two numbers of e, so these count as 0 where those are lost.
+ * Compute the eigenvalues of a tridiagonal matrix by QL steps with shifts, and rotate the rows of v
+ * with them; c and s contain the rotations of a step. Return whether it converged. The limit of
+ * steps is for all values together: in graded matrices the first value takes steps that also
+ * separate the others. Rotations propagate products of two numbers of e, so a number of e counts as
+ * 0 if its square underflows.
  */
 static int OWN(ql)(REAL *v, REAL *d, REAL *e, REAL *c, REAL *s, int64_t n, int64_t width)
 {
@@ -171,7 +172,7 @@ static void NAME(eigh)(void *const *bufs, const int64_t *vals)
         for (int64_t i = 0; i < n; i++) {
             top = OWN(greatest)(from + i * n, i + 1, top, &good);
         }
-        const REAL scale = top > 0 ? top : 1; /* no square is beyond the type */
+        const REAL scale = top > 0 ? top : 1; /* so that squares do not overflow */
         for (int64_t i = 0; i < n && good; i++) {
             for (int64_t j = 0; j <= i; j++) {
                 a[i * width + j] = a[j * width + i] = from[i * n + j] / scale;
@@ -206,10 +207,10 @@ static void NAME(eigh)(void *const *bufs, const int64_t *vals)
 }
 
 /*
- * A square matrix in wide rows becomes bidiagonal: d the diagonal, e to its right. Below the
- * diagonal of column j then stands the vector of the reflection of rows, whose first number is 1,
- * and from e on in row j that of columns (Golub and Kahan, 1965). u, v and w are wide rows to work
- * in.
+ * Reduce a square matrix in wide rows to bidiagonal form: d is the diagonal, e the superdiagonal.
+ * Column j then contains, below the diagonal, the vector of the row reflection, whose first number
+ * is 1; row j contains, from e on, that of the column reflection (Golub and Kahan, 1965). u, v and
+ * w are wide rows of workspace.
  */
 static void OWN(bidiagonal)(REAL *a, REAL *d, REAL *e, REAL *of_rows, REAL *of_columns, REAL *u,
                             REAL *v, REAL *w, int64_t n, int64_t width)
@@ -228,7 +229,7 @@ static void OWN(bidiagonal)(REAL *a, REAL *d, REAL *e, REAL *of_rows, REAL *of_c
         }
         OWN(take_rows)(w + from, a + j * width + from, width, u + j, 1, n - j, wide);
         for (int64_t i = from; i <= j; i++) {
-            w[i] = 0; /* what is stored there stays */
+            w[i] = 0; /* keep the stored vectors there */
         }
         OWN(take_wide)(a + j * width + from, w + from, -of_rows[j], wide);
         e[j] = of_columns[j] = 0;
@@ -253,7 +254,7 @@ static void OWN(bidiagonal)(REAL *a, REAL *d, REAL *e, REAL *of_rows, REAL *of_c
     }
 }
 
-/* The end of a step: the least singular value of the last two rows, as a square. */
+/* The shift of a step: the square of the least singular value of the last two rows. */
 static REAL OWN(shift)(const REAL *d, const REAL *e, int64_t low, int64_t high)
 {
     const REAL before = high - 1 > low ? e[high - 2] : 0;
@@ -266,9 +267,9 @@ static REAL OWN(shift)(const REAL *d, const REAL *e, int64_t low, int64_t high)
 }
 
 /*
- * The values of a bidiagonal matrix by QR steps with shifts (Golub and Reinsch, 1970), rotating
- * the rows of p, which is on its left, and of q along; `turns` are four wide rows for the
- * rotations of a step. What is below `tiny` is taken for 0. Whether they were found.
+ * Compute the singular values of a bidiagonal matrix by QR steps with shifts (Golub and Reinsch,
+ * 1970), and rotate the rows of p (left) and q (right) with them; `turns` are four wide rows for
+ * the rotations of a step. Values below `tiny` count as 0. Return whether it converged.
  */
 static int OWN(qr_steps)(REAL *p, REAL *q, REAL *d, REAL *e, REAL *turns, REAL tiny, int64_t n,
                          int64_t width)
@@ -293,7 +294,7 @@ static int OWN(qr_steps)(REAL *p, REAL *q, REAL *d, REAL *e, REAL *turns, REAL t
         for (; zero < high && SIZE(d[zero]) > tiny; zero++) {
         }
         if (zero < high) {
-            /* Row `zero` has but the element beside the diagonal, which goes to the right. */
+            /* Only the superdiagonal element of row `zero` is not 0: rotate it out to the right. */
             REAL f = e[zero];
             d[zero] = e[zero] = 0;
             for (int64_t k = zero + 1; k <= high; k++) {
@@ -344,8 +345,8 @@ static int OWN(qr_steps)(REAL *p, REAL *q, REAL *d, REAL *e, REAL *turns, REAL t
 }
 
 /*
- * The left and right vectors of a, which is destroyed, in the rows of p and q, and descending
- * values in d. `rest` are ten wide rows to work in. Whether they were found.
+ * Compute the left and right singular vectors of a in the rows of p and q, and the descending
+ * values in d. Destroys a. `rest` are ten wide rows of workspace. Return whether it converged.
  */
 static int OWN(square_svd)(REAL *a, REAL *p, REAL *q, REAL *d, REAL *rest, int64_t n, int64_t width)
 {
@@ -389,7 +390,7 @@ static int OWN(square_svd)(REAL *a, REAL *p, REAL *q, REAL *d, REAL *rest, int64
     return 1;
 }
 
-/* n rows of m numbers become those of a triangle; the vectors of the reflections in their place. */
+/* LQ factorization of n rows of m numbers in place; stores the vectors of the reflections there. */
 static void OWN(lq)(REAL *a, REAL *factors, int64_t n, int64_t m)
 {
     for (int64_t j = 0; j < n; j++) {
@@ -403,7 +404,7 @@ static void OWN(lq)(REAL *a, REAL *factors, int64_t n, int64_t m)
     }
 }
 
-/* The rows of x, n numbers each, by those reflections become rows of m, in y. */
+/* Apply the reflections of lq to the rows of x, of n numbers each; y gets rows of m numbers. */
 static void OWN(by_lq)(REAL *y, const REAL *x, int64_t width, REAL *a, const REAL *factors,
                        int64_t n, int64_t m)
 {

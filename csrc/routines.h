@@ -1,13 +1,13 @@
 /*
- * Routines: functions with the calling convention of kernels, for what loops over elements do not
- * say.
+ * Routines: functions with the calling convention of kernels, for operations that loops over
+ * elements cannot express.
  *
- * bufs[0] is the result, the others are the operands; where a routine may fail, the last one is
- * the status word. All are arrays in row-major order, and none overlaps the result. vals holds
- * the number of problems, into how many calls they are shared, the routine's own numbers, and
- * last which of these calls this one is.
+ * bufs[0] is the result, the others are the operands; if a routine may fail, the last one is the
+ * status word. All are arrays in row-major order, and none overlaps the result. vals contains the
+ * number of problems, the number of calls that share them, the routine's own numbers, and last the
+ * index of this call.
  *
- * Routines allocate nothing and keep nothing: what they need beside the result is part of it.
+ * Routines allocate nothing and keep no state: their workspace is part of the result.
  */
 #ifndef KRT_ROUTINES_H
 #define KRT_ROUTINES_H
@@ -17,14 +17,14 @@
 
 typedef void krt_routine(void *const *bufs, const int64_t *vals);
 
-/* The problems of one call: from `first` up to `last`, which it does not solve. */
+/* The problems of one call: from `first` up to and excluding `last`. */
 typedef struct krt_share {
     int64_t first, last;
 } krt_share;
 
-enum { KRT_NUMBERS = 2 }; /* where in vals the routine's own numbers begin */
+enum { KRT_NUMBERS = 2 }; /* index in vals of the routine's own numbers */
 
-/* `count` is how many numbers the routine takes. */
+/* `count`: how many numbers the routine takes. */
 static inline krt_share krt_own_share(const int64_t *vals, size_t count)
 {
     const int64_t rows = vals[0], chunks = vals[1], chunk = vals[KRT_NUMBERS + count];
@@ -34,10 +34,10 @@ static inline krt_share krt_own_share(const int64_t *vals, size_t count)
     return share;
 }
 
-/* Tell that problem `row` has no solution; whoever comes last is heard. */
+/* Report that problem `row` has no solution. The last report wins. */
 static inline void krt_fail(void *status, int64_t row)
 {
-    /* As ir/status.py has it: 1 plus the number of the check in the low eight bits. */
+    /* As in ir/status.py: 1 plus the number of the check in the low eight bits. */
     __atomic_store_n((int64_t *)status, (int64_t)((uint64_t)row << 8 | 1), __ATOMIC_RELAXED);
 }
 

@@ -1,8 +1,8 @@
 /*
- * The order of keys: stable, by their digits.
+ * Stable argsort by radix sort.
  *
- * Keys are unsigned; whatever has another order is made such by the graph. A row of the result is
- * its positions in ascending order of their keys, and behind them what the sort worked in.
+ * Keys are unsigned; the graph converts other types to unsigned keys of the same order. A row of
+ * the result contains the positions in ascending order of their keys, followed by the workspace.
  */
 #include "sort.h"
 
@@ -13,7 +13,7 @@ enum {
     DIGITS = 1 << BITS
 };
 
-/* Turn counts into where each digit begins; whether there is but one digit. */
+/* Replace counts by the start of each digit. Return 1 if all keys have the same digit. */
 static int starts(int64_t *count, int64_t n)
 {
     int64_t sum = 0;
@@ -28,7 +28,7 @@ static int starts(int64_t *count, int64_t n)
     return 0;
 }
 
-/* Words of a key above its position: equal keys stay in order whichever way they are sorted. */
+/* Sort words of a key (upper half) and its position (lower half); equal keys stay in order. */
 static void sort_words(uint64_t *restrict a, uint64_t *restrict b, int64_t n)
 {
     enum { PASSES = 4 };
@@ -72,7 +72,7 @@ void krt_argsort_u32(void *const *bufs, const int64_t *vals)
     }
 }
 
-/* Keys and positions apart, each with room of its own to be moved to. */
+/* Sort keys and positions in separate arrays, each with its own workspace. */
 static void sort_pairs(uint64_t *keys, uint64_t *places, uint64_t *keys2, uint64_t *places2,
                        int64_t n)
 {

@@ -1,12 +1,12 @@
-/* The order of keys. Numbers are those in brackets. */
+/* Stable argsort of keys. Brackets list the numbers of a routine. */
 #ifndef KRT_SORT_H
 #define KRT_SORT_H
 
 #include "routines.h"
 
-/* [n] keys -> places (n), in int64; works in n more. */
+/* [n] keys -> positions (n) as int64; n elements of workspace. */
 krt_routine krt_argsort_u32;
-/* [n] keys -> places (n), in int64; works in 3 n more. */
+/* [n] keys -> positions (n) as int64; 3 n elements of workspace. */
 krt_routine krt_argsort_u64;
 
 #endif

@@ -246,8 +246,8 @@ FAULTS: Final = (
     ),
     Fault(
         "first-of-stage", "csrc", "csrc/graph.c",
-        "task->n_pending += dep >= at->begin; /* others are done before the stage begins */",
-        "task->n_pending += dep > at->begin; /* others are done before the stage begins */",
+        "task->n_pending += dep >= at->begin; /* earlier ones are done before the stage begins */",
+        "task->n_pending += dep > at->begin; /* earlier ones are done before the stage begins */",
         "On several threads a kernel runs before the first of its stage, whose result it reads.",
     ),
     Fault(
