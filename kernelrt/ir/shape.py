@@ -114,8 +114,8 @@ def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
 
     None if no size does so, or none provably for all values of the Variables.
     """
-    number, above = _taken_apart(have)
-    divisor, below = _taken_apart(known)
+    number, above = _split_factors(have)
+    divisor, below = _split_factors(known)
     for factor in list(below):
         if factor in above and (factor.vmin > 0 or factor.vmax < 0):
             above.remove(factor)
@@ -129,7 +129,7 @@ def missing_size(have: Iterable[Dim], known: Iterable[Dim]) -> Dim | None:
     return size if same(prod((size, part)), whole) else None
 
 
-def _taken_apart(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
+def _split_factors(dims: Iterable[Dim]) -> tuple[int, list[UOp]]:
     """Split the product of `dims` into its constant factor and the list of other factors."""
     number = 1
     rest: list[UOp] = []

@@ -60,7 +60,7 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     callee: ForeignFunction = call.arg
     slots = tuple(range(len(call.src)))
     n, last = callee.n_results, len(slots) - callee.fails
-    numbers = _told(callee)
+    numbers = _vals_for_call(callee)
     address = EACH if _in_rows(callee) else callee.address
     return CachedKernel(
         FunctionProgram(callee.name, address, callee), device.spec.name, "", callee.name, ast,
@@ -70,7 +70,7 @@ def foreign_kernel(ast: UOp, device: Device) -> CachedKernel:
     )  # fmt: skip
 
 
-def _told(callee: ForeignFunction) -> dict[str, int]:
+def _vals_for_call(callee: ForeignFunction) -> dict[str, int]:
     """Return the values in `vals` for a C function, under names that no Variable can have.
 
     Raises

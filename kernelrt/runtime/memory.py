@@ -51,7 +51,7 @@ class PlanMemory:
             if entry.base is not None:
                 self._parts.setdefault(entry.base, []).append(i)
         self._seen_by_functions = sorted(
-            {i for op in ops if _is_told_arrays(op) for i in op.buffer_indices}
+            {i for op in ops if _receives_arrays(op) for i in op.buffer_indices}
         )
         self.buffers: list[Buffer | None] = []
         self._allocate(parts)
@@ -338,7 +338,7 @@ class PlanMemory:
         return {b for op in self._ops for b in written(op)}
 
 
-def _is_told_arrays(op: PreparedOp) -> bool:
+def _receives_arrays(op: PreparedOp) -> bool:
     """Return whether an op receives arrays that are created before the run."""
     return isinstance(op, PreparedCustomFunction) and not isinstance(op, PreparedForeignCall)
 

@@ -213,7 +213,7 @@ def explain(plan: ExecutionPlan, parts: PlanParts) -> str:
     for depth, wave in enumerate(waves(parts.deps)):
         lines.append(f"wave {depth}")
         lines += [f"  {line}" for i in wave for line in _lines(ops[i], nbytes)]
-    lines += _chained(plan, "")
+    lines += _chain_lines(plan, "")
     lines.append("buffers")
     lines += [f"  {_entry(i, parts)}" for i in range(len(parts.layout.entries))]
     lines.append(f"outputs: {', '.join(map(str, parts.outputs)) or 'none'}")
@@ -233,15 +233,15 @@ def _lines(op: PreparedOp, nbytes: Sequence[int]) -> list[str]:
                 lines.append(f"  body {number}")
             sizes = [body.port(i).nbytes for i in range(len(body.buffers))]
             lines += [f"    {line}" for each in body.prepared_ops for line in _lines(each, sizes)]
-            lines += _chained(body, "    ")
+            lines += _chain_lines(body, "    ")
     return lines
 
 
-def _chained(plan: ExecutionPlan, before: str) -> list[str]:
+def _chain_lines(plan: ExecutionPlan, before: str) -> list[str]:
     """Describe the chains of kernels that run slice by slice."""
     ops = plan.prepared_ops
     return [
-        f"{before}slice by slice, {chain.slices} of each: {ops[chain.first].label} to "
+        f"{before}slice by slice, {chain.slices} slices per kernel: {ops[chain.first].label} to "
         f"{ops[chain.end - 1].label}"
         for chain in plan.chains
     ]

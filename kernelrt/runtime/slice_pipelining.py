@@ -141,7 +141,7 @@ def rechained(
         known = [link for link in links if link is not None]
         slices = math.gcd(chain.slices, *(link.chunks for link in known))
         pairs = itertools.combinations(known, 2)
-        if len(known) == len(links) and slices > 1 and all(_may_go_along(b, a) for a, b in pairs):
+        if len(known) == len(links) and slices > 1 and all(_can_pipeline(b, a) for a, b in pairs):
             found.append(Chain(chain.first, chain.end, slices))
     return found
 
@@ -171,13 +171,13 @@ def _bound(links: Sequence[_Link | None], i: int) -> int:
     starts, shares = set(link.starts), False
     for j in range(i - 1, max(i - LONGEST, -1), -1):
         before = links[j]
-        if before is None or not _may_go_along(link, before):
+        if before is None or not _can_pipeline(link, before):
             return j if shares else i
         shares = shares or not starts.isdisjoint(before.starts)
     return max(i - LONGEST, -1) if shares else i
 
 
-def _may_go_along(link: _Link, before: _Link) -> bool:
+def _can_pipeline(link: _Link, before: _Link) -> bool:
     """Return whether chunk `c` of `link` conflicts only with chunk `c` of `before`."""
     return all(
         not a.region.meets(b.region) or (0 < a.span == b.span and a.region.start == b.region.start)

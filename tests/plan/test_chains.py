@@ -294,8 +294,8 @@ def test_any_number_of_processors(processors: int, monkeypatch) -> None:
 def test_looking_for_them_is_linear(monkeypatch) -> None:
     """Kernels with nothing in common are compared with those near them alone."""
     pairs = []
-    compare = found_by._may_go_along
-    monkeypatch.setattr(found_by, "_may_go_along", lambda *ab: pairs.append(1) or compare(*ab))
+    compare = found_by._can_pipeline
+    monkeypatch.setattr(found_by, "_can_pipeline", lambda *ab: pairs.append(1) or compare(*ab))
     monkeypatch.setattr(found_by, "_saved", lambda chain, _slices: pytest.fail("shares nothing"))
     xs = [krt.tensor(array(1024, 256)) for _ in range(80)]
     plan = krt.jit(lambda xs: [x.exp().tanh() for x in xs]).plan(xs)
