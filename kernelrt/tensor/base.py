@@ -226,8 +226,8 @@ class TensorBase(LazyHandle):
         """Raise JitError if the trace that made this tensor is not active any more."""
         if self._left_trace():
             raise JitError(
-                "this tensor was made while a function was traced and has no value outside of "
-                "that call; return it from the function, or assign it to a tensor that it reaches"
+                "this tensor was made while a function was traced and has no value outside of that "
+                "call; return it from the function, or assign it to a tensor created outside"
             )
 
     @property
@@ -317,8 +317,8 @@ class TensorBase(LazyHandle):
             node, before = other.uop, cast("UOp | None", self._uop)
             if self._address is not None:
                 raise GradientError(
-                    "the tensor was computed by code that came in between, and writing to the "
-                    "storage of a tensor keeps no history; do it again"
+                    "the tensor was computed during this operation, by a finalizer or a signal "
+                    "handler, and a write to computed memory records no history; try again"
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1
@@ -442,14 +442,14 @@ class TensorBase(LazyHandle):
                 state.leaves.pop(id(leaf), None)
             elif self._lineage is True:
                 raise GradientError(
-                    "requires_grad: a result of operations cannot be told not to require a "
-                    "gradient; use .detach()"
+                    "requires_grad: expected True, as the tensor is the result of an operation on "
+                    "tensors that require gradients; use .detach() for one without a gradient"
                 )
             return self
         if not self.dtype.is_float:
             raise GradientError(
-                f"requires_grad: gradients exist for floating types only, not {self.dtype.name}; "
-                "cast the tensor first, as in x.float()"
+                f"requires_grad: expected a floating dtype, not {self.dtype.name}; cast the tensor "
+                "first, as in x.float()"
             )
         self._enter()
         known = self._lineage

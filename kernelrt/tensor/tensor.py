@@ -368,8 +368,8 @@ class Tensor(
             )
         if self.dtype is not target.dtype and self.dtype.kind > target.dtype.kind:
             raise DTypeError(
-                f"value: {self.dtype.name} cannot be assigned to {target.dtype.name} without "
-                f"loss; cast it, as in value.cast({target.dtype.name!r})"
+                f"value: assigning {self.dtype.name} to a tensor of {target.dtype.name} would lose "
+                f"information; cast it, as in value.cast({target.dtype.name!r})"
             )
         return self.cast(target.dtype).expand(shape)
 
@@ -392,8 +392,8 @@ class Tensor(
         if number is None and isinstance(given, Tensor):
             if given.ndim:
                 raise ShapeError(
-                    "value: expected a number or a tensor without axes, not one of shape "
-                    f"{format_shape(given.dims)}; copy_() takes that"
+                    "value: expected a number or a 0-d tensor, not one of shape "
+                    f"{format_shape(given.dims)}; use copy_() to assign a tensor"
                 )
             return self.copy_(given)
         self._check_no_leaf("fill_")
@@ -425,8 +425,9 @@ class Tensor(
         forbid("copy.deepcopy()")
         if self.requires_grad and not self.is_leaf:
             raise GradientError(
-                "deepcopy: the tensor is the result of operations that gradients pass through, "
-                "which a copy has no part in; copy .detach(), or clone() to stay part of them"
+                "deepcopy: the tensor is the result of operations on tensors that require "
+                "gradients, and a deep copy would not be connected to their graph; copy "
+                "x.detach(), or use x.clone(), which gradients flow through"
             )
         self._realized()
         buffer = self._buffer  # gives a result of a replay its node, too

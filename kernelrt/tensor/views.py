@@ -596,9 +596,9 @@ def _check_apart(tensor: TensorBase) -> None:
     layout = _layout(tensor)
     if layout is not None and any(n > 1 and s == 0 for n, s in zip(*layout, strict=True)):
         raise ShapeError(
-            f"the tensor of shape {format_shape(tensor.dims)} is an expanded view: several of its "
-            "elements are one element of the tensor that it shows, so they cannot be assigned to; "
-            "copy it first, as in x.expand(3, 4).clone()"
+            f"cannot write to an expanded view of shape {format_shape(tensor.dims)}: several of "
+            "its elements share one element of the viewed tensor; copy it first, as in "
+            "x.expand(3, 4).clone()"
         )
 
 
@@ -622,9 +622,9 @@ def check_history(tensor: TensorBase) -> None:
     root = link.root
     if root._lineage is True and root._leaf is None and is_detached(tensor):
         raise GradientError(
-            "the tensor is detached from a result of operations that gradients flow through, and "
-            "the history of that result would not know of the new value; write to a copy, as in "
-            "y.detach().clone(), or give the name to a new value, as in y = y * 3"
+            "cannot write to y.detach(), as y is the result of operations that gradients flow "
+            "through, and its recorded history would not include the write; write to a copy, as "
+            "in y.detach().clone(), or make a new tensor, as in y = y * 3"
         )
 
 

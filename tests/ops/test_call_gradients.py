@@ -88,7 +88,7 @@ def test_one_rule_serves_all_results():
 def test_without_a_rule_the_function_is_named():
     x = krt.ones(3, requires_grad=True)
     y = krt.ones(3)
-    with pytest.raises(GradientError, match=r"sin: .* no derivative; give it one by vjp="):
+    with pytest.raises(GradientError, match=r"sin: .* no derivative; pass one as vjp="):
         krt.call(np.sin, x, out=x).sum().backward()
     (krt.call(np.sin, x.detach(), out=y) * x).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), np.sin(np.ones(3, np.float32)), rtol=1e-6)

@@ -413,5 +413,5 @@ def test_counts():
     assert np.isnan(bad).all()
     with pytest.raises(DTypeError, match="input: expected a floating type, not int64"):
         krt.poisson(krt.arange(3))
-    with pytest.raises(DTypeError, match="prob: expected float32 as count is, not float64"):
+    with pytest.raises(DTypeError, match="prob: expected the dtype of count, float32, not float64"):
         krt.binomial(krt.ones(3), krt.ones(3, dtype="float64"))

@@ -298,7 +298,7 @@ def test_gradients():
         (y * y).sum().backward()
         assert w.grad.tolist() == [2 * 20 * 20 * 2, 0, 0]
     y = w * 2
-    with pytest.raises(GradientError, match="detached from a result"):
+    with pytest.raises(GradientError, match=r"write to y\.detach"):
         y.detach()[0].zero_()
     assert y.requires_grad
     w.detach().fill_(1)

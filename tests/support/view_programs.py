@@ -383,7 +383,7 @@ def _values(case: Case, library: Any) -> list[np.ndarray[Any, Any]]:
 #: Errors that are as they should be: a traced function has no masks, as sizes would depend on
 #: values; a gradient that a write made wrong is not computed.
 REFUSED = re.compile(
-    "how many elements|data: the tensor|detached from a result|assigned since|stored already"
+    r"how many elements|data: the tensor|write to y\.detach|assigned since|stored already"
     "|keeps no history of its value"
 )
 

@@ -230,14 +230,14 @@ def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
     """The gradient to start from."""
     if not tensor.dtype.is_float:
         raise GradientError(
-            f"{name}: gradients exist for floating types only, not {tensor.dtype.name}; cast the "
+            f"{name}: expected a tensor of a floating dtype, not {tensor.dtype.name}; cast the "
             "tensors it is computed from, as in x.float()"
         )
     if gradient is None:
         if not same(prod(tensor.dims), 1):
             raise GradientError(
-                f"{name}: the tensor has shape {format_shape(tensor.dims)}; reduce it to one "
-                "element, as in loss.mean(), or pass gradient="
+                f"{name}: expected a tensor of one element, not of shape "
+                f"{format_shape(tensor.dims)}; reduce it, as in loss.mean(), or pass gradient="
             )
         return build.full(1, tensor.dtype, tensor.dims)
     if not isinstance(gradient, type(tensor)):
@@ -272,7 +272,7 @@ def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
     if not any(isinstance(end, Leaf) for end in found):
         raise GradientError(
             f"{name}: the tensor does not depend on any tensor that requires a gradient; set "
-            "requires_grad=True on one, and do not detach it on the way"
+            "requires_grad=True on a tensor it is computed from, and do not detach() in between"
         )
     return found
 
@@ -311,9 +311,10 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
         return node.arg
     if node.op in PASSED_BY:
         raise GradientError(
-            f"inputs[{i}]: the tensor is a view or a negative of another one ({node.op.name}), "
-            "which graphs do not keep; take the gradient of that one, or use a clone() of this "
-            "one in what follows, or call its retain_grad() as soon as it is made"
+            f"inputs[{i}]: the tensor is a view or a negative of another tensor ({node.op.name}), "
+            "and graphs do not keep these as separate nodes; take the gradient of the other "
+            "tensor, or compute the output from a clone() of this tensor, or call retain_grad() "
+            "on this tensor before it is used"
         )
     return node
 

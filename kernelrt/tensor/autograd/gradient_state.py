@@ -51,9 +51,9 @@ class Spent:
     def error(self) -> GradientError:
         """What reading it comes to."""
         return GradientError(
-            f"grad: {self.function} clears this gradient, computes it and uses it up in an "
-            f"optimizer's step, so its plan does not store it; keep it with "
-            "jit(keep_grads=True), or return what is needed of it"
+            f"grad: {self.function} clears this gradient, computes it and uses it in an "
+            "optimizer's step, so its plan does not store it; keep it with "
+            "jit(keep_grads=True), or return the values you need from the function"
         )
 
 

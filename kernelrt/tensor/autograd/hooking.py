@@ -145,8 +145,9 @@ def _edit(on: Leaf | Hooked, change: Callable[[Hooks], Hooks]) -> None:
                 return
             if isinstance(on, Leaf) and state.local.trace is not None:
                 raise JitError(
-                    "register_hook: a hook on a tensor that a traced function reaches would stay "
-                    "from the tracing alone; register it, and remove it, outside of the function"
+                    "register_hook: the tensor exists outside the traced function, and the hook "
+                    "would be registered only when the function is traced, not in each call; "
+                    "register and remove the hook outside the function"
                 )
             if on.hooks is before:  # else a signal's handler, which has the lock, too, came first
                 on.hooks = hooks
@@ -219,13 +220,13 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         return tensor._leaf
     if not tensor.requires_grad:
         raise GradientError(
-            f"{name}: no gradient flows into the tensor; make it with requires_grad=True, or of "
-            "tensors that require one"
+            f"{name}: no gradient flows into the tensor; create it with requires_grad=True, or "
+            "compute it from tensors that require gradients"
         )
     trace = state.local.trace
     if trace is not None and trace.assigned_to(tensor) is not None:
         raise GradientError(
-            f"{name}: the tensor was assigned to in the traced function; take a clone() of it"
+            f"{name}: the tensor was assigned to in the traced function; use a clone() of it"
         )
     while True:
         tensor._enter()
@@ -238,9 +239,9 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
         used = tensor._used
         if used and base.op in PASSED_BY:
             raise GradientError(
-                f"{name}: the tensor is a view or a negative of another one ({base.op.name}), and "
-                "what was made of it already may be made of that one; do so right after it is "
-                "made, or take a clone() of it, and use that in what follows"
+                f"{name}: the tensor is a view or a negative of another tensor ({base.op.name}) "
+                f"and was used already, so gradients may bypass it; call {name} right after the "
+                "tensor is created, or on a clone() that later operations use"
             )
         new = Hooked(tensor)
         marked = mark(base, new)
@@ -335,13 +336,14 @@ def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | No
                 continue  # it may have changed what it was given
             if not isinstance(new, tensor_module.Tensor):
                 raise DTypeError(
-                    f"hook: expected it to give a Tensor or None, not {type(new).__name__}"
+                    "hook: expected the function to return a Tensor or None, not "
+                    f"{type(new).__name__}"
                 )
             if not build.same_shape(new.dims, g.shape) or new.dtype is not g.dtype:
                 raise ShapeError(
-                    f"hook: expected it to give {g.dtype.name} of shape {format_shape(g.shape)}, "
-                    f"as the gradient is, not {new.dtype.name} of shape {format_shape(new.dims)}; "
-                    "one that only looks gives None"
+                    f"hook: expected the function to return {g.dtype.name} of shape "
+                    f"{format_shape(g.shape)}, as the gradient has, not {new.dtype.name} of shape "
+                    f"{format_shape(new.dims)}; return None to leave the gradient unchanged"
                 )
             given, before = new, None
     return None if given._uop is before else given
@@ -378,6 +380,6 @@ def check_met(order: Sequence[UOp], asked: Collection[UOp], name: str) -> None:
                 if user.made < late.made:
                     raise GradientError(
                         f"{name}: a tensor was used before a hook was registered on it, or before "
-                        "it was told to retain its gradient; do so right after it is made, or "
-                        "with a clone() of it, before anything is computed from that"
+                        "retain_grad() was called on it; make that call right after the tensor is "
+                        "created, or on a clone() of it, before anything is computed from the clone"
                     )

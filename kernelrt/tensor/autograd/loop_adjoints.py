@@ -179,9 +179,9 @@ def _check_once(flown: Sequence[UOp], name: str) -> None:
     for node in below(flown, lambda n: n.op is Op.BUFFER):
         if _is_ordered(node):
             raise GradientError(
-                f"{name}: the derivative of a branch of cond or switch takes what "
-                f"{node.arg.callee.name} gave there, which is called with pure=False and so not "
-                "once more; call it before the branches, or say pure=True"
+                f"{name}: the derivative of a branch of cond or switch needs the results of "
+                f"{node.arg.callee.name} again, but a function called with pure=False is not "
+                "called a second time; call it before the branches, or pass pure=True"
             )
 
 
@@ -210,9 +210,9 @@ class _Back:
     ) -> None:
         if dim_max(program.turns) >= UNBOUNDED:
             raise GradientError(
-                f"{name}: the gradient of a loop keeps values of all iterations, but the number "
-                "of iterations has no bound; give while_loop max_steps=, or give fori_loop numbers "
-                "instead of tensors"
+                f"{name}: the gradient of a loop stores values of every iteration, but the number "
+                "of iterations has no bound; pass max_steps= to while_loop, or Python numbers "
+                "instead of tensors to fori_loop"
             )
         self._loop, self._src, self._given, self._name = program, src, given, name
         carried, behind = len(program.carries), len(program.carries) + program.stacked

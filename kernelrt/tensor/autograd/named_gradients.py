@@ -103,14 +103,15 @@ def grad(
     """
     if allow_unused is False and materialize_grads:
         raise GradientError(
-            "allow_unused: False and materialize_grads=True contradict each other; leave one out"
+            "allow_unused: expected True or no value with materialize_grads=True, not False; "
+            "leave one of the two out"
         )
     outputs = listed(output, "output")
     wanted = listed(inputs, "inputs")
     ends = [end_of(t, i) for i, t in enumerate(wanted)]
     if grad_outputs is not None:
         if gradient is not None:
-            raise GradientError("grad_outputs: it is another name of gradient; give one of them")
+            raise GradientError("grad_outputs: an alias of gradient; pass only one of the two")
         gradient = grad_outputs
     seeds = _seeds(outputs, gradient)
     asked = wanted_of(wanted, ends)
@@ -121,7 +122,7 @@ def grad(
         if not found and not allow_unused and not materialize_grads:
             raise GradientError(
                 "grad: the tensor does not depend on any tensor that requires a gradient; set "
-                "requires_grad=True on one, and do not detach it on the way"
+                "requires_grad=True on a tensor it is computed from, and do not detach() in between"
             )
         for i, end in enumerate(ends):
             if end not in found and not allow_unused and not materialize_grads:
@@ -169,7 +170,7 @@ def _seeds(
         gradient is not None and given is not gradient and len(outputs) > 1
     ):
         raise ShapeError(
-            f"gradient: expected one for each of {len(outputs)} outputs, not "
+            f"gradient: expected one tensor for each of the {len(outputs)} outputs, not "
             f"{len(given) if given is gradient else 1}"
         )
     return [(t, seed_of(t, g, "grad")) for t, g in zip(outputs, given, strict=True)]

@@ -235,7 +235,7 @@ def _cat(u: UOp, g: UOp, i: int) -> UOp:
 def _call(u: UOp, _g: UOp, _i: int) -> UOp | None:
     if isinstance(u.arg, Foreign):
         raise GradientError(
-            f"{u.arg.name}: the function of call has no derivative; give it one by vjp=, or "
+            f"{u.arg.name}: the function passed to call has no derivative; pass one as vjp=, or "
             "detach() its operands"
         )
     raise GradientError(f"{u.arg.name}: this routine has no derivative")

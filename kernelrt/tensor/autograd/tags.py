@@ -159,15 +159,15 @@ class Stale:
         """What it comes to where a gradient arrives here."""
         if self._called is not None:
             return GradientError(
-                f"{what}: a gradient reached results of {self._called}, which makes calls with "
-                "pure=False. The gradient would repeat these calls: compute values and gradients "
-                "in one jitted function"
+                f"{what}: a gradient reached results of {self._called}, which calls functions with "
+                "pure=False. Computing the gradient would repeat these calls: compute values and "
+                "gradients in one jitted function"
             )
         return GradientError(
             f"{what}: a tensor that this result was computed from has been assigned since, so "
             "the gradient can no longer be computed; call backward() before the assignment "
-            "(optimizer.step() is one), carry h.detach() from step to step, and let hooks of "
-            "leaves make assignments, not those of results"
+            "(optimizer.step() is one), pass h.detach() from step to step, and make assignments "
+            "in hooks of leaves only, not in hooks of results"
         )
 
 

@@ -108,7 +108,7 @@ def put_all(
         if buffer is not None and buffer.readonly:
             raise ShapeError(
                 "value: the tensor shares read-only memory and cannot be assigned to; copy "
-                "it first with kernelrt.tensor"
+                "the tensor first with kernelrt.tensor"
             )
         value = node if tensor._leaf is None else mark(node, tensor._leaf)
         if trace is not None and (buffer is not None or trace.keeps(tensor)):

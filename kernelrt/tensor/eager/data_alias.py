@@ -87,8 +87,9 @@ def set_data(tensor: TensorBase, value: TensorBase) -> None:
             _part([tensor], owner)
             if hasattr(tensor, "_whose"):
                 raise JitError(
-                    "data: the tensor is the data of another one, taken outside of the function "
-                    "that is traced, and would cease to be that with each call; assign outside"
+                    "data: the tensor is the .data of another tensor, taken outside the traced "
+                    "function, and the assignment would separate the two; assign outside the "
+                    "function"
                 )
         tensor._assign(new)
 
@@ -153,8 +154,8 @@ def writable(tensor: TensorBase, owner: TensorBase) -> TensorBase:
     if tensor._memory is None:
         raise ShapeError(
             f"data: a tensor of shape {format_shape(owner.dims)} has no memory before its "
-            "Variables have values, so what is written to its data would not reach it; write to "
-            "the tensor itself, in 'with kernelrt.no_grad():'"
+            "Variables have values, so a write to its data would be lost; write to the tensor "
+            "itself, in 'with kernelrt.no_grad():'"
         )
     return tensor
 
@@ -163,7 +164,7 @@ def check_no_history(tensor: TensorBase) -> None:
     """Raise GradientError where another value would stand above the history of `tensor`."""
     if tensor._lineage is True and tensor._leaf is None:
         raise GradientError(
-            "data: the tensor is a result of operations that gradients flow through, and its "
-            "history would not know of a value written to its data; write to a copy, as in "
-            "y.detach().clone(), or give the name to a new value, as in y = y * 3"
+            "data: the tensor is the result of operations that gradients flow through, and its "
+            "recorded history would not include a write to its data; write to a copy, as in "
+            "y.detach().clone(), or make a new tensor, as in y = y * 3"
         )

@@ -56,8 +56,8 @@ def look(uses: Uses) -> None:
         _told.add(line)
         text = (
             f"this line has computed the same graph of {uses.nodes} nodes more than "
-            f"{EVERY * TIMES} times without jit; a function with @kernelrt.jit around what the "
-            "loop does runs as one plan. "
+            f"{EVERY * TIMES} times without jit; move the body of the loop into a function with "
+            "@kernelrt.jit, which runs as one plan. "
             "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
         )
         _due.append((text, *line))
@@ -92,9 +92,9 @@ def note_compiled(last: UOp, seconds: float) -> None:
     if count + 1 == MOST_COMPILED:
         text = (
             f"this line has compiled {count + 1} different graphs without jit, in "
-            f"{total + seconds:.2g} s. Where a graph grows from turn to turn, realize() what the "
-            "loop carries; else put the loop into a function with @kernelrt.jit, with "
-            "kernelrt.scan for many turns. "
+            f"{total + seconds:.2g} s. If the graph grows with each iteration, call realize() on "
+            "the tensors that the loop carries; otherwise move the loop into a function with "
+            "@kernelrt.jit, with kernelrt.scan for many iterations. "
             "warnings.simplefilter('ignore', kernelrt.EagerLoopWarning) silences this"
         )
         _due.append((text, *line))
@@ -126,9 +126,9 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
     if origin is None or (origin.file, origin.line) in _widened:
         return
     warnings.warn_explicit(
-        f"{origin.layer or origin.op}: features of shape {data.shape} are float64 beside float32 "
-        "weights, so the results are float64 and take about twice the time; pass x.float(), or "
-        "make the weights float64",
+        f"{origin.layer or origin.op}: features of shape {data.shape} are float64 but the weights "
+        "are float32, so the results are float64 and take about twice the time; pass x.float(), "
+        "or make the weights float64",
         KernelrtWarning,
         origin.file,
         origin.line,

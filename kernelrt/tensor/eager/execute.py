@@ -137,8 +137,8 @@ def check_outside(roots: Iterable[UOp]) -> None:
     for node in toposort(roots):
         if node.op is Op.BUFFER and getattr(node.arg, "stands_in", False):
             raise JitError(
-                "a tensor that the body of a loop or a branch made, or was given, is used outside "
-                "of it, where it has no value; give it back from there"
+                "a tensor that the body of a loop or branch created or received is used outside "
+                "that body, where it has no value; return it from the body"
             )
 
 
@@ -289,9 +289,9 @@ def make_entry(
     if plan.variables:
         names = ", ".join(map(repr, plan.variables))
         raise VariableError(
-            f"this value depends on Variable {names}, which has a value only while a plan runs; "
-            "compute it in the jitted function whose argument has that size, or prepare() it and "
-            "pass a value to execute_with_vars"
+            f"the tensor depends on Variable {names}, which has a value only while a plan runs; "
+            "compute the tensor in the jitted function whose argument has that size, or prepare() "
+            "it and pass a value to execute_with_vars"
         )
     position = iter(range(len(computed)))
     sources = tuple(next(position) if s is None else s for s in alone)

@@ -313,9 +313,9 @@ class _Search:
         who = "an operation" if origin is None else str(origin)
         text = f"{who} makes the first {what}: {_element(node, where, value)}"
         if (given := self._given(node)) != "":
-            text += f", of {given}"
+            text += f", inputs: {given}"
         if self._turn is not None:
-            text += f", in turn {self._turn} of a loop"
+            text += f", in iteration {self._turn} of a loop"
         if kernel is not None:
             text += f", in {kernel.label}"
         raise _error(text, value, origin, kernel, turn=self._turn)
@@ -345,7 +345,7 @@ class _Search:
         for operand in known[:2]:
             numbers = _numbers(self._data[operand])
             low, high = float(np.min(numbers)), float(np.max(numbers))
-            parts.append(f"{low:.6g}" if low == high else f"numbers from {low:.6g} to {high:.6g}")
+            parts.append(f"{low:.6g}" if low == high else f"{low:.6g} to {high:.6g}")
         return " and ".join(dict.fromkeys(parts))
 
     def _kernel(self, origin: Origin | None) -> PreparedKernel | None:
@@ -375,7 +375,7 @@ def _kernels(plan: ExecutionPlan) -> list[PreparedKernel]:
 def _element(node: UOp, where: int, value: float) -> str:
     shape = tuple(int(d) for d in node.shape)  # type: ignore[arg-type]
     if not shape:
-        return f"it is {value}, {node.dtype.name}"
+        return f"the {node.dtype.name} value is {value}"
     place = tuple(int(i) for i in np.unravel_index(where, shape))
     at = place[0] if len(place) == 1 else place
     return f"element {at} of {node.dtype.name} {shape} is {value}"

@@ -240,7 +240,8 @@ def check_static(tensor: TensorBase) -> None:
     if not is_static(tensor.dims):
         raise VariableError(
             f"a tensor of shape {format_shape(tensor.dims)} has no value before its Variables "
-            "have; prepare() it and pass them to execute_with_vars, or use jit(dynamic=...)"
+            "have values; prepare() it and pass the values to execute_with_vars, or use "
+            "jit(dynamic=...)"
         )
 
 

@@ -163,7 +163,8 @@ def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tenso
     chance = tensor_of(prob, "prob", floats=True).detach()
     if trials.dtype is not chance.dtype:
         raise DTypeError(
-            f"prob: expected {trials.dtype.name} as count is, not {chance.dtype.name}; cast one"
+            f"prob: expected the dtype of count, {trials.dtype.name}, not {chance.dtype.name}; "
+            "cast one of the two"
         )
     shape = broadcast(trials.dims, chance.dims)
     drawn = draw_binomial(trials, chance, shape, generator)

@@ -92,8 +92,8 @@ def _draw(
         return tensor_module.Tensor._of(build.reshape(drawn, size))
     if not isinstance(n, int):
         raise ShapeError(
-            "size: random tensors with Variables in their shape are drawn inside a jitted "
-            "function only"
+            "size: expected fixed sizes, as random tensors with Variables in their shape are drawn "
+            "only inside a jitted function"
         )
     buffer = source.fill(n, transform, dtype, scale, shift)
     return tensor_module.Tensor._over(buffer, tuple(map(dim_max, size)))
@@ -195,7 +195,7 @@ def normal(
     alone = len(size) == 1 and not isinstance(size[0], tuple | list)
     if size and (place is not None or tensors or (alone and isinstance(std, TensorBase))):
         if len(size) > 2:
-            raise ShapeError(f"normal: expected a mean, a deviation and a size, not {size}")
+            raise ShapeError(f"normal: expected mean, std and size, not {size}")
         mean, *rest = size
         std, size = rest[0] if rest else std, ()
     if size or place is not None:
@@ -231,8 +231,8 @@ def _normal_around(
     if wanted is not None:
         if not broadcasts_to(size, wanted):
             raise ShapeError(
-                f"size: means and deviations of shape {format_shape(size)} do not broadcast to "
-                f"{format_shape(wanted)}; leave the size out to have theirs"
+                f"size: mean and std of shape {format_shape(size)} do not broadcast to "
+                f"{format_shape(wanted)}; leave size out to draw numbers of their shape"
             )
         size = wanted
     noise = _draw(size, _normal, kind.accumulator, generator=generator)
@@ -327,7 +327,7 @@ def randint(
     if high is None:
         low, high = 0, low
     if size is None:
-        raise DTypeError("size: expected that of the result, as in randint(10, (3,)), not None")
+        raise DTypeError("size: expected a shape for the result, as in randint(10, (3,)), not None")
     first, limit = whole(index_of(low)), whole(index_of(high))
     if first is None or limit is None:
         raise DTypeError(f"low, high: expected integers, not {low!r} and {high!r}")
@@ -341,8 +341,8 @@ def randint(
         least = -most
     if not least <= low < high <= most + 1:
         raise DTypeError(
-            f"dtype: {wanted.name} does not have all integers from {low} to {high - 1}; choose a "
-            "wider type"
+            f"dtype: {wanted.name} cannot represent all integers from {low} to {high - 1}; choose "
+            "a wider dtype"
         )
     check_asked(wanted, requires_grad=requires_grad)
     shape = check_shape((size,))
@@ -378,7 +378,7 @@ def check_asked(dtype: DType, *, requires_grad: bool) -> None:
     """Refuse before anything is drawn what no gradient can be asked of."""
     if requires_grad and not dtype.is_float:
         raise GradientError(
-            f"requires_grad: gradients exist for floating types only, not {dtype.name}"
+            f"requires_grad: expected a floating dtype, not {dtype.name}"
         )
 
 
@@ -397,7 +397,7 @@ def _gain(nonlinearity: str, a: float) -> float:
         return math.sqrt(2 / (1 + a * a))
     if nonlinearity not in _GAINS:
         names = ", ".join(["leaky_relu", *_GAINS])
-        raise ShapeError(f"nonlinearity: {nonlinearity!r} is unknown; expected one of {names}")
+        raise ShapeError(f"nonlinearity: expected one of {names}, not {nonlinearity!r}")
     return _GAINS[nonlinearity]
 
 
@@ -406,8 +406,7 @@ def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
     known = [d for d in size if isinstance(d, int) and d > 0]
     if len(size) < 2 or len(known) < len(size):
         raise ShapeError(
-            f"size: expected at least 2 axes, none empty and none of a size that is known only at "
-            f"run time, not {format_shape(size)}"
+            f"size: expected at least 2 axes, all of fixed sizes above 0, not {format_shape(size)}"
         )
     taps = math.prod(known[2:])
     return known[1] * taps, known[0] * taps

@@ -161,7 +161,7 @@ class Generator:
         if number is None:
             raise DTypeError(f"seed: expected an int, not {type(seed).__name__}")
         if not -(1 << 63) <= number < 1 << 64:
-            raise ShapeError("seed: expected a number from -2**63 to 2**64 - 1")
+            raise ShapeError(f"seed: expected a number from -2**63 to 2**64 - 1, not {number}")
         _outside("manual_seed()")
         with state.lock:
             _write(*self._settled(), number)
@@ -342,7 +342,7 @@ def _write(key: Tensor, counter: Tensor, seed: int) -> None:
 def _outside(what: str) -> None:
     if state.local.trace is not None:
         raise JitError(
-            f"{what} inside a traced function has no effect on replays; call it outside"
+            f"{what} inside a traced function has no effect on later calls; call it outside"
         )
 
 

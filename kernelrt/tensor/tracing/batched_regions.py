@@ -75,7 +75,7 @@ def batched_run(
     """
     program = nodes[0].arg.program
     if not isinstance(count, int):
-        raise VariableError(f"the number of values of a loop must be fixed, not {count}")
+        raise VariableError(f"vmap: a loop needs a fixed number of batch elements, not {count}")
     if isinstance(program, Loop):
         return _Mapped(program, nodes, operands, count).values()
     if operands[0].apart:

@@ -242,7 +242,7 @@ def _cat(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
     if isinstance(u.arg, Foreign):
         if not isinstance(count, int):
-            raise VariableError(f"{u.arg.name}: the number of calls must be fixed, not {count}")
+            raise VariableError(f"{u.arg.name}: expected a fixed number of calls, not {count}")
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
     if count == 0:  # a routine has problems to solve
         return build.full(0, u.dtype, (0, *u.shape))

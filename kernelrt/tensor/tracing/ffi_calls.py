@@ -134,8 +134,8 @@ def call(
     results = tuple(_form(leaf, path) for path, leaf in nest.leaves(forms, "out"))
     if not results and (pure or out is not None or _address(fn)):
         raise ShapeError(
-            "out: expected at least one result; only a call of a Python function with pure=False "
-            "has none, which out=None says"
+            "out: expected at least one result; only a Python function called with pure=False may "
+            "have none, as out=None"
         )
     if name is not None and not isinstance(name, str):
         raise DTypeError(f"name: expected a str, not {type(name).__name__}")
@@ -144,7 +144,7 @@ def call(
     made = _Made(fn, nest, results or (_DUMMY,), vjp, name)
     made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
     if made.fails and not made.address:
-        raise DTypeError("fails: it is for C functions; a Python function raises where it fails")
+        raise DTypeError("fails: for C functions only; raise an exception in a Python function")
 
     kind = next((type(t) for t in tensors if isinstance(t, TensorBase)), tensor_module.Tensor)
     given = [
@@ -166,8 +166,8 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
 
     if isinstance(state.local.trace, vmap_trace.MemberTrace):
         raise JitError(
-            f"{made.name}: the calls for the members of vmap have no order, which pure=False asks "
-            "for; say pure=True, or make the call outside of vmap"
+            f"{made.name}: pure=False requires calls in order, but the calls for the batch "
+            "elements of vmap have no order; pass pure=True, or make the call outside vmap"
         )
     made.ordered = True
     turn = _turn(kind)
@@ -286,8 +286,8 @@ def _form(leaf: Any, name: str) -> Form:
         shape, dtype = leaf
     else:
         raise DTypeError(
-            f"{name}: expected a pair of a shape and a type, as in ((3, 2), krt.float32), or "
-            f"something that has both, not {leaf!r}"
+            f"{name}: expected a pair of a shape and a dtype, as in ((3, 2), krt.float32), or "
+            f"an object with attributes shape and dtype, not {leaf!r}"
         )
     sizes = []
     for d in map(plain, shape if isinstance(shape, list | tuple) else (shape,)):
@@ -307,17 +307,17 @@ def _form_of(x: UOp, name: str) -> Form:
         raise _unknown(name, x.shape)
     if build.has_zero(x.shape):
         raise ShapeError(
-            f"{name}: a tensor of shape {format_shape(x.shape)} has no elements; functions are "
-            "called with memory that has some"
+            f"{name}: expected a tensor with at least one element, not one of shape "
+            f"{format_shape(x.shape)}"
         )
     return tuple(int(d) for d in x.shape if isinstance(d, int)), x.dtype
 
 
 def _unknown(name: str, shape: Sequence[Any]) -> VariableError:
     return VariableError(
-        f"{name}: the shape {format_shape(tuple(map(plain, shape)))} is known only at run time; a "
-        "function takes fixed sizes, so call it outside of the function that has Variables, or pad "
-        "to a fixed size"
+        f"{name}: the shape {format_shape(tuple(map(plain, shape)))} is known only at run time, "
+        "but the called function takes fixed sizes; call it outside the function that has "
+        "Variables, or pad to a fixed size"
     )
 
 
@@ -424,8 +424,8 @@ class _Vjp(RuleOfAll):
         listed = found if isinstance(found, list | tuple) else (found,)
         if len(listed) != len(inputs):
             raise GradientError(
-                f"{who}: expected a gradient, or None, for each of {len(inputs)} inputs, not "
-                f"{len(listed)}"
+                f"{who}: expected a gradient or None for each of {len(inputs)} inputs, not "
+                f"{len(listed)} values"
             )
         nodes: list[UOp | None] = []
         for i, (gradient, like) in enumerate(zip(listed, inputs, strict=True)):

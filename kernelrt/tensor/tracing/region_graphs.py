@@ -73,9 +73,9 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
 def unknown_size(name: str, shape: build.Shape) -> VariableError:
     """Refuses a shape that is known at run time only."""
     return VariableError(
-        f"{name}: its shape {format_shape(shape)} depends on a Variable, and loops and choices "
-        "take known sizes; pad it to one, or call a function for each size, as jit makes them "
-        "without dynamic="
+        f"{name}: the shape {format_shape(shape)} depends on a Variable, but loops and branches "
+        "need fixed sizes; pad the tensor to a fixed size, or use jit without dynamic=, which "
+        "compiles a plan for each size"
     )
 
 
@@ -298,7 +298,7 @@ def _ports(
         put[place] = ports[-1]
     for node in outer:
         if not is_static(node.shape):
-            raise unknown_size("what a loop or choice reads", node.shape)
+            raise unknown_size("tensor that a loop or branch reads", node.shape)
         size = build.volume(node.shape)
         assert isinstance(size, int)
         ports.append(port(len(ports), size, node.dtype))

@@ -217,8 +217,8 @@ class Trace(TraceMode):
         ):
             raise JitError(
                 f"a tensor of shape {format_shape(tensor.dims)} {does} after another tensor over "
-                "the same memory was assigned to in the traced function; use one of the two, or a "
-                "copy made with clone() outside"
+                "the same memory was assigned to in the traced function; use only one of the two, "
+                "or make a copy with clone() outside the function"
             )
 
     @contextlib.contextmanager
@@ -543,10 +543,9 @@ class Trace(TraceMode):
         """Raise JitError: `what` would need a value that is not computed yet."""
         raise JitError(
             f"{what} reads a value while a function is traced, when no values are computed yet; "
-            "return the tensor and read it outside, or decide inside: with where() between values, "
-            "with kernelrt.cond() between functions, and repeat with kernelrt.while_loop(); to "
-            "debug with values, call the function within kernelrt.disable_jit(), or set "
-            "KERNELRT_JIT=0"
+            "return the tensor and read it outside, or branch inside with where() or "
+            "kernelrt.cond() and loop with kernelrt.while_loop(); to debug with values, call the "
+            "function within kernelrt.disable_jit(), or set KERNELRT_JIT=0"
         )
 
     def admit(self, tensor: TensorBase) -> None:

@@ -156,19 +156,18 @@ class MemberTrace(Trace):
     def _check_draws(self) -> None:
         if self._randomness == ERROR:
             raise JitError(
-                "randomness: the function draws random numbers, and vmap was told that this is an "
-                "error; pass randomness='different' for numbers of each member's own, or "
-                "randomness='same' for numbers that all share"
+                "randomness: the function draws random numbers, which randomness='error' forbids; "
+                "pass randomness='different' to draw separate numbers for each batch element, or "
+                "randomness='same' to draw numbers that all batch elements share"
             )
 
     def refuse_reading(self, what: str) -> NoReturn:
         """Raise JitError: `what` needs a value where there are as many as members."""
         raise JitError(
-            f"{what} reads a value in a function that vmap calls once for all members, which "
-            "have different values; return the tensor and read it outside, or decide inside: with "
-            "where() between values, with kernelrt.cond() between functions, and repeat with "
-            "kernelrt.while_loop(); to debug it with the values of each member, call it within "
-            "kernelrt.disable_jit()"
+            f"{what} reads a value in a function that vmap calls once for all batch elements, "
+            "which have different values; return the tensor and read it outside, or branch inside "
+            "with where() or kernelrt.cond() and loop with kernelrt.while_loop(); to debug with "
+            "the values of each batch element, call the function within kernelrt.disable_jit()"
         )
 
     # ---- tensors from outside
@@ -261,18 +260,18 @@ class MemberTrace(Trace):
         """Set the ``grad`` of a tensor that was made here."""
         if tensor._born is not self:
             raise GradientError(
-                "grad: a function that vmap calls once for all members sets the gradient of a "
-                "tensor from outside, which would have to be that of one of them; use "
-                "kernelrt.func.grad inside, or backward() of what vmap gives"
+                "grad: a function under vmap sets the gradient of a tensor from outside, but vmap "
+                "calls the function once for all batch elements, which have different gradients; "
+                "use kernelrt.func.grad inside, or call backward() on the result of vmap"
             )
         super().set_grad(tensor, value)
 
 
 def _beyond(_node: UOp, _gradient: UOp, _i: int) -> NoReturn:
     raise GradientError(
-        "vmap: the function takes a gradient that leads beyond its arguments, to a tensor outside "
-        "that these were computed from, where there is one for all members; take gradients by the "
-        "arguments with kernelrt.func.grad inside, or backward() of what vmap gives"
+        "vmap: the function computes a gradient that flows past its arguments to a tensor outside, "
+        "which all batch elements share; differentiate with respect to the arguments with "
+        "kernelrt.func.grad inside, or call backward() on the result of vmap"
     )
 
 
