@@ -1,4 +1,4 @@
-"""The base of Tensor: a graph node, and its memory once it is computed."""
+"""Base class of Tensor: a graph node, and its memory once it is computed."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ else:
 
 __all__ = ["Operand", "TensorBase", "is_parameter", "storage_node"]
 
-#: What may stand beside a tensor in an elementwise operation.
+#: Type of the other operand of an elementwise operation with a tensor.
 Operand: TypeAlias = "TensorBase | bool | int | float | UOp | np.ndarray[Any, Any]"
 
-#: How many operations are put one upon the other before the value is computed.
+#: Depth of a lazy graph, in operations, at which its value is computed.
 MOST_DEPTH = 256
-#: From this depth on, values that recur in each turn of a loop are computed.
+#: From this depth on, values that recur in each iteration of a loop are computed.
 TURN_DEPTH = 64
-#: Operations that only move elements. Computing them early would make a copy of a view.
+#: Operations that only move elements. Computing one early would copy a view.
 _MOVES = MOVEMENT | {Op.GATHER, Op.DETACH, Op.CONTIGUOUS}
 
 _BY_CODE = {d.code: d for d in dt.ALL}
@@ -84,35 +84,35 @@ _name_values(Op.IOTA, Kept, (MOVEMENT - {Op.UNWINDOW}) | {Op.DETACH})
 
 
 class TensorBase(LazyHandle):
-    """A graph node, its data where it was computed, and what gradients need to know of it."""
+    """A graph node, its data once computed, and its autograd state."""
 
-    # An instance that a replay made has a memory and no node; _adopt fills the rest in.
+    # An instance that a replay made has memory but no node; _adopt fills the rest in.
     __slots__ = (
         "__weakref__", "_former", "_handles", "_home", "_made_of", "_taken", "_whose",
     )  # fmt: skip
 
     _born: Trace | None
-    _former: Leaf  # set where the tensor was told not to require a gradient any more
+    _former: Leaf  # the former tag, set by requires_grad_(False)
     _grad: Self | Home | Spent | None
-    _handles: weakref.WeakValueDictionary[int, TensorBase]  # its `data`, by identity
-    _home: Home  # set where a plan has left a gradient
+    _handles: weakref.WeakValueDictionary[int, TensorBase]  # live `.data` tensors, by identity
+    _home: Home  # set once a plan has stored a gradient
     _leaf: Leaf | None
-    _made_of: tuple[UOp, Buffer]  # the data that a traced function made it from: node, memory
-    _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of what it held when it was read
-    _whose: Self  # set where this is the `data` of a tensor, whose memory it has
+    _made_of: tuple[UOp, Buffer]  # original data, if created in a traced function: node, memory
+    _taken: tuple[Buffer, Buffer]  # shared memory, and a copy of its content when it was read
+    _whose: Self  # set if this is the `.data` of another tensor, and aliases its memory
 
     def _cut(self) -> None:
-        """Compute a tensor that grew deep without being read, as a sum of losses does.
+        """Compute part of a graph that grew deep without being read, such as a sum of losses.
 
-        Its plan would be made for it alone; cut at equal places, one plan serves them all. What
-        gradients flow through is left whole.
+        The whole graph would need a plan of its own. If such graphs are cut at equal depths, one
+        plan computes all pieces. Graphs that gradients flow through are not cut.
         """
         if is_static(self.dims):
             realize.compute_piece(self)
 
     @classmethod
     def _over(cls, buffer: Buffer, shape: tuple[int, ...]) -> Self:
-        """A tensor over the elements of `buffer`, which it keeps alive."""
+        """Return a tensor over the elements of `buffer`, and keep `buffer` alive."""
         tensor = cls.__new__(cls)
         tensor._grad = None
         tensor._leaf = None
@@ -123,7 +123,7 @@ class TensorBase(LazyHandle):
         return tensor
 
     def _adopt(self) -> None:
-        """Give a tensor that a plan made its node, in one step at the end."""
+        """Set the node of a tensor that a plan made, in one step at the end."""
         if adopted(self):
             return
         shape = self._shape
@@ -141,7 +141,7 @@ class TensorBase(LazyHandle):
         self._begin(data, data.keep(), data.dtype.code, shape, node, severed is None)
 
     def _taken_node(self) -> UOp:
-        """Find what `uop` gives."""
+        """Return the value of `uop`."""
         node = self._live_node()
         if not shared_memory.shared[0] or state.local.trace is not None:
             return node
@@ -150,11 +150,11 @@ class TensorBase(LazyHandle):
         return shared_memory.taken(self, node)
 
     def _live_node(self) -> UOp:
-        """Find what `_live` gives.
+        """Return the value of `_live`.
 
-        No node that is given out reads, in its value or in its history, data that a pending
-        assignment is about to change: assignments are committed first. So a node stays true while
-        the operation takes those of its other operands, whichever of them has to be committed.
+        The returned node never reads, in its value or its history, data that a pending assignment
+        is about to change: such assignments are committed first. So the node stays valid while
+        the operation takes the nodes of its other operands, even if these commit assignments.
         """
         self._used = True
         link = self._link
@@ -177,7 +177,7 @@ class TensorBase(LazyHandle):
         return node if state.local.grad or self._plain else detach(node)
 
     def _recorded(self) -> UOp:
-        """The node with its history, also where none is recorded."""
+        """Return the node with its history, even while gradients are disabled."""
         if self._link is not None:
             return views.node_of(self, self._link)
         node = self._live()
@@ -188,7 +188,7 @@ class TensorBase(LazyHandle):
         return self._entered() if assigned is None else assigned
 
     def _entered(self) -> UOp:
-        """The node, made anew where a thread or a finalizer took it away by computing it."""
+        """Return the node; recreate it if a thread or finalizer computed the tensor meanwhile."""
         while (node := cast("UOp | None", self._uop)) is None:
             self._enter()
         return node
@@ -205,11 +205,11 @@ class TensorBase(LazyHandle):
             self._adopt()
 
     def _cross(self) -> None:
-        """Let a lazy tensor from outside into the trace that is active; none may leave one."""
+        """Admit a lazy tensor from outside to the active trace; no tensor may leave its trace."""
         trace = state.local.trace
         node, buffer = getattr(self, "_made_of", (None, None))
         if self._left_trace() and node is self._uop and buffer is not None:
-            # A caller that kept it, as functools.cache does, reads its original data.
+            # A caller that kept the tensor, as functools.cache does, reads its original data.
             self._born, self._plain = None, True
             self._bind(buffer, buffer.keep(), buffer.dtype.code, node.shape, node)
             return
@@ -218,12 +218,12 @@ class TensorBase(LazyHandle):
             trace.admit(self)
 
     def _left_trace(self) -> bool:
-        """Return whether the trace that made this tensor is not active any more."""
+        """Return whether the trace that created this tensor is no longer active."""
         trace = state.local.trace
         return self._born is not None and not (trace is not None and trace.holds(self._born))
 
     def _check_trace(self) -> None:
-        """Raise JitError if the trace that made this tensor is not active any more."""
+        """Raise JitError if the trace that created this tensor is no longer active."""
         if self._left_trace():
             raise JitError(
                 "this tensor was made while a function was traced and has no value outside of that "
@@ -232,18 +232,18 @@ class TensorBase(LazyHandle):
 
     @property
     def _buffer(self) -> Buffer | None:
-        """The storage, where there is one."""
+        """The storage, or None."""
         while True:
             if self._uop is None:
                 self._adopt()
-            # Memory: a handler or a finalizer has computed the tensor since the node was seen.
+            # Memory: a signal handler or finalizer has computed the tensor since the check above.
             if not isinstance(buffer := self._memory, Memory):
                 return cast("Buffer | None", buffer)
 
     def _settlement(self, node: UOp, data: Memory, *, stale: bool) -> Fresh:
-        """What this tensor is once `data`, the value of `node`, are there.
+        """Return the state of this tensor once `data`, the value of `node`, is computed.
 
-        A history stays beside them unless it went stale.
+        The tensor keeps its history together with the data, unless the history is stale.
         """
         if not stale and (plainly := settlement(self, node, data)) is not None:
             return plainly
@@ -256,7 +256,7 @@ class TensorBase(LazyHandle):
             outside = shared_memory.shared[0] and shared_memory.is_shared(self)
             self._link.seen = 0 if outside else count_writes()
             if (memory := self._link.root._buffer) is not None:
-                memory.storage.watch()  # it is told when somebody else may write there
+                memory.storage.watch()  # report when outside code may write there
         elif plain and self._grad is None:
             self._severed = severed
             nbytes = math.prod(shape) * dtype.itemsize
@@ -279,20 +279,20 @@ class TensorBase(LazyHandle):
         )  # fmt: skip
 
     def _storage(self) -> UOp:
-        """The BUFFER node of a tensor that has data."""
+        """Return the BUFFER node of a tensor that has data."""
         buffer = self._buffer
         assert buffer is not None
         return build.memory(buffer)
 
     def _move(self, buffer: Buffer) -> None:
-        """Go on with `buffer`, which holds the same elements, as the storage."""
+        """Use `buffer`, which holds the same elements, as the storage from now on."""
         shape = self._shape
         assert shape is not None
         node = self._node_over(buffer)
         self._bind(buffer, buffer.keep(), buffer.dtype.code, shape, node)
 
     def _at_rest(self) -> UOp:
-        """The node of a tensor that reads its storage."""
+        """Return a node that reads this tensor's storage."""
         return self._node_over(self._memory)
 
     def _node_over(self, buffer: Buffer) -> UOp:
@@ -303,11 +303,11 @@ class TensorBase(LazyHandle):
         return storage if bound is None else mark(storage, bound)
 
     def _assign(self, value: Self) -> None:
-        """Take `value`, of the same shape and type, as the new value."""
+        """Assign `value`, of the same shape and dtype."""
         assign_all([(self, value)])
 
     def _follow(self, other: TensorBase) -> None:
-        """Have the value that `other` has, and its history."""
+        """Take over the value of `other` and its history."""
         if self._born is None:
             state.watched.add(self)
         done = False
@@ -322,10 +322,10 @@ class TensorBase(LazyHandle):
                 )
             done = exchange(self, before, node, writes)
         state.births[0] += 1
-        self._used = False  # nothing is made of the new value yet
+        self._used = False  # nothing is computed from the new value yet
 
     def _sever(self, bound: Severed | Stale) -> None:
-        """Let gradients that come to this tensor end in an error, until it is assigned to."""
+        """Make gradients that reach this tensor raise an error, until it is assigned to."""
         marked = False
         while not marked:
             node = self._entered()
@@ -334,22 +334,22 @@ class TensorBase(LazyHandle):
             marked = exchange(self, node, mark(node.src[0] if again else node, bound))
         state.births[0] += 1
 
-    # ---- what it is
+    # ---- shape and dtype
 
     @property
     def shape(self) -> tuple[int | Size, ...]:
-        """Size of each axis: an int, or a Size where it is known at run time only."""
+        """Size of each axis: an int, or a Size if it is known only at run time."""
         known = self._shape
         return tuple(map(as_size, self.dims)) if known is None else known
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """Size of each axis as expressions have it: an int, or a node over Variables."""
+        """Size of each axis as in graph nodes: an int, or a node over Variables."""
         known = self._shape
         if known is not None:
             return known
         node: UOp | None = self._uop
-        # Without a node it was computed between the lines.
+        # Without a node it was computed since the test above.
         return cast("tuple[int, ...]", self._shape) if node is None else node.shape
 
     @property
@@ -373,23 +373,23 @@ class TensorBase(LazyHandle):
 
     @property
     def is_realized(self) -> bool:
-        """Whether the data are there, up to assignments that are still to be committed."""
+        """Whether the data is computed, except for pending assignments."""
         return self._address is not None
 
     def dim(self) -> int:
-        """Number of axes."""
+        """Return the number of axes."""
         return len(self.dims)
 
     def size(self, dim: int | None = None) -> int | Size | tuple[int | Size, ...]:
-        """The shape, or the size of axis `dim`."""
+        """Return the shape, or the size of axis `dim`."""
         return self.shape if dim is None else self.shape[own_axis(dim, self.ndim)]
 
     def numel(self) -> int | Size:
-        """Number of elements."""
+        """Return the number of elements."""
         return as_size(prod(self.dims))
 
     def element_size(self) -> int:
-        """Bytes of one element."""
+        """Return the size of one element in bytes."""
         return self.dtype.itemsize
 
     # ---- gradients
@@ -406,7 +406,7 @@ class TensorBase(LazyHandle):
 
     @property
     def _lineage(self) -> bool | Severed:
-        """Whether a gradient can flow into this tensor; what stops it if that alone does."""
+        """Whether a gradient can flow into this tensor; or the only tag that stops it."""
         if self._link is not None:
             views.enter(self, self._link)
         if self._uop is None:
@@ -415,16 +415,16 @@ class TensorBase(LazyHandle):
 
     @property
     def _is_parameter(self) -> bool:
-        """Whether gradients are collected for this tensor, or were until it was frozen."""
+        """Whether this tensor collects gradients, or did so until it was frozen."""
         if self._uop is not None and self._leaf is not None:
             return True
         return hasattr(self, "_former") and self._lineage is not True
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Say whether :meth:`backward` collects a gradient in this tensor's ``grad``.
+        """Set whether :meth:`backward` collects a gradient in this tensor's ``grad``.
 
-        A tensor that is told so once is a parameter, and stays one while it is frozen: see
-        :func:`kernelrt.nn.parameters`.
+        A tensor that has once required a gradient is a parameter. It remains a parameter while it
+        is frozen: see :func:`kernelrt.nn.parameters`.
 
         Raises
         ------
@@ -458,26 +458,26 @@ class TensorBase(LazyHandle):
         if isinstance(known, Severed):
             raise known.error("requires_grad")
         if not known:
-            # The graphs that were made before it ceased to require a gradient bear the former mark.
+            # Graphs that were made before requires_grad_(False) contain the former tag.
             leaf = getattr(self, "_former", None) or Leaf()
-            state.leaves[id(leaf)] = self  # first: who bears the mark is found by it
+            state.leaves[id(leaf)] = self  # first: the tensor is looked up by its tag
             self._become(leaf)
         return self
 
     def _become(self, leaf: Leaf | None) -> None:
-        """Put a mark on the value, and on what was assigned in the trace that is active."""
+        """Tag the value, and the value that the active trace has assigned."""
         before = self._leaf
         trace = state.local.trace
         assigned = None if trace is None else trace.assigned_to(self)
         if trace is not None and assigned is not None:
             trace.record(self, marked_anew(assigned, before, leaf))
         done = False
-        while not done:  # else interrupting code has computed it, or assigned to it
+        while not done:  # interrupting code may compute the tensor, or assign to it
             node = self._entered()
             done = become(self, node, leaf, marked_anew(node, before, leaf), state.flips)
 
     def _never_required(self) -> None:
-        """Forget that it was a parameter, which is frozen now."""
+        """Forget that this frozen tensor was a parameter."""
         if hasattr(self, "_former"):
             del self._former
 
@@ -496,7 +496,7 @@ class TensorBase(LazyHandle):
         Raises
         ------
         GradientError
-            A jitted function computed the gradient and used it up; see :func:`kernelrt.jit`.
+            A jitted function used the gradient and did not keep it; see :func:`kernelrt.jit`.
         """
         if self._uop is None or (self._grad is None and state.local.trace is None):
             return None
@@ -525,16 +525,16 @@ class TensorBase(LazyHandle):
 
 
 def is_parameter(tensor: TensorBase) -> bool:
-    """Whether gradients are collected for `tensor`, or were until it was frozen.
+    """Return whether `tensor` collects gradients, or did so until it was frozen.
 
-    A plan that is being traced is made for the answer.
+    During tracing, the plan becomes specialized for the answer.
     """
     trace = state.local.trace
     return tensor._is_parameter if trace is None else trace.is_parameter(tensor)
 
 
 def storage_node(buffer: Buffer, shape: tuple[Dim, ...]) -> UOp:
-    """The elements of `buffer` as a node of `shape`, packed in row-major order."""
+    """Return a node of `shape` over the elements of `buffer`, packed in row-major order."""
     if is_static(shape):
         found = _storage_node(buffer, cast("tuple[int, ...]", shape))
         if found is not None:

@@ -1,4 +1,4 @@
-"""Marks functions of tensors as operations: they read nodes and make one."""
+"""Decorators for operations: functions that read the nodes of tensors and make a new node."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ _C = TypeVar("_C", bound=type)
 
 
 def operation(function: _F) -> _F:
-    """Let `function` be done again where memory that its operands read was written meanwhile.
+    """Repeat `function` if memory that its operands read was written while it ran.
 
-    Another thread, a signal handler or a finalizer may assign to what an operand is computed from,
-    between the line that takes the operand's node and the one that makes the result, which then
-    nobody has computed before. The function must have no effect but its result.
+    After the function has taken the node of an operand and before it makes the result, another
+    thread, a signal handler or a finalizer may assign to a tensor that the operand is computed
+    from. A write computes the lazy tensors that read the memory first, but the result does not
+    exist yet. The function must have no side effects.
     """
     return cast("_F", Operation(function))
 
 
 def operations(*besides: str) -> Callable[[_C], _C]:
-    """Let all public methods of a class that give tensors be operations.
+    """Make all public methods of a class that return tensors operations.
 
-    Those named `besides` have another effect, too.
+    Methods named in `besides` have side effects and are left out.
     """
 
     def decorate(kind: _C) -> _C:

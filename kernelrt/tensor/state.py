@@ -1,8 +1,8 @@
 """State that all tensors share: pending assignments, live tensors and modes.
 
-The registers hold tensors by identity. They exist so that lazy evaluation is never seen: a
-tensor keeps the value that its expression had when it was written down, whatever is assigned to
-the tensors it reads before it is computed.
+The registers hold tensors by identity. They make lazy evaluation invisible: a tensor keeps the
+value that its expression had when it was created, even if the tensors it reads are assigned to
+before it is computed.
 """
 
 from __future__ import annotations
@@ -37,41 +37,40 @@ __all__ = ["bearer", "births", "changing", "computing", "copied", "differentiati
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 
-#: Live tensors that have no data yet, or that have and, for gradients, still the expression behind
-#: them.
+#: Live tensors without data, and live tensors with data that keep their expression for gradients.
 watched: Roster = Roster()
-#: Live tensors that gradients are collected for, by the identities of the marks on their values:
-#: the marks themselves keep hooks alive, which may hold the tensors.
+#: Live tensors that collect gradients, by the identities of their Leaf tags. The keys are not the
+#: tags, because a tag keeps hooks alive, and these may hold the tensors.
 leaves: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
-#: Marks of tensors that have hooks or retain their gradients, by the identities of the marks.
+#: Tags of tensors that have hooks or retain their gradients, by the identities of the tags.
 hooked: weakref.WeakValueDictionary[int, Leaf | Hooked] = weakref.WeakValueDictionary()
-#: Marks of results that something had been made of before, by the values without them.
+#: Tags of results that were used before they were tagged, by the nodes without the tags.
 late: weakref.WeakKeyDictionary[UOp, tuple[Late, ...]] = weakref.WeakKeyDictionary()
-#: For nodes that read memory which was written over: the nodes that read copies of it instead.
+#: For nodes that read overwritten memory: the nodes that read copies of that memory instead.
 copied: weakref.WeakKeyDictionary[UOp, tuple[weakref.ref[UOp], ...]] = weakref.WeakKeyDictionary()
-#: Tensors whose storage does not hold yet what was assigned to them.
+#: Tensors with a pending assignment: their storage does not hold the assigned value yet.
 pending: dict[int, TensorBase] = {}
-#: What was assigned in one step, as identities, for each of these tensors.
+#: For each of these tensors: the identities of all tensors assigned in the same step.
 units: dict[int, tuple[int, ...]] = {}
-#: What the pending assignments are about to change, as the only element: None where nobody has
-#: asked since another one came.
+#: The memory that pending assignments are about to change, as the only element. None if it was
+#: not computed since the last assignment.
 steady: list[Written | None] = [None]
-#: Where gradients of tensors lie that plans left, by the storage.
+#: The homes of gradients that plans have stored, by their storage.
 homes: weakref.WeakValueDictionary[Buffer, Home] = weakref.WeakValueDictionary()
-#: The memory that a plan is writing right now, if one is. Only the thread that holds the lock
-#: looks at it: there it tells that this code interrupted the run.
+#: The memory that a running plan writes, or None. Only the thread that holds the lock reads it:
+#: if it is set there, the reading code has interrupted the run.
 changing: Written | None = None
 #: Whether a run is computing nodes of live tensors. Only the thread that holds the lock reads it:
-#: code that interrupts the run must not exchange their nodes, because the run hands a value only to
-#: a tensor that still has its node.
+#: code that interrupts the run must not replace the nodes, because the run gives a value only to a
+#: tensor that still has the same node.
 computing = False
-#: How many expressions live tensors were given so far, as the only element. While it stays the
-#: same, no tensor can have begun to read a buffer.
+#: Number of expressions given to live tensors so far, as the only element. While it stays the
+#: same, no tensor has begun to read a buffer.
 births: list[int] = [0]
-#: How often a tensor began or ceased to require a gradient, as the only element.
+#: Number of changes of `requires_grad` of any tensor, as the only element.
 flips: list[int] = [0]
-#: Threads, by their numbers, in which functions are being differentiated, and how deep. What
-#: these call is called as it stands: a result of a jitted function has no history.
+#: Threads, by their ids, that are differentiating functions, with the nesting depth. Jitted
+#: functions called there run without jit, because results of jitted functions have no history.
 differentiating: dict[int, int] = {}
 #: Held while tensors are given data.
 lock: locks.Lock = locks.Lock(locks.STATE)
@@ -79,13 +78,13 @@ _name_lock(lock)
 
 
 def bearer(leaf: Leaf) -> TensorBase | None:
-    """The live tensor that gradients are collected for by this mark, if there is one."""
+    """Return the live tensor that has this tag, or None."""
     tensor = leaves.get(id(leaf))
     return tensor if tensor is not None and tensor._leaf is leaf else None
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations of this thread are recorded for gradients."""
+    """Return whether operations of this thread are recorded for gradients."""
     if local.trace is not None:
         local.trace.asked = True
     return local.grad
@@ -96,9 +95,9 @@ def no_grad(function: None = None) -> Mode[bool]: ...
 @overload
 def no_grad(function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def no_grad(function: Any = None) -> Any:
-    """Within it, results have no history: gradients do not pass through them.
+    """Disable gradients: results record no history, so no gradient flows through them.
 
-    It is entered with ``with``, or decorates a function, as ``@no_grad()`` or as ``@no_grad``.
+    Use as ``with no_grad():``, or as the decorator ``@no_grad()`` or ``@no_grad``.
 
     Examples
     --------
@@ -117,7 +116,7 @@ def enable_grad(function: None = None) -> Mode[bool]: ...
 @overload
 def enable_grad(function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def enable_grad(function: Any = None) -> Any:
-    """Within it, histories are recorded, also inside :func:`no_grad`."""
+    """Enable gradients: results record their history, also inside :func:`no_grad`."""
     return _around(Mode(GRAD, True), function)
 
 
@@ -126,18 +125,18 @@ def inference_mode(mode: bool = True) -> Mode[bool]: ...
 @overload
 def inference_mode(mode: Callable[_P, _R]) -> Callable[_P, _R]: ...
 def inference_mode(mode: Any = True) -> Any:
-    """As :func:`no_grad`, or with False as :func:`enable_grad`.
+    """Disable gradients like :func:`no_grad`; with ``mode=False``, like :func:`enable_grad`.
 
-    Tensors made within it are tensors like any other.
+    Tensors made in this mode are ordinary tensors.
     """
     return no_grad(mode) if callable(mode) else Mode(GRAD, not _truth(mode))
 
 
 def set_grad_enabled(mode: bool) -> Setting[bool]:
-    """Record histories from now on, or do not.
+    """Enable or disable gradients from now on.
 
-    With ``with`` it lasts as long as the block does, and it decorates functions; a traced function
-    may not leave it changed.
+    In a ``with`` statement the setting ends with the block. It is a decorator, too. A traced
+    function must restore the setting before it returns.
 
     Examples
     --------

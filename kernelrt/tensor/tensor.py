@@ -106,21 +106,21 @@ class Tensor(
     OperandMethods,
     TensorBase,
 ):
-    """An array whose value is an expression until it is needed.
+    """A lazy array: an expression that is computed when its value is needed.
 
-    Operations give tensors with PyTorch's names and semantics; nothing is computed before a
+    Operations have PyTorch's names and semantics and return tensors. Nothing is computed before a
     value is read (`numpy`, `item`), a plan is made (`prepare`), or `realize` is called.
-    ``x += y`` and ``x.add_(y)`` assign to the tensor; where it collects a gradient, that is
-    allowed under ``no_grad`` only. ``x[0]``, ``x.T`` and ``x.reshape(-1)`` are views, as in
-    PyTorch: an assignment to one changes x.
+    ``x += y`` and ``x.add_(y)`` assign to the tensor; if it collects a gradient, that is allowed
+    only under ``no_grad``. ``x[0]``, ``x.T`` and ``x.reshape(-1)`` are views, as in PyTorch:
+    assigning to a view changes x.
 
     Parameters
     ----------
     data : number, nested list of numbers, NumPy array, Tensor, or array-like
-        What to copy. Python floats become float32 and ints int64; arrays keep their type,
-        and a list that holds float64 arrays or NumPy numbers becomes float64.
+        Data to copy. Python floats become float32 and ints int64. Arrays keep their dtype, and a
+        list that holds float64 arrays or NumPy numbers becomes float64.
     dtype : DType, str or NumPy dtype, optional
-        Type to convert to.
+        Dtype to convert to.
     device : str, optional
         "cpu".
     requires_grad : bool
@@ -158,12 +158,12 @@ class Tensor(
     # ---- computing
 
     def realize(self) -> Self:
-        """Compute this tensor, and commit what was assigned; see :func:`kernelrt.realize`."""
+        """Compute this tensor and commit pending assignments; see :func:`kernelrt.realize`."""
         realize.realize(self)
         return self
 
     def prepare(self, *, threads: int | None = None) -> ExecutionPlan:
-        """A plan that computes this tensor each time; see :func:`kernelrt.prepare`."""
+        """Return a plan that computes this tensor in each run; see :func:`kernelrt.prepare`."""
         return realize.prepare(self, threads=threads)
 
     # ---- gradients
@@ -180,56 +180,56 @@ class Tensor(
         Parameters
         ----------
         gradient : Tensor, optional
-            Gradient of this tensor; needed where it has more than one element.
+            Gradient of this tensor; required if it has more than one element.
         retain_graph : bool, optional
-            Taken as PyTorch takes it; a graph lives as long as one of its tensors, whatever it
-            says.
+            Ignored; accepted for compatibility with PyTorch. A graph lives as long as one of its
+            tensors.
         create_graph : bool
-            Let the gradients be differentiated again.
+            Whether the gradients can be differentiated again.
         inputs : Tensor or sequence of Tensor, optional
-            The only tensors whose ``grad`` is added to; results of operations among them collect
-            theirs, too.
+            The only tensors whose ``grad`` is added to. They may be results of operations.
 
         Raises
         ------
         GradientError
-            This tensor has more than one element and no `gradient` is given, its type is not
+            This tensor has more than one element and no `gradient` is given, its dtype is not
             floating, or no tensor it depends on requires a gradient.
         """
         chosen = None if inputs is None else listed(inputs, "inputs")
         _backward(self, gradient, create_graph=create_graph, inputs=chosen)
 
     def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> Handle:
-        """Let a function see the gradient of this tensor, and give another one.
+        """Register a function that sees the gradient of this tensor and may replace it.
 
         Parameters
         ----------
         hook : callable
-            Called with the gradient each time that one flows into this tensor, with all of its
-            parts added. What it gives, unless None, goes on in its place; what it changes in place
-            goes on changed. It is not called for gradients that :func:`kernelrt.grad` is not asked
-            for. Hooks of leaves are called when all gradients are known, and may assign to any
-            tensor; one of a result may not assign to what gradients are still computed from.
+            Called with the complete gradient each time that gradients flow into this tensor. If
+            it returns a tensor, that tensor replaces the gradient. If it returns None, the
+            gradient flows on, with any in-place change by the hook. The hook is not called for
+            gradients that :func:`kernelrt.grad` is not asked for. Hooks of leaves are called when
+            all gradients are known, and may assign to any tensor. A hook of a result must not
+            assign to tensors that gradients are still computed from.
 
         Returns
         -------
         Handle
-            Its ``remove()`` takes the hook away.
+            ``handle.remove()`` removes the hook.
 
         Raises
         ------
         GradientError
-            No gradient flows into this tensor; or it is a view or a negative of another one, and
-            was used already.
+            No gradient flows into this tensor; or it is a view or a negative of another tensor
+            and was used already.
         JitError
             This tensor collects gradients, and a function is being traced: register the hook
-            outside of it.
+            outside the function.
 
         Notes
         -----
-        On the result of operations it is registered before anything else is computed from the
-        result; where a gradient then comes another way, GradientError says so. A jitted function
-        calls it while it is traced.
+        Register a hook on a result of operations before anything else is computed from the
+        result; otherwise the backward pass raises GradientError if a gradient bypasses the hook.
+        A jitted function calls the hook only while it is traced.
 
         Examples
         --------
@@ -242,9 +242,9 @@ class Tensor(
         return hooking.hook(self, hook)
 
     def retain_grad(self) -> None:
-        """Let :meth:`backward` collect the gradient of this result of operations in ``grad``.
+        """Make :meth:`backward` collect the gradient of this result of operations in ``grad``.
 
-        As :meth:`register_hook`, it is called before anything else is computed from this tensor.
+        As with :meth:`register_hook`, call it before anything else is computed from this tensor.
         """
         hooking.retain(self)
 
@@ -255,7 +255,7 @@ class Tensor(
 
     @property
     def grad_fn(self) -> GradFn | None:
-        """What gradients flow through into this tensor; None for a leaf, and where none flow."""
+        """Backward function of this result of operations; None if there is none, as for leaves."""
         return hooking.grad_fn(self)
 
     def zero_grad(self) -> None:
@@ -265,9 +265,9 @@ class Tensor(
     # ---- random
 
     def dropout(self, p: float = 0.5, training: bool = True) -> Self:
-        """Zeros with probability `p`, the other elements divided by ``1 - p``.
+        """Zero elements with probability `p`, and divide the others by ``1 - p``.
 
-        Each run of a jitted function draws afresh.
+        Each run of a jitted function draws new random numbers.
         """
         if not 0 <= p <= 1:
             raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
@@ -280,24 +280,24 @@ class Tensor(
 
     @operation
     def _without(self, drop: TensorBase, scale: float) -> Self:
-        """This tensor times `scale`, and zeros where `drop` holds."""
+        """Return this tensor times `scale`, with zeros where `drop` is true."""
         return self._of(build.where(drop.uop, 0, build.mul(self._floats("dropout"), scale)))
 
     # ---- state
 
     def assign(self, value: Operand) -> Self:
-        """Give this tensor another value of its shape and type.
+        """Assign a new value of the same shape and dtype.
 
-        A tensor with storage keeps it: the value is written there, in place, when something is
-        computed or this tensor is read next; a plan that reads the storage sees it. One without,
-        such as ``krt.zeros(3)``, gets storage once a new value is computed from the one it has.
-        The views of this tensor change, too, and so does the root of a view. The history of
-        `value` is dropped.
+        A tensor with storage keeps its storage: the value is written there, in place, when a
+        tensor is computed or this tensor is read next. Plans that read the storage see the value.
+        A tensor without storage, such as ``krt.zeros(3)``, gets storage once its new value is
+        computed from its current value. Views of this tensor change, too. Assigning to a view
+        changes its root. The gradient history of `value` is dropped.
 
         Parameters
         ----------
         value : Tensor, number or array
-            Broadcast to this shape; floats of other widths are converted.
+            Value to assign, broadcast to this shape. Floats of other widths are converted.
 
         Returns
         -------
@@ -309,7 +309,7 @@ class Tensor(
         ShapeError
             `value` does not broadcast to this shape, or this tensor's memory is read-only.
         DTypeError
-            `value` is of another kind, as floats for integers.
+            `value` is of another dtype kind, such as floats for an integer tensor.
         """
         if state.changing is None and fill_or_copy(self, value):
             return self
@@ -321,16 +321,16 @@ class Tensor(
     def copy_(
         self, src: Operand, non_blocking: bool = False,  # noqa: ARG002 - as PyTorch has it
     ) -> Self:
-        """Give this tensor the value of another one, and its history.
+        """Assign the value of another tensor together with its gradient history.
 
-        Where no gradients flow, this is :meth:`assign`.
+        If no gradients flow, this equals :meth:`assign`.
 
         Parameters
         ----------
         src : Tensor, number or array
-            Broadcast to this shape; floats of other widths are converted.
+            Value to assign, broadcast to this shape. Floats of other widths are converted.
         non_blocking : bool
-            Changes nothing.
+            Ignored; accepted for compatibility with PyTorch.
 
         Returns
         -------
@@ -342,18 +342,18 @@ class Tensor(
         ShapeError
             `src` does not broadcast to this shape, or this tensor's memory is read-only.
         DTypeError
-            `src` is of another kind, as floats for integers.
+            `src` is of another dtype kind, such as floats for an integer tensor.
         GradientError
-            Gradients are recorded, and this tensor is a leaf that requires one; or they flow into
-            `src`, and this tensor keeps no history, as a parameter, or a tensor from outside of
-            the function that is traced.
+            Gradients are enabled, and this tensor is a leaf that requires a gradient; or gradients
+            flow into `src`, and this tensor cannot keep a history, as a parameter or a tensor from
+            outside the traced function cannot.
         """
         self._check_no_leaf("copy_")
         if state.changing is None and fill_or_copy(self, src):
             return self
         if isinstance(src, Tensor) and state.is_grad_enabled() and (
             src.requires_grad
-            # Or a jitted function made it, which gradients that come to it have to be told.
+            # Or a jitted function made it: gradients that reach it must raise an error.
             or (src._lineage and not self.requires_grad and not self._is_parameter)
         ):  # fmt: skip
             return self._replace(cast("Self", src._fitted(self)), "copy_")
@@ -378,14 +378,14 @@ class Tensor(
         return self.fill_(0)
 
     def fill_(self, value: bool | float) -> Self:
-        """Assign one number, or a tensor without axes, to all elements.
+        """Assign a number or a 0-d tensor to all elements.
 
         Raises
         ------
         DTypeError
-            The type does not have the number.
+            The dtype cannot represent the number.
         GradientError
-            Gradients are recorded, and this tensor is a leaf that requires one.
+            Gradients are enabled, and this tensor is a leaf that requires a gradient.
         """
         given: object = value
         number: UOp | bool | float | None = number_node(given)
@@ -410,7 +410,7 @@ class Tensor(
         return Tensor, (bits, self.dtype, None, self._is_parameter)
 
     def __dir__(self) -> list[str]:
-        """Public names: Python suggests what may be meant only where there are at most 750."""
+        """List the public names: Python suggests names in errors only if there are at most 750."""
         kind = type(self)
         return [
             name for name in super().__dir__()
@@ -430,7 +430,7 @@ class Tensor(
                 "x.detach(), or use x.clone(), which gradients flow through"
             )
         self._realized()
-        buffer = self._buffer  # gives a result of a replay its node, too
+        buffer = self._buffer  # also sets the node of a result of a replay
         assert buffer is not None
         twin = self._over(copy.copy(buffer), tuple(self._shape or ()))
         if self._is_parameter:
@@ -446,7 +446,7 @@ class Tensor(
 
 
 def _frozen(data: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
-    """A parameter that was pickled while it was frozen."""
+    """Restore a parameter that was pickled while it was frozen."""
     return Tensor(data, dtype, requires_grad=True).requires_grad_(False)
 
 
@@ -454,11 +454,11 @@ _backward = gradient.backward
 
 
 def _name_methods() -> None:
-    """Let errors of calls name the class that users know, whichever part of it has the method."""
+    """Make errors of calls name the class Tensor, whichever base class defines the method."""
     for part in Tensor.__mro__[1:]:
         for value in list(vars(part).values()):
             for function in (value, getattr(value, "__wrapped__", None)):
-                # An operation, which is no function, has a name of its own.
+                # An Operation is not a function and has its own name.
                 if isinstance(function, FunctionType) and part.__module__.startswith("kernelrt."):
                     function.__qualname__ = f"Tensor.{function.__name__}"
                     if function is value:

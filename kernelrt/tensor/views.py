@@ -1,12 +1,12 @@
-"""Views: tensors that show elements of another one.
+"""Views: tensors that show elements of another tensor, their root.
 
-``x[1]``, ``x.T`` and ``x.reshape(-1)`` are views of x, their root. A view remembers the path from
-its root: the operations with their arguments. Reading a view reads the root; where the root has
-another value than before, the path is followed again. A write to a view is an assignment to the
-root: each operation on the path has an inverse that puts elements back.
+``x[1]``, ``x.T`` and ``x.reshape(-1)`` are views of x, their root. A view stores its path from the
+root: a list of view operations with their arguments. Reading a view reads the root; if the root
+has a new value, the operations on the path are applied again. Writing to a view assigns to the
+root: each operation has an inverse, a scatter into its operand.
 
-A view of a view has the same root, and a longer path. A path ends where PyTorch has to copy, as
-``x.T.reshape(-1)`` does: that is a tensor of its own.
+A view of a view has the same root and a longer path. If PyTorch has to copy, as in
+``x.T.reshape(-1)``, the result is no view but an ordinary tensor.
 """
 
 from __future__ import annotations
@@ -90,27 +90,27 @@ __all__ = [
 _T = TypeVar("_T", bound="TensorBase")
 
 Path = tuple["Path | None", "Kind", tuple[Any, ...]]
-"""The path of the source, the operation, and its arguments."""
+"""Linked list of view operations: the source's path, the operation, and its arguments."""
 Array = np.ndarray[Any, Any]
 Layout = tuple[tuple[int, ...], tuple[int, ...]]
-"""The size of each axis, and how far its elements are apart in the root, in row-major order."""
+"""Sizes and strides: size of each axis, and distance of its elements in the row-major root."""
 
 
 class Kind(NamedTuple):
-    """An operation that shows elements of its operand.
+    """A view operation.
 
     Attributes
     ----------
     get : callable
-        ``get(x, *arguments)`` is the view.
+        ``get(x, *arguments)`` returns the view.
     put : callable, optional
-        ``put(x, value, *arguments)`` is x with `value` as the elements that the view shows. None
-        where it may show an element several times.
+        ``put(x, value, *arguments)`` returns x with the viewed elements replaced by `value`. None
+        if the view may show an element several times.
     layout : callable
-        ``layout(sizes, strides, *arguments)`` is the layout of the view.
+        ``layout(sizes, strides, *arguments)`` returns the layout of the view.
     array : callable, optional
-        ``array(a, *arguments)`` is the view of a NumPy array, read-only where it may show an
-        element several times; None where NumPy would copy. None where there is no such view.
+        ``array(a, *arguments)`` returns the view of a NumPy array, read-only if it may show an
+        element several times, or None if NumPy would copy. None if NumPy has no such view.
     """
 
     get: Callable[..., Any]
@@ -165,7 +165,7 @@ def _indexed(
         if isinstance(item, slice) and has_numbers(item):
             start, stop, step = item.indices(size)
             out.append((len(range(start, stop, step)), stride * step))
-        elif isinstance(item, slice):  # ends that Variables tell; how far apart may be a number
+        elif isinstance(item, slice):  # the ends depend on Variables; the count may be a number
             first, end = plain(item.start), plain(item.stop)
             end = size if end is None else end + size if isinstance(end, int) and end < 0 else end
             count = build.difference(end, 0 if first is None else first)
@@ -221,7 +221,7 @@ def _array_indexed(array: Array, items: tuple[Any, ...], *_: object) -> Array | 
     if places is None:
         return None
     try:
-        return array[(*places, ...)]  # with an Ellipsis a view even of one element
+        return array[(*places, ...)]  # the Ellipsis makes a view even for a single element
     except IndexError:
         return None
 
@@ -258,7 +258,7 @@ _name_views(Buffer, ids, registry.allocator("CPU"), INDEX)
 
 
 def _steps(path: Path | None) -> Iterator[tuple[Kind, tuple[Any, ...]]]:
-    """The operations of a path, that of the root first."""
+    """Iterate over the operations of a path, starting at the root."""
     steps: list[tuple[Kind, tuple[Any, ...]]] = []
     while path is not None:
         path, kind, arguments = path
@@ -267,7 +267,7 @@ def _steps(path: Path | None) -> Iterator[tuple[Kind, tuple[Any, ...]]]:
 
 
 def _layout(tensor: TensorBase) -> Layout | None:
-    """Return the layout of a view in its root; None where a size is known at run time only."""
+    """Return the layout of a view in its root; None if a size is known only at run time."""
     link = tensor._link
     assert link is not None
     if link.layout is not None:
@@ -285,7 +285,7 @@ def _layout(tensor: TensorBase) -> Layout | None:
 
 
 def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
-    """Return whether PyTorch reshapes a tensor without a copy."""
+    """Return whether PyTorch would reshape a tensor without a copy."""
     if tensor._link is None:
         return True
     layout = _layout(tensor)
@@ -293,7 +293,7 @@ def is_viewable(tensor: TensorBase, shape: Sequence[Any]) -> bool:
 
 
 def is_packed(tensor: TensorBase) -> bool:
-    """Return whether the elements of a view are one run of its root, in row-major order."""
+    """Return whether the elements of a view are contiguous in its root, in row-major order."""
     if tensor._link is None:
         return True
     layout = _layout(tensor)
@@ -306,18 +306,18 @@ def is_packed(tensor: TensorBase) -> bool:
 
 
 def read(source: TensorBase) -> tuple[UOp, UOp | None]:
-    """Give the node of `source` and the value of its root that the node is made of.
+    """Return the node of `source`, and the root's node that it is computed from.
 
-    A finalizer or a signal handler may compute the root in between. Then the value is not known,
-    which is None, and a view of the node follows its path again when it is read.
+    If a finalizer or signal handler computes the root meanwhile, the second value is None. A view
+    of the returned node then applies its path again when it is read.
     """
     node = source._live()
     link = source._link
-    if state.local.trace is not None:  # finalizers and handlers are kept out
+    if state.local.trace is not None:  # finalizers and handlers do not run in a trace
         if link is not None and source._born is state.local.trace:
             return node, link.below
         return node, (source if link is None else link.root)._recorded()
-    # The value first: if the pair changes behind it, the nodes differ.
+    # Read the root's value first: if both change afterwards, the nodes differ below.
     below = source._uop if link is None else link.below
     shown = source._uop if link is None or source._uop is node else link.node
     known = node is shown or (shown is not None and node is detach(shown))
@@ -325,9 +325,9 @@ def read(source: TensorBase) -> tuple[UOp, UOp | None]:
 
 
 def bare(source: _T) -> tuple[_T, UOp | None]:
-    """Give a lazy tensor of the node that :func:`read` gives, for an operation of several steps.
+    """Return a lazy tensor over the node from :func:`read`, for an operation of several steps.
 
-    It owns no memory, so nothing that is made of it reads a copy of shared memory.
+    The tensor owns no memory, so tensors computed from it do not read a copy of shared memory.
     """
     node, below = read(source)
     found = source._of(node)
@@ -341,13 +341,14 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
     Parameters
     ----------
     source : Tensor
-        What it shows elements of.
+        Tensor whose elements the view shows.
     node : UOp
-        The elements.
+        Node of the view's elements.
     below : UOp, optional
-        The value of the root that `node` is made of, as :func:`read` gives it before the operation.
+        Node of the root that `node` is computed from, returned by :func:`read` before the
+        operation.
     kind, arguments
-        The operation.
+        The view operation and its arguments.
     """
     tensor = source._of(node)
     link = source._link
@@ -365,11 +366,11 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
 
 
 def _followed(link: Link, value: UOp) -> UOp:
-    """Follow the path of a view from `value`, the value of its root, to the view's node.
+    """Apply the path of a view to `value`, the node of its root, and return the view's node.
 
-    Who writes memory computes the lazy tensors that read it. If that came to a step of the path,
-    what follows would be a view of a copy. So other threads wait, and after code that interrupts
-    this one the path is followed again.
+    Code that writes memory first computes the lazy tensors that read it. If it computed an
+    intermediate tensor of the path, the remaining operations would show a copy. So other threads
+    must wait, and the path is applied again if other code interrupted it.
     """
     if state.local.trace is not None:
         return _followed_once(link, value)
@@ -393,7 +394,7 @@ def _is_here(tensor: TensorBase) -> bool:
     Raises
     ------
     JitError
-        Another trace made it, which is over.
+        A trace that is no longer active made the tensor.
     """
     if tensor._born is state.local.trace:
         return True
@@ -402,11 +403,11 @@ def _is_here(tensor: TensorBase) -> bool:
 
 
 def _renew(tensor: TensorBase, link: Link) -> None:
-    """Bring the node of a view up to date with its root."""
+    """Update the node of a view if its root has changed."""
     value = link.root._recorded()
     computed = False
     if value is not link.below or _moved(link):
-        # Whether the root has data now, and still the value that the view was made of.
+        # Whether the root was only computed: it still has the value that the view was made from.
         computed = is_kept(value) and value.src[0] is link.below and not _moved(link)
         link.node = _followed(link, value)
         if link.fixed is not None:
@@ -415,32 +416,32 @@ def _renew(tensor: TensorBase, link: Link) -> None:
         return
     before = tensor._uop
     _drop_data(tensor, link)
-    link.below = value  # last: where an interrupt comes before, it is all done again
+    link.below = value  # last: after an interrupt before this line, all is done again
     if before is not None and before.op is Op.DETACH:
         if computed and hooking.is_hooked(tensor, before):
             before = before.src[0] if is_kept(before) else before
             shown = _followed(link, value.arg.storage)
             link.node = tensor._uop = mark(before, Kept(shown))
             return
-        used, tensor._used = tensor._used, False  # nothing is made of the new value yet
+        used, tensor._used = tensor._used, False  # nothing is computed from the new value yet
         hooking.follow(tensor, before)
         tensor._used = used
 
 
 def _moved(link: Link) -> bool:
-    """Return whether an index tensor on the path has another node than the view reads."""
+    """Return whether an index tensor on the path has a new node since the view was made."""
     return link.fixed is not None and any(index._uop is not node for index, node in link.fixed)
 
 
 def _has_current_data(tensor: TensorBase, link: Link) -> bool:
-    """Return whether the data of a view, if there are any, equal those of its root."""
+    """Return whether the data of a view, if any, is up to date with its root."""
     if tensor._address is None or link.lent is not None or not link.root.is_realized:
         return True
     return bool(link.seen == count_writes())
 
 
 def _drop_data(tensor: TensorBase, link: Link) -> None:
-    """Make a view lazy: its data may be out of date."""
+    """Make a view lazy again, because its data may be out of date."""
     tensor._uop = link.node
     tensor._plain = link.plain
     if tensor._address is not None:
@@ -449,7 +450,7 @@ def _drop_data(tensor: TensorBase, link: Link) -> None:
 
 
 def enter(tensor: TensorBase, link: Link) -> None:
-    """Bring a view up to date with its root, unless a trace reads a view from outside of it."""
+    """Update a view from its root, unless a trace reads a view from outside the trace."""
     if _is_here(tensor):
         _renew(tensor, link)
 
@@ -459,14 +460,14 @@ def node_of(tensor: TensorBase, link: Link) -> UOp:
     if not _is_here(tensor):
         return _followed(link, link.root._recorded())
     _renew(tensor, link)
-    # Results made of a copy would not follow the root, so they are made of the root's memory.
+    # Views of a copy would not follow the root, so results are computed from the root's memory.
     if tensor._address is not None and link.root.is_realized:
         return cast("UOp", link.node)
     return tensor._entered()
 
 
 def borrow(tensor: TensorBase, link: Link) -> None:
-    """Bind a view to the memory of its root, where its elements are one run there."""
+    """Bind a view to the memory of its root if the elements are contiguous there."""
     if tensor._address is not None or tensor._leaf is not None:
         return
     run = _run(link)
@@ -477,9 +478,10 @@ def borrow(tensor: TensorBase, link: Link) -> None:
 
 
 def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] | None:
-    """Give the memory of a view, if it is one run of elements of its root, and the shape.
+    """Return the memory and shape of a view whose elements are contiguous in its root, else None.
 
-    Memory has no marks of a history: only with `marked` may there be one that tells something.
+    Memory carries no autograd tags. So if the node of the view has a tag that gradients depend on,
+    the result is None, unless `marked` is true.
     """
     if not link.root.is_realized:
         return None
@@ -498,7 +500,7 @@ def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] 
 
 
 def argument(tensor: _T) -> _T:
-    """Return an ordinary tensor with the data of a view, to be an argument of a program."""
+    """Return an ordinary tensor with the data of a view, to pass as an argument of a program."""
     link = tensor._link
     assert link is not None
     if tensor._lineage is not False or not _is_here(tensor):
@@ -515,14 +517,14 @@ def argument(tensor: _T) -> _T:
 
 
 def unshared(result: _T, source: TensorBase) -> _T:
-    """Return `result`, or a copy if it is `source` or a view, as PyTorch's operation copies."""
+    """Return `result`, copied if it is `source` or a view; PyTorch's operation always copies."""
     if result is source or result._link is not None:
         return cast("_T", cast("Any", result).clone())
     return result
 
 
 def unlink(tensor: TensorBase) -> None:
-    """Make an ordinary tensor of a view, with the same value."""
+    """Turn a view into an ordinary tensor with the same value."""
     link = tensor._link
     if link is None:
         return
@@ -544,7 +546,7 @@ _name_template_views(_layout, unlink, INDEX)
 
 
 def is_item(value: object, source: TensorBase, index: object) -> bool:
-    """Return whether `value` is the view ``source[index]``: assigning it there changes nothing."""
+    """Return whether `value` is the view ``source[index]``, whose assignment is a no-op."""
     link = getattr(value, "_link", None)
     if link is None:
         return False
@@ -556,7 +558,7 @@ def is_item(value: object, source: TensorBase, index: object) -> bool:
     _, given, nodes = arguments
     if given is not index:
         return False
-    # Index tensors and arrays may have changed since. Only in a trace do their nodes tell.
+    # Index tensors and arrays may have changed since. Only in a trace do their nodes show that.
     arrays = [i for i in (index if isinstance(index, tuple) else (index,)) if _is_changeable(i)]
     if arrays and state.local.trace is None:
         return False
@@ -571,13 +573,14 @@ def _is_changeable(item: object) -> bool:
 
 
 def placed(tensor: _T, value: _T, root: _T) -> _T:
-    """Return a tensor like `root` whose elements that the view `tensor` shows are `value`."""
+    """Return `root` with the elements that the view `tensor` shows replaced by `value`."""
     link = tensor._link
     assert link is not None
     steps = list(_steps(link.path))
     if any(kind.put is None for kind, _ in steps):
         _check_apart(tensor)
-        # Inverses write whole windows, and windows overlap; so the elements are numbered.
+        # The view may show elements twice (overlapping windows), so no inverse exists: apply the
+        # path to the flat element numbers, and scatter to these.
         places = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
         for kind, arguments in steps:
             places = kind.get(places, *arguments)
@@ -592,7 +595,7 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
 
 
 def _check_apart(tensor: TensorBase) -> None:
-    """Raise ShapeError where a view shows an element of its root several times."""
+    """Raise ShapeError if a view shows an element of its root several times by a stride of 0."""
     layout = _layout(tensor)
     if layout is not None and any(n > 1 and s == 0 for n, s in zip(*layout, strict=True)):
         raise ShapeError(
@@ -603,20 +606,20 @@ def _check_apart(tensor: TensorBase) -> None:
 
 
 def is_detached(tensor: TensorBase) -> bool:
-    """Return whether a tensor is a view that was detached from the history of its root."""
+    """Return whether a tensor is a view that is detached from its root's history."""
     link = tensor._link
     return link is not None and any(kind is DETACH for kind, _ in _steps(link.path))
 
 
 def undetached(tensor: _T) -> _T:
-    """The root of a view that shows all of it without its history; else the tensor itself."""
+    """Return the root of a view that only detaches it; otherwise return the tensor itself."""
     link = tensor._link
     whole = link is not None and all(kind is DETACH for kind, _ in _steps(link.path))
     return cast("_T", link.root) if link is not None and whole else tensor
 
 
 def check_history(tensor: TensorBase) -> None:
-    """Raise GradientError where a write to a detached view would make a history wrong."""
+    """Raise GradientError if a write to a detached view would invalidate a history."""
     link = tensor._link
     assert link is not None
     root = link.root
@@ -629,9 +632,9 @@ def check_history(tensor: TensorBase) -> None:
 
 
 def values_of(tensor: TensorBase) -> Array | None:
-    """Compute a tensor, and make an array over its memory.
+    """Compute a tensor and return a NumPy array over its memory.
 
-    None where NumPy cannot show the elements, or where they depend on Variables.
+    Return None if NumPy cannot show the elements, or if they depend on Variables.
     """
     if not is_static(tensor.dims):
         return None
@@ -646,22 +649,22 @@ def values_of(tensor: TensorBase) -> Array | None:
 
 
 def copied_from_memory(view: TensorBase) -> Array | None:
-    """Copy the elements of a view that has no data of its own from the memory of its root.
+    """Copy the elements of a view without data of its own from the memory of its root.
 
-    None where there is no such memory, where it may change, or for bfloat16.
+    Return None if there is no such memory, if it may change, or for bfloat16.
     """
     if not shows_memory(view):
         return None
     found = view._copy_out()
     if found is None and view.dtype is not dt.bfloat16:
         shown = _array_of(view)
-        with contextlib.suppress(MemoryError):  # computing the view has an error of its own
+        with contextlib.suppress(MemoryError):  # computing the view raises its own error
             found = None if shown is None else shown.copy()
     return found
 
 
 def _elements_of(tensor: TensorBase) -> Array | None:
-    """Make an array over the memory of a tensor that was computed; None where there is none."""
+    """Return an array over the memory of a computed tensor, or None if it has no memory."""
     node = tensor.uop  # carries out assignments that are pending
     while node.op is Op.RESHAPE:
         node = node.src[0]
@@ -671,7 +674,7 @@ def _elements_of(tensor: TensorBase) -> Array | None:
 
 
 def _numbers_of(items: Sequence[Any]) -> list[Any] | None:
-    """Compute the index tensors without axes among `items`; None where a size is open."""
+    """Replace the 0-d index tensors among `items` by ints; None if a size is unknown."""
     found: list[Any] = []
     for item in items:
         if isinstance(item, ArrayHandle):
@@ -687,13 +690,13 @@ def _numbers_of(items: Sequence[Any]) -> list[Any] | None:
 
 
 def has_numbers(item: slice) -> bool:
-    """Return whether NumPy takes a slice: its ends and its step are integers or left out."""
+    """Return whether NumPy accepts a slice: each part is an integer or None, the step not 0."""
     parts = (item.start, item.stop, item.step)
     return item.step != 0 and all(p is None or isinstance(p, int | np.integer) for p in parts)
 
 
 def _array_of(tensor: TensorBase) -> Array | None:
-    """Make an array over the memory of a tensor; None where it has none."""
+    """Return an array over the memory of a tensor, or None if it has no memory."""
     link = tensor._link
     root = tensor if link is None or not link.root.is_realized else link.root
     if not root.is_realized:
@@ -713,7 +716,7 @@ def _array_of(tensor: TensorBase) -> Array | None:
 
 
 def has_memory(tensor: TensorBase) -> bool:
-    """Return whether :func:`copied_into` may be able to write elements of a tensor."""
+    """Return whether :func:`copied_into` may succeed for a tensor."""
     root = tensor if tensor._link is None else tensor._link.root
     return not (
         state.computing or state.changing is not None or root._leaf is not None
@@ -724,26 +727,26 @@ def has_memory(tensor: TensorBase) -> bool:
 def copied_into(
     tensor: TensorBase, value: TensorBase | float, *places: tuple[Any, ...]
 ) -> bool:
-    """Copy `value` to elements of a tensor or of a view, if there is memory.
+    """Copy `value` directly to elements of a tensor or view, if it has memory.
 
-    The caller holds the lock, and no function is traced. A value that is yet to be computed is
-    computed: a plan would write all of the tensor.
+    The caller holds the lock, and no function is traced. A lazy `value` is computed first: a plan
+    would write the whole tensor instead.
 
     Parameters
     ----------
     tensor : Tensor
-        The tensor.
+        Tensor or view to write to.
     value : Tensor or number
-        The elements, which broadcast to those that are written, or all of them; one that the type
-        of the tensor has.
+        Value that broadcasts to the elements to write. A number must be representable in the
+        dtype of the tensor.
     places : tuple
-        Two NumPy indices, which one after the other name the elements that are written; nothing
-        for all of them. The first one makes a view.
+        Two NumPy indices that are applied one after the other to select the elements; the first
+        one makes a view. Omit both to write all elements.
 
     Returns
     -------
     bool
-        False, and nothing written, if the tensor has to be assigned to by a plan.
+        False if nothing was written, and a plan must assign to the tensor.
     """
     if not has_memory(tensor):
         return False
@@ -752,7 +755,7 @@ def copied_into(
     if number is None:
         given = values_of(cast("TensorBase", value))
     elif tensor.dtype is dt.float16:
-        return False  # NumPy rounds it once, a plan by way of float32
+        return False  # NumPy rounds once; a plan rounds to float32 first
     elif tensor.dtype.is_float:
         given = dt.nearest(number, tensor.dtype)
     _ = tensor._live()  # carries out assignments that are pending
@@ -763,14 +766,14 @@ def copied_into(
     if places:
         view, index = places
         array = array[view]
-        index = tuple([  # what is written may be read again, as in x[1:][x[:-1]] = True
+        index = tuple([  # the index may share the written memory, as in x[1:][x[:-1]] = True
             i.copy() if isinstance(i, np.ndarray) and np.may_share_memory(array, i) else i
             for i in index
         ])  # fmt: skip
     if isinstance(given, np.ndarray) and np.may_share_memory(array, given):
         if index is ... and _is_same(array, given):
-            return True  # as behind x[index] += 1, which has changed x by now
-        given = given.copy()  # NumPy copies vectors of other strides from the front
+            return True  # x[index] += 1 assigns after it has already changed x in place
+        given = given.copy()  # NumPy copies overlapping vectors of other strides in order
     root = tensor if tensor._link is None else tensor._link.root
     return copied(root, given, array, index)
 
@@ -783,10 +786,10 @@ def _is_same(one: Array, two: Array) -> bool:
 
 
 def writable_part(tensor: _T) -> _T | None:
-    """Give the memory of a view as a tensor, where it can be written without its root.
+    """Return a tensor over the memory of a view if it can be written without its root, else None.
 
-    A loop over the parts of a lazy root would heap up assignments to the whole otherwise, in a
-    graph of its own; so the root is computed.
+    A lazy root is computed first. Otherwise a loop over parts of the root would build an
+    ever-growing graph of assignments to the whole root.
     """
     link = tensor._link
     assert link is not None
