@@ -1,12 +1,14 @@
 """Dependence analysis: which results of a loop or branch depend on which operands.
 
-The graph of a body says which ports it reads; of a loop, what one turn makes of them is followed
-from turn to turn. There are two questions. A value is *made of* an operand if it may have another
-value where the operand has. Gradients of it *flow* to an operand if a path of operations that
-gradients pass leads there: not where the body detaches it, or computes without recording.
+The graph of a body shows which ports a value reads. In a loop, this relation is followed from
+iteration to iteration. There are two kinds of dependence:
 
-Nodes of bodies are made of ports and of constants alone, so the ports that one reaches are known
-once and for all: each keeps its own (`UOp.cached_ports`).
+- value: the result may change if the operand changes;
+- flow: a gradient of the result flows to the operand. That is not so if the body detaches the
+  value, or computes it under ``no_grad``.
+
+Nodes of bodies read only ports and constants, so the set of ports that a node reaches never
+changes. Each node caches its own set (`UOp.cached_ports`).
 """
 
 from __future__ import annotations
@@ -24,14 +26,15 @@ if TYPE_CHECKING:
 
 __all__ = ["carries_of_run", "flow_of_run", "value_of_run", "varying"]
 
-# Sets of ports, of operands and of carries are integers, with a bit for each.
+# Sets of ports, operands and carries are bit sets in integers.
 _FLOW, _VALUE = 0, 1
 
 
 def value_of_run(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
-    """The REGION node of a value of a run.
+    """Return the REGION node of a result of a loop or branch.
 
-    Where its gradients flow is found here: whoever asks later may not be interrupted.
+    The operands that its gradients flow to are computed here, because later callers must not be
+    interrupted.
     """
     node = UOp(Op.REGION, outcome.dtype, tuple(operands), outcome)
     gradient_operands(node)
@@ -39,21 +42,21 @@ def value_of_run(outcome: Outcome, operands: Sequence[UOp]) -> UOp:
 
 
 def _value_reads(node: UOp) -> tuple[UOp, ...]:
-    """What a value is made of: of a value of a loop or of a choice, those of its operands."""
+    """Return the nodes that a node depends on; for a REGION, only the operands it depends on."""
     if node.op is not Op.REGION:
         return reads_of(node)
     return tuple(node.src[k] for k in _bits(_operands(node.arg, _VALUE)))
 
 
 def varying(loop: Loop, operands: Sequence[bool]) -> set[int]:
-    """The places of the ports that vary in any turn.
+    """Return the indices of the ports that vary in any iteration.
 
     Parameters
     ----------
     loop : Loop
-        The program.
+        Program of the loop.
     operands : sequence of bool
-        Which of the operands vary.
+        Whether each operand varies.
     """
     varies = sum(1 << k for k, v in enumerate(operands) if v)
     given = {k for k in _bits(varies) if k < len(loop.ports) - loop.numbered}
@@ -62,12 +65,12 @@ def varying(loop: Loop, operands: Sequence[bool]) -> set[int]:
 
 
 def flow_of_run(outcomes: list[Outcome]) -> set[int]:
-    """The places of the operands that gradients of some values of one run flow to."""
+    """Return the indices of the operands that gradients of some results of one run flow to."""
     return {k for outcome in outcomes for k in _bits(_operands(outcome, _FLOW))}
 
 
 def carries_of_run(outcomes: list[Outcome]) -> set[int]:
-    """The places of what a loop carries that gradients of some of its values flow through."""
+    """Return the indices of the carries that gradients of some results of a loop flow through."""
     loop = outcomes[0].program
     assert isinstance(loop, Loop)
     carried = (1 << len(loop.carries)) - 1
@@ -83,7 +86,7 @@ def carries_of_run(outcomes: list[Outcome]) -> set[int]:
 
 
 def _flow(node: UOp) -> tuple[UOp, ...]:
-    """The operands of a REGION that its gradients flow to."""
+    """Return the operands of a REGION that its gradients flow to."""
     return tuple(node.src[k] for k in _bits(_operands(node.arg, _FLOW)))
 
 
@@ -98,7 +101,7 @@ def _bits(number: int) -> Iterator[int]:
 
 
 def _ports(root: UOp, kind: int) -> int:
-    """The ports that a node of a body is made of, or that gradients of it flow to."""
+    """Return the ports that a node of a body depends on, or that its gradients flow to."""
     found = _known(root, kind)
     if found is None:
         stop = _is_known_flow if kind == _FLOW else _is_known_value
@@ -127,7 +130,7 @@ def _is_known_value(node: UOp) -> bool:
 
 
 def _reached(node: UOp, kind: int) -> int:
-    """The ports of a node, those of its operands being known."""
+    """Return the ports that a node reaches, given cached ports of its operands."""
     if node.op is Op.BUFFER:
         is_port = isinstance(node.arg, Port) and (kind == _VALUE or node.dtype.is_float)
         return 1 << node.arg.number if is_port else 0
@@ -138,34 +141,34 @@ def _reached(node: UOp, kind: int) -> int:
 
 
 def _operands(outcome: Outcome, kind: int) -> int:
-    """The operands that a value of a run depends on."""
+    """Return the operands that a result of a loop or branch depends on."""
     if isinstance(outcome.program, Choice):
         found = 0
         for value in outcome.values:
             found |= _ports(value, kind) << 1
-        # Which branch it is matters where they make different things.
+        # A value depends on the index of the branch only if the branches return different nodes.
         same = all(value is outcome.values[0] for value in outcome.values)
         return found if kind == _FLOW or same else found | 1
     return _of_loop(outcome, outcome.program, kind)
 
 
 def _of_loop(outcome: Outcome, loop: Loop, kind: int) -> int:
-    """The same of a loop, from its last turn back to the first.
+    """Return the operands that a result of a loop depends on, from the last iteration backward.
 
-    Where the number of turns is known, gradients flow as so many turns let them. What a value is
-    made of is so in every turn: what is carried has one form in all of them.
+    For flow, a known number of iterations bounds the steps backward. For values, it does not:
+    whether a carry varies must have one answer in all iterations.
     """
     carried = (1 << len(loop.carries)) - 1
     operands = (1 << len(loop.ports) - loop.numbered) - 1
     may_end = loop.counted or loop.conditional
-    goes_on = int(loop.conditional and kind == _VALUE)  # what says so is the first carry
+    goes_on = int(loop.conditional and kind == _VALUE)  # carry 0 is the loop condition
     left = dim_max(loop.turns)
     if outcome.carry >= 0:
         begin = 1 << outcome.carry
     else:
         begin = _ports(outcome.each, kind) | goes_on
         left -= 1
-    #: Whether what was reached before stays so: where any turn may be the last, and for rows.
+    #: Whether reached carries stay reached: if any iteration may be the last, and for stacked rows.
     stays = may_end or outcome.carry < 0 or kind == _VALUE
     found, now = begin & ~carried, begin & carried
     seen: dict[int, int] = {}
@@ -173,7 +176,7 @@ def _of_loop(outcome: Outcome, loop: Loop, kind: int) -> int:
         if now in seen:
             if stays:
                 break
-            left %= seen[now] - left  # turns that only repeat what others did
+            left %= seen[now] - left  # skip whole periods
             seen.clear()
             if not left:
                 break

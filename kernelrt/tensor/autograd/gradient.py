@@ -64,18 +64,18 @@ __all__ = ["Wanted", "backward", "end_of", "flow", "gradients", "pull", "seed_of
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Wanted:
-    """What gradients are asked for.
+    """The leaves and results whose gradients are requested.
 
     Attributes
     ----------
     tensors : sequence of Tensor
-        Leaves.
+        Requested leaves.
     nodes : set of UOp
-        Results of operations.
+        Requested results of operations.
     leaves : set of Leaf
-        The marks of the leaves.
+        Tags of the requested leaves.
     marks : set of Leaf, optional
-        The only leaves that gradients flow to; all of the graph's if not given.
+        Tags of the only leaves that gradients flow to; all leaves of the graph if not given.
     """
 
     tensors: Sequence[TensorBase] = ()
@@ -84,32 +84,32 @@ class Wanted:
     marks: frozenset[Leaf] | None = None
 
 
-#: What a gradient is found by: the mark of a leaf or of a result that keeps it, or a node.
+#: Key of a gradient: the tag of a leaf, the tag of a result that retains its gradient, or a node.
 End = Leaf | Hooked | UOp
 
 
 def gradients(
     seeds: Sequence[tuple[UOp, UOp]], name: str, wanted: Wanted | None, answers: Answers
 ) -> dict[End, UOp] | None:
-    """The gradients of leaves, by their marks, and of nodes that are wanted.
+    """Return the gradients of leaves, by their tags, and of requested nodes.
 
-    Those of results that keep theirs are there, too, where they are on the way.
+    The result includes gradients of results that retain them, if they lie on the path.
 
     Parameters
     ----------
     seeds : sequence of (UOp, UOp)
-        What is differentiated, each with its gradient.
+        Nodes to differentiate, each with its gradient.
     name : str
-        What the user called.
+        Name of the called function, for errors.
     wanted : Wanted, optional
-        Where only some are, others may be missing.
+        Requested gradients; others may be missing.
     answers : Answers
-        What hooks of results gave before, and give.
+        Cache of the values that hooks of results have returned.
 
     Returns
     -------
     dict or None
-        None where a hook wrote to memory, which may be read here: it is to be begun again.
+        None if a hook wrote to memory that may be read here; the caller must start again.
     """
     order, regions = _order([root for root, _ in seeds])
     live = _live(order, wanted)
@@ -150,9 +150,9 @@ def gradients(
 
 
 def _order(roots: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
-    """What gradients of `roots` pass, operands first, and the values of runs among it.
+    """Return the nodes that gradients of `roots` pass, operands first, and the REGIONs among them.
 
-    All values of a run that are there come behind the operands of each of them.
+    All results of one loop or branch come after the operands of each of them.
     """
     order = list(history(roots[0], None, roots[1:]))
     regions = [n for n in order if n.op is Op.REGION]
@@ -162,14 +162,14 @@ def _order(roots: Sequence[UOp]) -> tuple[list[UOp], list[UOp]]:
 
 
 def _runs(nodes: Sequence[UOp]) -> loop_adjoints.Runs | None:
-    """The runs of programs that gradients flow through, if there are any."""
+    """Return the loops and branches that gradients flow through, or None."""
     if not nodes:
         return None
     return loop_adjoints.Runs(nodes)
 
 
 def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
-    """The nodes that a wanted value flows into, or may have flowed into."""
+    """Return the nodes that depend, or may have depended, on a requested value."""
     live: set[UOp] = set()
     wanted = wanted or Wanted()
     places = [b for t in wanted.tensors if (b := t._buffer) is not None]
@@ -188,9 +188,10 @@ def _live(order: Sequence[UOp], wanted: Wanted | None) -> set[UOp]:
 
 
 def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[UOp]:
-    """Those of the `live` nodes through which a gradient comes to what is named, if anything is.
+    """Return the `live` nodes on a path to a requested leaf or node; all if none is requested.
 
-    The others are looked through for what makes gradients wrong; hooks there see nothing.
+    The other live nodes are only checked for tags that forbid gradients. Their hooks are not
+    called.
     """
     if wanted is None or not (wanted.leaves or wanted.nodes):
         return live
@@ -206,7 +207,7 @@ def _asked(order: Sequence[UOp], live: set[UOp], wanted: Wanted | None) -> set[U
 
 
 def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp]]:
-    """What `g` contributes to each operand that leads to a leaf."""
+    """Return the contribution of `g` to the gradient of each operand that leads to a leaf."""
     if node.op is Op.DETACH and isinstance(node.arg, Severed | Stale):
         raise node.arg.error(name)
     own = node.op is Op.DETACH and isinstance(node.arg, Custom)
@@ -218,7 +219,7 @@ def _shares(node: UOp, g: UOp, live: set[UOp], name: str) -> list[tuple[UOp, UOp
 
 
 def _none(node: UOp, g: UOp, i: int) -> None:
-    """Roundings and integer operations: the derivative is zero where it exists."""
+    """Return no gradient: rounding and integer operations have derivative 0 where it exists."""
 
 
 def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
@@ -227,7 +228,7 @@ def _accumulate(sums: dict[Any, UOp], key: object, share: UOp) -> None:
 
 
 def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
-    """The gradient to start from."""
+    """Return the gradient of `tensor` to start from."""
     if not tensor.dtype.is_float:
         raise GradientError(
             f"{name}: expected a tensor of a floating dtype, not {tensor.dtype.name}; cast the "
@@ -253,11 +254,11 @@ def seed_of(tensor: TensorBase, gradient: TensorBase | None, name: str) -> UOp:
 def flow(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted | None, answers: Answers
 ) -> dict[End, UOp]:
-    """As :func:`gradients`, of tensors."""
+    """Return the gradients of tensors like :func:`gradients`; start again if a hook wrote."""
     if state.hooked and not answers.seeds:
         answers.seeds += [t._of(g) for t, g in seeds]
     found = None
-    while found is None:  # else a hook has written what is read
+    while found is None:  # None: a hook has written memory that is read
         with state.enable_grad():
             roots = [t.uop for t, _ in seeds]
         if state.local.trace is not None:
@@ -280,17 +281,17 @@ def _found(found: dict[End, UOp], name: str) -> dict[End, UOp]:
 def pull(
     seeds: Sequence[tuple[TensorBase, UOp]], name: str, wanted: Wanted, *, hooks: bool = True
 ) -> dict[End, UOp]:
-    """As :func:`flow`, from memory that no interrupting code writes meanwhile.
+    """Return gradients like :func:`flow`; start again if interrupting code wrote memory.
 
-    Those that are wanted and that nothing depends on are missing. Without `hooks` no hook of a
-    result is called.
+    Requested gradients of tensors that no seed depends on are missing. Hooks of results are called
+    only if `hooks` is true.
     """
     answers = Answers(create_graph=True, called=hooks)
     return uninterrupted(seeds[0][0], lambda: flow(seeds, name, wanted, answers), pull)
 
 
 def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
-    """What the gradient of input `i` is found by: its mark, or its node."""
+    """Return the key of the gradient of input `i`: its tag or its node."""
     if tensor._leaf is not None:
         return tensor._leaf
     if tensor._is_parameter:
@@ -320,7 +321,7 @@ def end_of(tensor: TensorBase, i: int) -> Leaf | UOp:
 
 
 def wanted_of(tensors: Sequence[TensorBase], ends: Sequence[Leaf | UOp]) -> Wanted:
-    """That the gradients of `tensors` are wanted, which are found by `ends`."""
+    """Return a request for the gradients of `tensors`, whose keys are `ends`."""
     leaves = [t for t, end in zip(tensors, ends, strict=True) if isinstance(end, Leaf)]
     return Wanted(
         leaves,
@@ -354,7 +355,7 @@ def backward(
             found = flow([(tensor, seed)], "backward", only, answers)
             if only is None:
                 _found(found, "backward")
-            # Tensors before the first assignment: each keeps its value whatever comes later.
+            # Make all tensors before the first assignment, so that each keeps its value.
             now = [
                 (end, type(tensor)._of(node if create_graph else detach(node)))
                 for end, node in found.items()
@@ -370,12 +371,12 @@ def backward(
         (target, new) for end, new in now if (target := _target(end, targets)) is not None
     ]
     while not _collect(new_by_target, create_graph):
-        pass  # interrupting code has collected gradients, too
+        pass  # interrupting code has changed gradients meanwhile
     diagnostics.tell()
 
 
 def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | None:
-    """The tensor whose ``grad`` collects what comes to `end`."""
+    """Return the tensor whose ``grad`` collects the gradient with key `end`, or None."""
     if isinstance(end, Hooked):
         return end.keeper
     return state.bearer(end) if isinstance(end, Leaf) else targets.get(end)
@@ -384,19 +385,20 @@ def _target(end: End, targets: Mapping[Leaf | UOp, TensorBase]) -> TensorBase | 
 def uninterrupted(
     tensor: TensorBase, differentiate: Callable[[], _R], named: Callable[..., object]
 ) -> _R:
-    """What `differentiate` gives, from memory that no interrupting code has written meanwhile.
+    """Call `differentiate`, and repeat the call if interrupting code wrote memory meanwhile.
 
-    Gradients read what the values of `tensor` do, and before they are there nobody knows of that.
+    Gradients read the same memory as the graph of `tensor`. A write computes the lazy tensors that
+    read the memory, but cannot know of gradients that do not exist yet.
     """
     with state.enable_grad():
-        _ = tensor.uop  # commits what it must
+        _ = tensor.uop  # commits pending assignments
     return undisturbed(differentiate, named)
 
 
 def _collect(
     new_by_target: Sequence[tuple[TensorBase, TensorBase]], create_graph: bool
 ) -> bool:
-    """Add to gradients that are there, and set others; not if any was exchanged meanwhile."""
+    """Add to existing gradients and set the others; return False if any changed meanwhile."""
     tracing = state.local.trace is not None
     writes = state.local.writes
     sums: dict[int, tuple[TensorBase, UOp]] = {}  # two tensors may share a gradient
@@ -408,7 +410,7 @@ def _collect(
         if held is None:
             fresh.append((target, new))
         elif isinstance(held, gradient_state.Spent):
-            continue  # what is lost stays lost until it is cleared
+            continue  # a gradient that was not kept stays lost until it is cleared
         elif create_graph:
             fresh.append((target, held._of(build.add(held.uop, new.uop))))
         else:
@@ -432,11 +434,11 @@ def _collect(
 
 
 def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | None:
-    """The gradients, computed now, with whatever the user still holds of the graph.
+    """Compute the gradients now, together with all tensors of the graph that the user holds.
 
-    A graph of the same structure has the same gradients up to the buffers it reads, so in a loop
-    no rule is applied again. None for what has no data yet, or a history that is stale or has
-    hooks.
+    Graphs of the same structure have the same gradients except for the buffers they read. So the
+    plan is cached, and a loop applies no VJP rule again. Return None if the graph depends on
+    Variables, has a stale history or has hooks.
     """
     with state.enable_grad():
         node = tensor.uop
@@ -482,9 +484,9 @@ def _computed(tensor: TensorBase, seed: UOp) -> list[tuple[End, TensorBase]] | N
 
 
 def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
-    """What else the user holds of the graph that was just surveyed, with its nodes.
+    """Return the other live lazy tensors of the graph that was just surveyed, with their nodes.
 
-    A node is read once: computing the tensor, as a finalizer may, takes it away.
+    Each node is read only once, because a finalizer may compute the tensor and remove its node.
     """
     return [
         (t, n) for t in state.watched.members()
@@ -498,9 +500,9 @@ def _held_of_graph(tensor: TensorBase) -> list[tuple[TensorBase, UOp]]:
 def _values_along(
     tensor: TensorBase, seed: UOp, roots: Sequence[UOp], leaves: Sequence[Leaf]
 ) -> tuple[tuple[int, ...], list[UOp]] | None:
-    """Which of the leaves a gradient flows into, and these gradients.
+    """Return the indices of the leaves that gradients flow into, and these gradients.
 
-    None where the graph below `roots` has Variables, which have no values yet.
+    Return None if the graph below `roots` has Variables, because these have no values yet.
     """
     if any(n.op is Op.VAR or not is_static(n.shape) for n in toposort(roots)):
         return None
@@ -512,7 +514,7 @@ def _values_along(
 def _settled(
     kind: type[_T], leaf: Leaf, data: Memory, size: int, dtype: DType
 ) -> tuple[_T, Fresh]:
-    """A tensor for the gradient of `leaf`, and what makes it that once `data` is there."""
+    """Return a new tensor for the gradient of `leaf`, and its state once `data` is computed."""
     gradient = kind.__new__(kind)
     target = state.bearer(leaf)
     shape = (size,) if target is None else cast("tuple[int, ...]", target.shape)

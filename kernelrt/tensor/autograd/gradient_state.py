@@ -1,10 +1,10 @@
-"""Gradients as state: the memory of those that outlive a call.
+"""Gradients as state: storage of gradients that outlive a call of a jitted function.
 
-What a jitted function leaves in the ``grad`` of a tensor lies in storage that belongs to that
-tensor, its *home*. Plans read and write the home in place, so it does not matter which function
-computed a gradient and which one uses it. A gradient that lies there is known as its home; the
-tensor over it, its *tenant*, is made when somebody asks for it and lives as long as somebody holds
-it. One that lives when its place is needed moves out with a copy of its data.
+A jitted function stores the ``grad`` of a tensor in a buffer that belongs to this tensor, its
+*home*. Plans read and write the home in place, so one function may compute a gradient and another
+one use it. For a gradient in its home, ``_grad`` is the `Home`. The tensor over the home, its
+*tenant*, is created when user code reads ``grad``, and lives as long as user code holds it. If a
+plan overwrites the home while the tenant lives, the tenant gets a copy of the data first.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ __all__ = ["GIVEN", "Effect", "Handover", "Home", "Spent", "Use", "are_shared_al
 
 
 class Spent:
-    """Stands in the place of a gradient that a jitted function used up and did not keep.
+    """Placeholder for a gradient that a jitted function used and did not keep.
 
     Parameters
     ----------
     function : str
-        What the function is called.
+        Name of the function.
     """
 
     __slots__ = ("function",)
@@ -49,7 +49,7 @@ class Spent:
         self.function = function
 
     def error(self) -> GradientError:
-        """What reading it comes to."""
+        """Return the error that reading the gradient raises."""
         return GradientError(
             f"grad: {self.function} clears this gradient, computes it and uses it in an "
             "optimizer's step, so its plan does not store it; keep it with "
@@ -58,7 +58,7 @@ class Spent:
 
 
 class Use:
-    """What a trace does with the ``grad`` of one tensor."""
+    """Record of what a trace does with the ``grad`` of one tensor."""
 
     __slots__ = ("before", "beside", "gradient", "now", "read", "same", "start", "tensor", "used")
 
@@ -66,21 +66,21 @@ class Use:
         self.tensor = tensor
         self.before = tensor._grad
         self.read = read
-        #: What the function finds, over the home of the gradient.
+        #: The tensor over the home that the function finds at its start.
         self.start: TensorBase | None = None
-        #: The gradient itself, if there is a tensor of it, and its memory, if that is not the home.
+        #: The tensor of the gradient before the trace, if any; and its memory, if not the home.
         self.gradient: TensorBase | None = None
         self.beside: Buffer | None = None
-        #: The first tensor with the same gradient that was looked at, where there is another.
+        #: The first tensor seen that has the same tensor as its gradient, if any.
         self.same: TensorBase | None = None
-        #: What it is here in the function.
+        #: The current value inside the function.
         self.now: TensorBase | Spent | None = None
-        #: The value that an optimizer took.
+        #: The value that an optimizer used.
         self.used: UOp | None = None
 
 
 class Home:
-    """The storage in which plans keep the gradient of one tensor."""
+    """The buffer in which plans keep the gradient of one tensor."""
 
     __slots__ = ("__weakref__", "_shape", "_tenant", "buffer", "owner")
 
@@ -93,17 +93,17 @@ class Home:
         state.homes[self.buffer] = self
 
     def tenant(self) -> TensorBase | None:
-        """The tensor that lies here, if any does."""
+        """Return the live tensor over this buffer, or None."""
         tenant = None if self._tenant is None else self._tenant()
         return tenant if tenant is not None and tenant._memory is self.buffer else None
 
     def over(self, owner: TensorBase) -> TensorBase:
-        """A tensor that reads and writes this storage."""
+        """Return a new tensor that reads and writes this buffer."""
         return owner._over(self.buffer, self._shape)
 
     def let(self, owner: TensorBase) -> TensorBase:
-        """The tenant, a new one if there is none, to be handed out."""
-        touch()  # plans that write here must look whether the tensor is still held
+        """Return the tenant to hand out; create one if there is none."""
+        touch()  # plans that write here must check whether the tensor is still held
         tenant = self.tenant()
         if tenant is None:
             tenant = self.over(owner)
@@ -111,7 +111,7 @@ class Home:
         return tenant
 
     def vacate(self) -> None:
-        """Let the tenant go on with a copy of the data."""
+        """Give the tenant a copy of the data, so that the buffer can be overwritten."""
         tenant = self.tenant()
         if tenant is not None:
             copy = Buffer(self.buffer.size, self.buffer.dtype)
@@ -124,23 +124,23 @@ class Home:
 
 
 def home_of(tensor: TensorBase) -> Home:
-    """The home of the gradient of `tensor`, made when first asked for."""
+    """Return the home of the gradient of `tensor`; create it on first use."""
     home: Home | None = getattr(tensor, "_home", None)
     if home is None:
         home = tensor._home = Home(tensor)
     return home
 
 
-# ---- what `Tensor.grad` does
+# ---- Tensor.grad
 
 
 def read(tensor: TensorBase) -> TensorBase | None:
-    """The gradient of `tensor`, recorded by the active trace.
+    """Return the gradient of `tensor`; the active trace records the read.
 
     Raises
     ------
     GradientError
-        A jitted function used it up and did not keep it.
+        A jitted function used the gradient and did not keep it.
     """
     held = find(tensor)
     if isinstance(held, Spent):
@@ -149,7 +149,7 @@ def read(tensor: TensorBase) -> TensorBase | None:
 
 
 def find(tensor: TensorBase) -> TensorBase | Spent | None:
-    """As :func:`read`, with what stands for a gradient that was not kept."""
+    """Return the gradient like :func:`read`, or a `Spent` if it was not kept."""
     trace = state.local.trace
     if trace is not None:
         return trace.grad_of(tensor)
@@ -159,12 +159,12 @@ def find(tensor: TensorBase) -> TensorBase | Spent | None:
 def _handed_out(
     held: TensorBase | Home | Spent | None, tensor: TensorBase
 ) -> TensorBase | Spent | None:
-    """The tensor or mark that stands for the gradient of `tensor`."""
+    """Return the tensor, or the `Spent`, of the gradient of `tensor`."""
     return held.let(tensor) if isinstance(held, Home) else held
 
 
 def write(tensor: TensorBase, value: TensorBase | None) -> None:
-    """Set the gradient of `tensor`, recorded by the active trace."""
+    """Set the gradient of `tensor`; the active trace records the write."""
     trace = state.local.trace
     if trace is not None:
         trace.set_grad(tensor, value)
@@ -178,14 +178,14 @@ def write(tensor: TensorBase, value: TensorBase | None) -> None:
 
 
 def _settled(tensor: TensorBase, value: TensorBase | None) -> TensorBase | Home | None:
-    """What a gradient is known as: the home of `tensor`, if that is where it lies."""
+    """Return the value for ``_grad``: the home of `tensor` if `value` is its tenant."""
     home: Home | None = getattr(tensor, "_home", None)
     lies = home is not None and value is not None and home.tenant() is value
     return home if lies else value
 
 
 def move_out(tensor: TensorBase) -> None:
-    """Give a gradient memory of its own, if it lies where plans keep it."""
+    """Copy a gradient to memory of its own if it is the tenant of a home."""
     buffer = tensor._buffer
     home = None if buffer is None else state.homes.get(buffer)
     if home is not None and home.tenant() is tensor:
@@ -193,46 +193,47 @@ def move_out(tensor: TensorBase) -> None:
         touch()
 
 
-# ---- what a run of a plan does
+# ---- runs of plans
 
 
-#: What a ``grad`` is, as far as a plan cares.
+#: The states of a ``grad`` that plans distinguish.
 NONE: Final = "none"
 GIVEN: Final = "there"
 SPENT: Final = "used up"
 
 
 def kind_of(held: object) -> str:
-    """Which of the above a ``grad`` is."""
+    """Return which of the states above a ``grad`` is in."""
     return NONE if held is None else SPENT if type(held) is Spent else GIVEN
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Effect:
-    """What a traced function does to the ``grad`` of one tensor.
+    """Effect of a traced function on the ``grad`` of one tensor.
 
     Attributes
     ----------
     tensor : Tensor
-        Whose gradient it is.
+        Tensor that has the gradient.
     reads : str, optional
-        What it was, where the function looks at it before setting it.
+        State of the gradient during tracing, if the function reads it before setting it.
     home : Home, optional
-        Storage that the plan reads or writes.
+        Buffer that the plan reads or writes.
     renewed : bool
-        Whether the function leaves another tensor than it found.
+        Whether the function sets ``grad`` to another tensor.
     made : bool
-        Whether what it leaves is in the home.
+        Whether the new gradient is in the home.
     leaves : Tensor, Spent, Home, optional
-        What it leaves otherwise; the home of another tensor for the gradient that is made there.
+        New gradient if it is not in the home; a Home for a gradient that the plan stores in the
+        home of another tensor.
     source : Tensor, optional
-        The tensor whose gradient it leaves, as that one was before the run.
+        Tensor whose gradient before the run becomes the new gradient.
     same : Tensor, optional
-        Another tensor of which the gradient that the function found is the gradient, too.
+        Another tensor that had the same gradient tensor during tracing.
     beside : Buffer, optional
-        Where the gradient that the function found lay, if not in the home.
+        Memory of the gradient during tracing, if not the home.
     changed : Buffer, optional
-        Where the plan writes what was assigned to the tensor that the function found.
+        Buffer in which the plan stores the value assigned to the gradient tensor it found.
     """
 
     tensor: TensorBase
@@ -247,26 +248,26 @@ class Effect:
     changed: Buffer | None
 
     def fits(self) -> bool:
-        """Whether the gradient is what the function found when it was traced."""
+        """Return whether the gradient is in the same state as when the function was traced."""
         return self.reads is None or kind_of(self.tensor._grad) == self.reads
 
 
 def tensor_of(held: object) -> TensorBase | None:
-    """The tensor that a gradient is, None if nobody has asked for one."""
+    """Return the tensor of a gradient, or None if none was handed out."""
     return cast("TensorBase | None", held.tenant() if isinstance(held, Home) else held)
 
 
 def are_shared_alike(
     found: Sequence[Effect], read: Collection[Buffer], written: Collection[Buffer]
 ) -> bool:
-    """Whether gradients are also gradients of others, or state, where they were in the trace.
+    """Return whether gradients alias each other and other state exactly as during tracing.
 
     Parameters
     ----------
     found : sequence of Effect
-        What a plan does to gradients that it finds.
+        Effects of a plan on gradients that exist before the run.
     read, written : collection of Buffer
-        What it reads and writes.
+        Buffers that the plan reads and writes.
     """
     for effect in found:
         if effect.same is not None or effect.tensor._grad is not effect.home:
@@ -294,16 +295,16 @@ def are_shared_alike(
     return True
 
 
-#: What a run leaves to be done when its plan has run: (tensor, address, bytes) to copy over its
-#: data, and (tensor, gradient).
+#: Work left for after a run of a plan: (tensor, address, bytes) to copy to the tensor's data, and
+#: (tensor, gradient) to set.
 Handover: TypeAlias = "tuple[list[tuple[TensorBase, int, int]], list[tuple[TensorBase, object]]]"
 
 
 def before_run(effects: Sequence[Effect]) -> tuple[bool, Handover]:
-    """Bring gradients to where the plan reads them.
+    """Move gradients to the buffers where the plan reads them.
 
-    Whether there was anything to do, or will be at the next run; and what is to be done once the
-    plan has run.
+    Return whether there was anything to do, or will be in the next run; and the work left for
+    after the run.
     """
     moving: list[tuple[Home, TensorBase]] = []
     passed = [_handed_out(e.source._grad, e.source) for e in effects if e.source is not None]

@@ -1,7 +1,8 @@
 """Tensor hooks: functions that see, and may replace, a gradient during backward.
 
-A leaf keeps its hooks in its mark. A result gets a mark of its own, under which whatever is made of
-it from then on finds it: graphs hold equal values once, and a hook belongs to one of them.
+A leaf keeps its hooks in its tag. A hooked result gets a tag of its own, and everything computed
+from it afterwards reads the tagged node. The tag is needed because graphs store equal values only
+once, but a hook belongs to one tensor.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ __all__ = ["PASSED_BY", "Answers", "GradFn", "Handle", "Late", "answered", "are_
 _E = TypeVar("_E")
 _T = TypeVar("_T", bound="TensorBase")
 
-#: Operations that others are joined with, so that what is made of their result may pass it by.
+#: Operations that are merged with later ones, so later gradients may bypass their results.
 PASSED_BY = MOVEMENT | {Op.NEG}
 
 
@@ -58,7 +59,7 @@ class GradFn:
     Parameters
     ----------
     op : str
-        What the user called, or what the graph calls it: names of PyTorch's functions differ.
+        Name of the called function, or of the graph's op. Names in PyTorch differ.
     """
 
     __slots__ = ("_op",)
@@ -67,7 +68,7 @@ class GradFn:
         self._op = op
 
     def name(self) -> str:
-        """What the operation is called."""
+        """Return the name of the operation."""
         return self._op
 
     def __repr__(self) -> str:
@@ -75,18 +76,18 @@ class GradFn:
 
 
 def grad_fn(tensor: TensorBase) -> GradFn | None:
-    """The operation that made a tensor into which gradients flow; None for a leaf."""
+    """Return the operation that made a tensor that requires a gradient; None for a leaf."""
     if tensor.is_leaf:
         return None
     node = tensor._entered()
     while node.op is Op.DETACH and isinstance(node.arg, Kept | Hooked):
         node = node.src[0]
-    # An operation is made of several nodes, of which the last says little.
+    # An operation consists of several nodes, and the last one alone is not informative.
     called = "" if node.origin is None else resolve(node.origin).op
     return GradFn(called.upper() if called not in _UNKNOWN else node.op.name)
 
 
-#: What the origin of a node says where no operation was called.
+#: Names in the origin of a node that was not made by calling an operation.
 _UNKNOWN = ("", "tensor")
 
 
@@ -95,28 +96,29 @@ _UNKNOWN = ("", "tensor")
 
 @dataclass(slots=True, eq=False, repr=False)
 class Late:
-    """That a result was marked when something may have been made of it already.
+    """Record of a result that was tagged when it might have been used already.
 
-    It keeps no hook alive, which may hold the result: where that is gone, it remembers it.
+    It does not keep the tag alive, because hooks may hold the result. If the tag is gone,
+    `hooked` tells whether it had hooks.
 
     Attributes
     ----------
     mark : weak reference to Hooked
-        Its mark.
+        Tag of the result.
     made : int
-        Nodes that are older may have been made of it without the mark.
+        Creation number of the tagged node; older nodes may read the result without the tag.
     kept : weak reference to Kept, or None
-        The mark of the value's memory, if it is stored.
+        Tag of the value's memory, if it is stored.
     """
 
     mark: weakref.ref[Hooked]
     made: int
     kept: weakref.ref[Kept] | None
-    #: Whether the mark has hooks, or had some when it went.
+    #: Whether the tag has hooks, or had some when it was deleted.
     hooked: bool = False
 
     def is_active(self) -> bool:
-        """Whether a gradient that comes another way is missed."""
+        """Return whether a gradient that bypasses the tag would be missed."""
         on = self.mark()
         return self.hooked if on is None else _is_active(on)
 
@@ -126,7 +128,7 @@ def _is_active(on: Leaf | Hooked) -> bool:
 
 
 def _enlist(on: Leaf | Hooked) -> None:
-    """Note whether `on` has anything to do; the lock is held."""
+    """Register `on` in `state.hooked` if it is active, else remove it. The lock is held."""
     if isinstance(on, Hooked) and on.late is not None:
         on.late.hooked = bool(on.hooks)
     if _is_active(on):
@@ -136,7 +138,7 @@ def _enlist(on: Leaf | Hooked) -> None:
 
 
 def _edit(on: Leaf | Hooked, change: Callable[[Hooks], Hooks]) -> None:
-    """Exchange the hooks; plans in which gradients come to a leaf are made for its hooks."""
+    """Replace the hooks; plans that compute gradients of a leaf are specialized for its hooks."""
     with state.lock:
         while True:
             before = on.hooks
@@ -149,11 +151,11 @@ def _edit(on: Leaf | Hooked, change: Callable[[Hooks], Hooks]) -> None:
                     "would be registered only when the function is traced, not in each call; "
                     "register and remove the hook outside the function"
                 )
-            if on.hooks is before:  # else a signal's handler, which has the lock, too, came first
+            if on.hooks is before:  # else a signal handler, which also has the lock, changed them
                 on.hooks = hooks
                 break
         _enlist(on)
-        if isinstance(on, Leaf):  # behind the change: what is traced meanwhile is so again
+        if isinstance(on, Leaf):  # after the change, so that functions traced meanwhile retrace
             state.flips[0] += 1
             touch()
 
@@ -165,7 +167,7 @@ def _edit_if_alive(mark: weakref.ref[Leaf | Hooked], change: Callable[[Hooks], H
 
 
 def hook(tensor: TensorBase, function: Callable[..., Any]) -> Handle:
-    """Let `function` see the gradient of `tensor`."""
+    """Register `function` as a hook of `tensor`."""
     if not callable(function):
         raise DTypeError(f"hook: expected a function, not {type(function).__name__}")
     on = _mark_of(tensor, "register_hook")
@@ -175,7 +177,7 @@ def hook(tensor: TensorBase, function: Callable[..., Any]) -> Handle:
 
 
 def retain(tensor: TensorBase) -> None:
-    """Let ``grad`` of a result collect its gradient, as that of a leaf does."""
+    """Make ``grad`` of a result collect its gradient, as for a leaf."""
     on = _mark_of(tensor, "retain_grad")
     if isinstance(on, Hooked):
         with state.lock:
@@ -184,7 +186,7 @@ def retain(tensor: TensorBase) -> None:
 
 
 def follow(tensor: TensorBase, before: UOp | None) -> None:
-    """Let a tensor that had the node `before` collect the gradient of its new value, if it did."""
+    """Keep ``retain_grad`` in effect for a tensor that had the node `before` and got a new one."""
     known = _known(tensor, before)
     if known is not None and known.retained:
         with state.lock:
@@ -195,18 +197,18 @@ def follow(tensor: TensorBase, before: UOp | None) -> None:
 
 
 def is_hooked(tensor: TensorBase, node: UOp | None) -> bool:
-    """Whether hooks have marked the value of a result, which is `node`."""
+    """Return whether `node`, the value of `tensor`, has the tensor's own tag for hooks."""
     return _known(tensor, node) is not None
 
 
 def retains(tensor: TensorBase) -> bool:
-    """Whether :func:`retain` was called."""
+    """Return whether :func:`retain` was called."""
     known = _known(tensor, tensor._uop)
     return known is not None and known.retained
 
 
 def _known(tensor: TensorBase, node: UOp | None) -> Hooked | None:
-    """The mark that hooks have given a result already."""
+    """Return the tag for hooks that a result already has, or None."""
     if node is not None and is_kept(node):
         node = node.src[0]
     if node is None or node.op is not Op.DETACH or not isinstance(node.arg, Hooked):
@@ -215,7 +217,7 @@ def _known(tensor: TensorBase, node: UOp | None) -> Hooked | None:
 
 
 def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
-    """The mark that has hooks of `tensor`, made when there is none."""
+    """Return the tag that holds the hooks of `tensor`; create it if there is none."""
     if tensor._uop is not None and tensor._leaf is not None:
         return tensor._leaf
     if not tensor.requires_grad:
@@ -258,13 +260,13 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
 
 
 def _note_late(base: UOp, late: Late) -> None:
-    """Note that something may have been made of `base`, or of copies of it, before a mark."""
+    """Record that `base`, or copies of it, may have been used before it was tagged."""
     for value in _copies_of(base):
         state.late[value] = (*state.late.get(value, ()), late)
 
 
 def _copies_of(value: UOp) -> list[UOp]:
-    """`value`, and the nodes that replaced it where memory that it reads was written over."""
+    """Return `value`, and the nodes that replaced it because memory it reads was overwritten."""
     found = [value]
     for one in found:
         copies = (copy for to in state.copied.get(one, ()) if (copy := to()) is not None)
@@ -272,26 +274,26 @@ def _copies_of(value: UOp) -> list[UOp]:
     return found
 
 
-# ---- on the way of a gradient
+# ---- calling hooks
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Answers:
-    """What hooks of results gave, so that none is called again where it all is begun again.
+    """Cache of the values returned by hooks of results.
 
-    What they gave are tensors, and what is differentiated begins at tensors: they have the values
-    that they had when they came, whatever hooks assign.
+    If differentiation starts again, no hook is called a second time. The cached values and the
+    seeds are tensors, so they keep their values whatever hooks assign.
 
     Attributes
     ----------
     create_graph : bool
-        Whether what hooks do is recorded for gradients.
+        Whether operations in hooks are recorded for gradients.
     called : bool
-        Whether hooks are called: they are those of backward passes.
+        Whether hooks are called.
     given : dict
-        By marks.
+        Returned value by tag.
     seeds : list of Tensor
-        The gradients to start from, where hooks may be met.
+        Gradients to start from, if there may be hooks.
     """
 
     create_graph: bool = False
@@ -301,7 +303,7 @@ class Answers:
 
 
 def answered(on: Hooked, g: UOp, answers: Answers) -> UOp:
-    """The gradient that goes on from the mark of a result to which `g` comes."""
+    """Call the hooks of a result with its gradient `g`, and return the gradient that flows on."""
     if answers.called and on.hooks and on not in answers.given:
         answers.given[on] = _called(on, g, create_graph=answers.create_graph)
     answer = answers.given.get(on)
@@ -309,9 +311,10 @@ def answered(on: Hooked, g: UOp, answers: Answers) -> UOp:
 
 
 def handed_on(found: Iterable[tuple[_E, _T]], *, create_graph: bool) -> list[tuple[_E, _T]]:
-    """Gradients, those of leaves as their hooks give them.
+    """Apply the hooks of leaves to their gradients, and return all gradients.
 
-    All are tensors by now, so a hook that assigns changes none that another one sees.
+    All gradients are tensors here, so an assignment in one hook does not change the gradients that
+    other hooks see.
     """
     done = []
     for end, g in found:
@@ -333,7 +336,7 @@ def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | No
         for entry in on.hooks:
             new = entry.hook(given)
             if new is None:
-                continue  # it may have changed what it was given
+                continue  # the hook may have changed its argument in place
             if not isinstance(new, tensor_module.Tensor):
                 raise DTypeError(
                     "hook: expected the function to return a Tensor or None, not "
@@ -350,7 +353,7 @@ def _called(on: Leaf | Hooked, g: UOp, *, create_graph: bool) -> TensorBase | No
 
 
 def are_met(root: UOp) -> bool:
-    """Whether a gradient of `root` comes to a tensor that has hooks or retains it."""
+    """Return whether a gradient of `root` reaches a tensor with hooks or a retained gradient."""
     if not state.hooked and not state.late:
         return False
     late = bool(state.late)
@@ -362,10 +365,10 @@ def are_met(root: UOp) -> bool:
 
 
 def check_met(order: Sequence[UOp], asked: Collection[UOp], name: str) -> None:
-    """Raise GradientError where a gradient comes to a result with hooks by another way.
+    """Raise GradientError if a gradient bypasses the tag of a result with hooks.
 
-    That is so where something was made of it before the mark was there. What is made of a tensor
-    that equals it is older, too, only if it is that very value.
+    That happens if a node was computed from the result before it was tagged. A use of another
+    tensor with an equal value counts only if that tensor has the same node.
     """
     marked = {
         node: found for node in (order if state.late else ())

@@ -1,8 +1,8 @@
 """Adjoints of loops and branches: loops that run backwards over the iterations.
 
-A turn's derivative is the graph that differentiation makes of its graph. What it reads of the turn
-itself is kept by the loop that goes forwards, one row for each turn, unless it is made of what is
-kept anyway by a few cheap operations.
+The graph of one iteration is differentiated by the usual rules. This gives the body of the backward
+loop. The forward loop stores the values that the backward body reads, one row for each iteration.
+A value is recomputed instead if a few cheap operations compute it from stored values.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ else:
 
 __all__ = ["UNBOUNDED", "Cotangents", "Runs", "pull_run", "together"]
 
-#: The values of a run that a gradient flows into, with that.
+#: Results of a loop or branch, each with its gradient.
 Cotangents = list[tuple[UOp, UOp]]
-#: What takes no longer to compute than to store and to load.
+#: Operations that take no longer to compute than to store and to load their results.
 _CHEAP: Final = (
     MOVED | COMPARE
     | {Op.ADD, Op.SUB, Op.MUL, Op.NEG, Op.ABS, Op.NOT, Op.MAX, Op.MIN, Op.WHERE, Op.FMA, Op.AND,
        Op.OR, Op.XOR, Op.CAST, Op.BITCAST, Op.DETACH, Op.PAD}
 )  # fmt: skip
-#: Turns of a loop that nobody has bounded.
+#: Number of iterations from which on a loop counts as unbounded.
 UNBOUNDED: Final = 1 << 62
 
 
 def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
-    """For each value of a run of which others are there, what gradients of any of these flow to.
+    """Map each REGION node to the operands that gradients of any result of the same run flow to.
 
-    A run goes backwards once, for all its values: none of these operands may have its turn before.
+    Runs with a single result are left out. A run is differentiated once for all its results, so
+    the backward pass must visit all results before any of these operands.
     """
     runs: dict[tuple[object, tuple[UOp, ...]], list[UOp]] = {}
     for node in nodes:
@@ -63,7 +64,7 @@ def together(nodes: Iterable[UOp]) -> dict[UOp, tuple[UOp, ...]]:
 
 
 class Runs:
-    """Gradients of values of runs, until those of all values of one are there.
+    """Collector of the gradients of loops and branches until all results of a run are visited.
 
     Parameters
     ----------
@@ -85,10 +86,10 @@ class Runs:
     def shares(
         self, node: UOp, g: UOp | None, live: Collection[UOp], name: str
     ) -> list[tuple[UOp, UOp]]:
-        """What the gradients of the run of `node` contribute to its operands, once all are there.
+        """Return the contributions to the operands' gradients, once all results are visited.
 
-        Nothing before. All values of a run that lead to a leaf come here, each once, also those
-        that no gradient flows into.
+        Earlier calls return an empty list. Call this once for each result of a run that leads to a
+        leaf, even if no gradient flows into the result.
         """
         run = node.arg.program, node.src
         self._left[run] -= 1
@@ -105,16 +106,16 @@ class Runs:
 
 
 def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[UOp, UOp]]:
-    """What the gradients of values of one run contribute to each operand that leads to a leaf.
+    """Return the contributions to the gradient of each operand that leads to a leaf.
 
     Parameters
     ----------
     given : list of (UOp, UOp)
-        REGION nodes of one program over the same operands, and gradients.
+        REGION nodes of one program over the same operands, with their gradients.
     live : collection of UOp
-        The nodes that lead to a leaf.
+        Nodes that lead to a leaf.
     name : str
-        What the user called.
+        Name of the called function, for errors.
     """
     node = given[0][0]
     flow = flow_of_run([n.arg for n, _ in given])
@@ -127,13 +128,13 @@ def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[
 def _flows(
     seeds: Sequence[tuple[UOp, UOp]], ports: Sequence[UOp], name: str
 ) -> list[UOp | None]:
-    """The gradient of each of `ports`, given those of values in whose graphs they are."""
+    """Return the gradient of each port, given values that read the ports and their gradients."""
     leaves = {p: mark(p, Leaf()) for p in ports}
     roots = rewritten([value for value, _ in seeds], leaves)
     wanted = gradient.Wanted(marks=frozenset(m.arg for m in leaves.values()))
     pairs = list(zip(roots, (g for _, g in seeds), strict=True))
     found = gradient.gradients(pairs, name, wanted, Answers(create_graph=True)) if pairs else {}
-    assert found is not None  # no hook stands in a body
+    assert found is not None  # bodies have no hooks
     nodes = [found.get(m.arg) for m in leaves.values()]
     bare = iter(rewritten([n for n in nodes if n is not None], {m: p for p, m in leaves.items()}))
     return [None if n is None else next(bare) for n in nodes]
@@ -146,7 +147,7 @@ def _zeros(x: UOp) -> UOp:
 def _chosen(
     program: Choice, src: Sequence[UOp], given: Cotangents, wanted: Sequence[int], name: str
 ) -> list[tuple[UOp, UOp]]:
-    """The branch that ran is computed again, and its derivative with it."""
+    """Build a branch that recomputes the chosen branch together with its derivative."""
     which, operands = src[0], src[1:]
     since = count_asked()
     ports = [program.ports[k - 1] for k in wanted]
@@ -170,12 +171,12 @@ def _chosen(
 
 
 def _is_ordered(node: UOp) -> bool:
-    """Whether it is a call that is made exactly once, in its turn."""
+    """Return whether a node is a call with pure=False, which is made once and in order."""
     return isinstance(node.arg, Foreign) and node.arg.callee.ordered
 
 
 def _check_once(flown: Sequence[UOp], name: str) -> None:
-    """Refuse derivatives of a branch that would make such a call once more."""
+    """Raise GradientError if derivatives of a branch would repeat a call with pure=False."""
     for node in below(flown, lambda n: n.op is Op.BUFFER):
         if _is_ordered(node):
             raise GradientError(
@@ -186,18 +187,18 @@ def _check_once(flown: Sequence[UOp], name: str) -> None:
 
 
 class _Back:
-    """A loop backwards.
+    """Builder of the backward loop.
 
     Parameters
     ----------
     program : Loop
-        The one that went forwards.
+        Program of the forward loop.
     src : sequence of UOp
-        Its operands.
+        Operands of the forward loop.
     given, name
-        As of :func:`pull_run`.
+        As in :func:`pull_run`.
     wanted : sequence of int
-        The operands that a gradient is wanted of.
+        Indices of the operands whose gradients are requested.
     """
 
     def __init__(
@@ -216,14 +217,14 @@ class _Back:
             )
         self._loop, self._src, self._given, self._name = program, src, given, name
         carried, behind = len(program.carries), len(program.carries) + program.stacked
-        # Gradients flow along what is carried, whether it begins with a leaf or is made so.
+        # Gradients flow along a carry even if its initial value needs none.
         self._carries = sorted(carries_of_run([n.arg for n, _ in given]))
         self._begins = {k for k in wanted if k < carried}
         self._slices = [k for k in wanted if carried <= k < behind]
         self._fixed = [k for k in wanted if k >= behind]
 
     def shares(self) -> list[tuple[UOp, UOp]]:
-        """What each operand that leads to a leaf gets."""
+        """Return the gradient of each requested operand."""
         loop, src = self._loop, self._src
         since = count_asked()
         coming = {k: slot(loop.carries[k].shape, loop.carries[k].dtype) for k in self._carries}
@@ -268,18 +269,18 @@ class _Back:
     def _later(
         self, flown: dict[int, UOp | None]
     ) -> dict[int, tuple[UOp, tuple[UOp, ...]]]:
-        """The gradients that are sums over turns of sums of products with few factors.
+        """Find gradients that are sums over iterations of sums of products with few factors.
 
-        Rather than added to in each turn they are computed when all turns are over, from factors
-        that the turns leave: as one sum over all of them, which takes less memory to be moved.
+        These are not accumulated in each iteration. The iterations store the factors, and one sum
+        over all of them is computed after the loop, which moves less memory.
         """
         loop = self._loop
         if loop.counted or loop.conditional:
-            return {}  # turns that do not come leave nothing
+            return {}  # iterations that do not run leave no rows
         later: dict[int, tuple[UOp, tuple[UOp, ...]]] = {}
         known: set[UOp] = set()
         sums = [(k, v) for k in self._fixed if (v := flown[k]) is not None]
-        # Large ones first: what these leave anyway serves the others, too.
+        # Large ones first: the others may reuse the factors that these store.
         for k, value in sorted(sums, key=lambda pair: -_size(pair[1])):
             parts = _factors(value)
             if parts is None:
@@ -291,11 +292,11 @@ class _Back:
         return later
 
     def _is_forth(self, node: UOp, inside: set[UOp]) -> bool:
-        """Whether a node is of the turns forwards alone."""
+        """Return whether a node depends only on values of the forward iterations."""
         return not any(n in inside for n in below([node], inside.__contains__))
 
     def _row(self, node: UOp) -> UOp:
-        """What all turns forwards make of a node of one."""
+        """Return the values of a node of the forward body, stacked over all iterations."""
         loop = self._loop
         carried = len(loop.carries)
         if node in loop.ports[carried : carried + loop.stacked]:
@@ -306,7 +307,7 @@ class _Back:
     def _summed(
         self, value: UOp, parts: tuple[UOp, ...], whole: dict[UOp, UOp]
     ) -> UOp:
-        """The sum over all turns of what one makes of `parts`."""
+        """Return the sum over all iterations of `value`, a function of the factors `parts`."""
         core = bare(value)
         stands = {p: slot(p.shape, p.dtype) for p in parts}
         (one,) = rewritten([core.src[0]], {p: s.node for p, s in stands.items()})
@@ -319,7 +320,7 @@ class _Back:
         self, coming: dict[int, Slot], rows: Sequence[UOp], row_slots: Sequence[Slot],
         sums: dict[int, Slot],
     ) -> dict[int, UOp | None]:  # fmt: skip
-        """The gradient of each port that one is wanted of, in one turn."""
+        """Return the gradient of each requested port in one iteration."""
         loop = self._loop
         seeds = [(loop.carries[k], s.node) for k, s in coming.items()]
         seeds += [(n.arg.each, s.node) for n, s in zip(rows, row_slots, strict=True)]
@@ -331,14 +332,14 @@ class _Back:
         loop = self._loop
         if loop.counted:
             return self._src[-1]
-        if loop.conditional:  # the second thing that it carries counts its turns
+        if loop.conditional:  # carry 1 counts the iterations
             return build.reshape(value_of_run(Outcome(loop, 1), self._src), ())
         return None
 
     def _with_kept(
         self, news: list[UOp], out: list[UOp], inside: set[UOp]
     ) -> tuple[list[UOp], list[UOp], list[tuple[Slot, UOp]]]:
-        """The graphs of a turn back, over what is kept of the turn forwards."""
+        """Replace forward values in the backward body by slots for stored rows."""
         loop, src = self._loop, self._src
         carried, behind = len(loop.carries), len(loop.carries) + loop.stacked
         put: dict[UOp, UOp] = {}
@@ -369,7 +370,7 @@ def _size(node: UOp) -> int:
 
 
 def _factors(value: UOp) -> tuple[UOp, ...] | None:
-    """What `value` is a sum of, or a sum of products of two of, up to how it is laid out."""
+    """Return the one or two factors that `value` sums, ignoring movement ops; None if no sum."""
     value = bare(value)
     if value.op is not Op.REDUCE_AXIS or value.arg[0] is not Op.ADD:
         return None
@@ -378,7 +379,7 @@ def _factors(value: UOp) -> tuple[UOp, ...] | None:
 
 
 def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
-    """What the turns forwards keep for those back: what these read, and cannot have cheaply."""
+    """Return the forward values to store: those that the backward body reads and are costly."""
     roots = list(roots)
     ports = set(loop.ports)
     given = ports - set(loop.ports[: len(loop.carries)])
@@ -399,7 +400,7 @@ def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
         elif any(r in forth for r in reads_of(node)):
             forth.add(node)
     if loop.checkpoint:
-        # What is called exactly once is kept in any case.
+        # Results of calls with pure=False are always stored.
         once = [n for n in order if n in forth and _is_ordered(n)]
         return [p for p in loop.ports[: len(loop.carries)] if p in forth] + once
     for root in roots:

@@ -51,46 +51,47 @@ def grad(
     materialize_grads: bool | None = None,
     grad_outputs: TensorBase | Sequence[TensorBase | None] | None = None,
 ) -> Any:
-    """The gradients of `output` with respect to `inputs`, leaving their ``grad`` alone.
+    """Return the gradients of `output` with respect to `inputs`, without changing their ``grad``.
 
     Parameters
     ----------
     output : Tensor or sequence of Tensor
-        What to differentiate; of one element unless `gradient` is given. Gradients of several are
-        added.
+        Tensors to differentiate, of one element unless `gradient` is given. Gradients of several
+        outputs are added.
     inputs : Tensor or sequence of Tensor
-        Tensors created with ``requires_grad=True``, or results of operations on such.
+        Tensors created with ``requires_grad=True``, or results of operations on them.
     gradient : Tensor or sequence of Tensor or None, optional
-        The gradient of `output`, ones if not given; of each of several.
+        Gradient of each output. Default: ones.
     create_graph : bool
-        Let the gradients be differentiated again.
+        Whether the gradients can be differentiated again.
     retain_graph : bool, optional
-        Taken as PyTorch takes it; a graph lives as long as one of its tensors, whatever it says.
+        Ignored; accepted for compatibility with PyTorch. A graph lives as long as one of its
+        tensors.
     allow_unused : bool, optional
-        Whether the gradient of an input that `output` does not depend on is None. Otherwise such
-        an input is an error, as it is most often a mistake.
+        Whether the gradient of an input that `output` does not depend on is None. By default such
+        an input raises an error, because it is most often a mistake.
     materialize_grads : bool, optional
-        Whether it is zeros.
+        Whether the gradient of an input that `output` does not depend on is zeros.
     grad_outputs : Tensor or sequence of Tensor or None, optional
-        Another name of `gradient`, as PyTorch has it.
+        Alias of `gradient`, PyTorch's name.
 
     Returns
     -------
     Tensor or tuple of Tensor
-        As many as `inputs`.
+        One gradient for each input; a tuple if `inputs` is a sequence.
 
     Raises
     ------
     GradientError
-        An input does not require a gradient, as a frozen parameter; or it is a view, as of
-        ``reshape``, which graphs do not keep: use a ``clone()`` of it, or call its
-        ``retain_grad()`` as soon as it is made. Or `output` does not depend on an input, and
-        neither `allow_unused` nor `materialize_grads` says what its gradient is.
+        An input does not require a gradient, for example a frozen parameter. Or an input is a
+        view, such as a ``reshape``, which graphs do not keep as a node: use a ``clone()`` of it,
+        or call its ``retain_grad()`` right after it is created. Or `output` does not depend on an
+        input, and neither `allow_unused` nor `materialize_grads` is true.
 
     Notes
     -----
-    A graph holds each value once: results that were made of the same tensors by the same
-    operations are one, and have the gradient of all of them.
+    A graph holds equal values once. Results that were computed from the same tensors by the same
+    operations are one node and get the gradient of all of them.
 
     Examples
     --------
@@ -148,7 +149,7 @@ def grad(
 
 
 def listed(given: object, name: str) -> list[TensorBase]:
-    """One tensor or several, as a list."""
+    """Return one or several tensors as a checked list."""
     several = isinstance(given, tuple | list)
     listed: list[Any] = list(cast("Sequence[Any]", given)) if several else [given]
     for i, t in enumerate(listed):
@@ -163,7 +164,7 @@ def listed(given: object, name: str) -> list[TensorBase]:
 def _seeds(
     outputs: Sequence[TensorBase], gradient: TensorBase | Sequence[TensorBase | None] | None
 ) -> list[tuple[TensorBase, UOp]]:
-    """Each output with the gradient to start from."""
+    """Return each output with the gradient to start from."""
     given: Sequence[Any]
     given = gradient if isinstance(gradient, tuple | list) else [gradient] * len(outputs)
     if len(given) != len(outputs) or (

@@ -1,8 +1,8 @@
 """VJP rules of products over axes.
 
-The first divides the product of all elements by each. In the second, the quotients' sums would
-lose all digits beside one that is much larger, so products without two elements are multiplied
-out: along a tree of pairs, which any further derivative follows as it stands.
+The first derivative divides the product of all elements by each element. In the second derivative,
+sums of such quotients would lose all digits next to a much larger quotient. So it multiplies out
+the products without two elements, along a binary tree. Further derivatives differentiate this tree.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ __all__ = ["product"]
 
 
 def product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
-    """The gradient of a product.
+    """Return the gradient of the factors of a product.
 
     Parameters
     ----------
     x : UOp
-        The factors.
+        Factors.
     g : UOp
-        The gradient of the product, with axes of size 1 for `axes`.
+        Gradient of the product, with size 1 along `axes`.
     axes : tuple of int
-        The axes that are multiplied along.
+        Axes that the product multiplies along.
 
     Returns
     -------
     UOp
-        For each element the product of the others, times `g`.
+        For each element the product of all other elements, times `g`.
     """
     zero = build.zeros_like(x)
     filled, infinite = _filled(x)
@@ -55,7 +55,7 @@ def product(x: UOp, g: UOp, axes: tuple[int, ...]) -> UOp:
 
 
 def _filled(x: UOp) -> tuple[UOp, UOp]:
-    """`x` with 1 for what cannot be divided by, the sign for infinities; which are infinite."""
+    """Replace zeros and NaNs by 1, infinities by their sign; also return the mask of infinities."""
     zero = build.zeros_like(x)
     infinite = x.alu(Op.ABS).eq(build.full(math.inf, x.dtype, x.shape))
     sign = build.where(x.alu(Op.LT, zero), -1, build.full(1, x.dtype, x.shape))
@@ -64,18 +64,19 @@ def _filled(x: UOp) -> tuple[UOp, UOp]:
 
 
 def _elsewhere(special: UOp, axes: tuple[int, ...]) -> UOp:
-    """Whether another element along `axes` is special."""
+    """Return a mask: whether another element along `axes` is special."""
     count = special.cast(dt.int64)
     total = build.reshape(build.reduce(count, Op.ADD, axes), build.keep_axes(count.shape, axes))
     return count.alu(Op.LT, build.expand(total, count.shape))
 
 
 def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """Sums of products without two elements, each with the gradient of the other one of the two.
+    """Return for each j the sum over i of ``g[i]`` times the product without elements i and j.
 
-    What is differentiated is the sum over i of ``g[i]`` times the product of the others, and that
-    is the slope of the product of ``x + s * g`` at s = 0. Up the tree go products with their
-    slopes, down the derivatives of the slope at the root by both.
+    The differentiated function is the sum over i of ``g[i]`` times the product of the others. That
+    is the derivative of the product of ``x + s * g`` by s at s = 0. The pass up the tree computes
+    products and their derivatives by s. The pass down computes the derivatives of the root's
+    derivative by both.
     """
     (x,), axes = node.arg.inputs, node.arg.arg
     if build.has_zero(x.shape):
@@ -112,7 +113,7 @@ def _less(a: Dim, b: Dim) -> UOp:
 
 
 def _alone(level: int, depth: int, count: Dim) -> UOp | None:
-    """Which pairs have no second one, as there are but `count` leaves; None if all have."""
+    """Return a mask of the pairs without a second element, for `count` leaves; None if all have."""
     if same(count, 1 << depth):
         return None
     pairs = build.iota(1 << (depth - level - 1))
@@ -121,7 +122,7 @@ def _alone(level: int, depth: int, count: Dim) -> UOp | None:
 
 
 def _joined(value: UOp, slope: UOp, alone: UOp | None) -> tuple[UOp, UOp]:
-    """Products of pairs, and their slopes."""
+    """Return the products of pairs, and their derivatives."""
     (first, second), (tilt, other) = _halves(value), _halves(slope)
     joined = build.mul(first, second)
     slopes = build.add(build.mul(tilt, second), build.mul(first, other))
@@ -136,9 +137,10 @@ def _split(
     alone: UOp | None,
     outside: UOp,
 ) -> tuple[UOp, UOp]:
-    """Derivatives by each of a pair, given those by their product and by its slope.
+    """Return derivatives by each element of a pair, given those by the pair's product and slope.
 
-    Without leaves `outside` of the pair nothing depends on its product: 0, even beside infinities.
+    If there are no leaves outside the pair (`outside`), nothing depends on its product: the
+    derivative is 0 even next to infinities.
     """
     pairs = (*by_value.shape, 2)
     beside, tilt = (build.flip(build.reshape(u, pairs), [len(pairs) - 1]) for u in (value, slope))
@@ -155,7 +157,7 @@ def _split(
 
 
 def _halves(u: UOp) -> list[UOp]:
-    """The first and the second of each pair along the last axis."""
+    """Return the first and second elements of the pairs along the last axis."""
     *rows, n = u.shape
     assert isinstance(n, int)
     pairs = build.reshape(u, (*rows, n // 2, 2))
@@ -166,12 +168,12 @@ def _halves(u: UOp) -> list[UOp]:
 
 
 def _but(alone: UOp | None, single: UOp, pair: UOp) -> UOp:
-    """What holds of pairs, but `single` where there is no second one."""
+    """Return `pair`, with `single` for pairs that have no second element."""
     if alone is None:
         return pair
     return build.where(build.broadcast_to(alone, pair.shape), single, pair)
 
 
 def _stored(u: UOp) -> UOp:
-    """A level is stored, as the next ones use each of its elements several times."""
+    """Store a level of the tree, because the next levels use each element several times."""
     return UOp(Op.CONTIGUOUS, u.dtype, (u,))

@@ -1,8 +1,8 @@
 """VJP rules: the derivative of each op.
 
-``RULES[op](node, g, i)`` is the gradient of operand `i` of `node`, given the gradient `g` of the
-node's value; None where there is none. Rules use the node's value, rather than its operands,
-where that is enough, because it is stored already.
+``RULES[op](node, g, i)`` returns the gradient of operand `i` of `node`, given the gradient `g` of
+the node's value; None if there is none. Where possible, rules read the node's value instead of its
+operands, because it is stored already.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _mod(u: UOp, g: UOp, i: int) -> UOp:
 
 
 def _flat(u: UOp, _g: UOp, i: int) -> UOp:
-    """Steps: the derivative is zero where there is one."""
+    """Return zeros: the derivative of a step function is zero where it exists."""
     return build.zeros_like(u.src[i])
 
 
@@ -96,7 +96,7 @@ def _where(u: UOp, g: UOp, i: int) -> UOp | None:
     if i == 0:
         return None
     if _is_relu(condition, yes, no):
-        condition = u.alu(Op.LE, condition.src[1])  # the output tells as much
+        condition = u.alu(Op.LE, condition.src[1])  # equivalent test that reads only the output
     return build.where(condition, g, 0) if i == 1 else build.where(condition, 0, g)
 
 
@@ -142,7 +142,7 @@ def _flip(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def unwindow(y: UOp, shape: build.Shape, windows: tuple[tuple[int, Dim, int, int], ...]) -> UOp:
-    """The adjoint gather of WINDOW; see docs/architecture/ir.md."""
+    """Return the adjoint of WINDOW, as a gather; see docs/architecture/ir.md."""
     return UOp(Op.UNWINDOW, y.dtype, (y,), (shape, windows))
 
 
@@ -153,8 +153,8 @@ def _window(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _unwindow(u: UOp, g: UOp, _i: int) -> UOp:
-    # y[j, k] went to [j * stride + k * dilation, k]: of the windows over g, which carry the taps
-    # twice, those where both agree.
+    # y[j, k] went to [j * stride + k * dilation, k]. Windows over g have the tap axes twice; select
+    # the elements whose two tap indices are equal.
     shape, windows = u.arg
     rank, n = len(shape), len(windows)
     seen = UOp(Op.WINDOW, g.dtype, (g,), windows)
@@ -196,7 +196,7 @@ def _scatter(u: UOp, g: UOp, i: int) -> UOp | None:
         return _at(g, places) if i else build.put(g, build.zeros_like(values), *places)
     if u.arg is Op.MUL:
         return _scatter_product(u, g, i)
-    # Equal extremes share the gradient.
+    # Several elements that equal the extremum share the gradient.
     found = _at(u, places)
     ours, theirs = base.eq(u), values.eq(found)
     if u.dtype.is_float:
@@ -212,7 +212,7 @@ def _at(x: UOp, places: list[UOp]) -> UOp:
 
 
 def _scatter_product(u: UOp, g: UOp, i: int) -> UOp:
-    """The gradient times the product of all the others: where one is zero, without dividing."""
+    """Return `g` times the product of all other factors; avoid division if a factor is zero."""
     base, values, *places = u.src
     flat, at = base.eq(build.zeros_like(base)), values.eq(build.zeros_like(values))
     rest = build.scatter(Op.MUL, build.where(flat, 1, base), build.where(at, 1, values), *places)
@@ -313,26 +313,26 @@ def _erfc(u: UOp, g: UOp, i: int) -> UOp:
 
 
 def _lgamma(u: UOp, g: UOp, _i: int) -> UOp:
-    # In the type of sums: a narrow one holds neither its terms nor their squares.
+    # Computed in the accumulator dtype: a narrow dtype cannot represent the terms or their squares.
     slope = digamma(u.src[0].cast(u.dtype.accumulator))
     return build.mul(g, slope.cast(u.dtype))
 
 
 def _powers(x: UOp, slope: UOp, power: int, factor: float) -> UOp:
-    """`slope` of `x`, whose own derivative is ``factor * x * slope ** power``."""
+    """Tag the derivative `slope` with its own derivative, ``factor * x * slope ** power``."""
     return custom(slope, _power_rule, x, arg=(power, factor))
 
 
 def _power_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,), (power, factor) = node.arg.inputs, node.arg.arg
-    bend = x.alu(Op.MUL, node)  # first, since it is neither great nor small
+    bend = x.alu(Op.MUL, node)  # first, because this product neither overflows nor underflows
     for _ in range(power - 1):
         bend = bend.alu(Op.MUL, node)
     return build.mul(g, build.mul(bend, factor))
 
 
 def _sides(x: UOp) -> tuple[UOp, UOp]:
-    """1 - x and 1 + x."""
+    """Return 1 - x and 1 + x."""
     return _one(x).alu(Op.SUB, x), _one(x).alu(Op.ADD, x)
 
 
@@ -377,14 +377,14 @@ def _atanh(u: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _atan2(u: UOp, g: UOp, i: int) -> UOp:
-    """By y ``x / (x**2 + y**2)``, by x ``-y / (x**2 + y**2)``, without squares of great numbers.
+    """Return ``x / (x**2 + y**2)`` for y, ``-y / (x**2 + y**2)`` for x, each times `g`.
 
-    Both are 0 where x and y are.
+    Large numbers are not squared. Both are 0 if x and y are 0.
     """
     y, x = u.src
     flat = y.alu(Op.ABS).alu(Op.LT, x.alu(Op.ABS))
     great, less = build.where(flat, x, y), build.where(flat, y, x)
-    # 0 is not divided by: the derivative of what is not chosen would be no number.
+    # Do not divide by 0: the derivative of the discarded branch would be NaN.
     nothing = great.eq(build.zeros_like(great))
     great = build.where(nothing, 1, great)
     t = less.alu(Op.DIV, great)

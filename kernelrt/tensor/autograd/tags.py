@@ -1,7 +1,7 @@
 """Autograd tags: the `arg` of DETACH nodes, and how tags are removed from a graph.
 
-A DETACH passes its value on unchanged; its mark only tells differentiation or realization
-something about it. The scheduler never sees one.
+A DETACH node returns its operand unchanged. Its `arg`, the tag, is information for differentiation
+or realization. The scheduler never sees a DETACH.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ __all__ = ["Custom", "Given", "Hooked", "Hooks", "Kept", "Leaf", "RuleOfAll", "S
            "lineage", "mark", "marked_anew", "origins", "reads_of", "renewed", "rewritten",
            "stale", "strip", "with_values"]  # fmt: skip
 
-#: Gives the gradient of input `i` of a marked node from the node and the gradient of its value.
+#: Called with a tagged node, the gradient of its value and `i`; returns the gradient of input `i`.
 CustomRule = Callable[[UOp, UOp, int], UOp | None]
 
 
 class RuleOfAll:
-    """A rule that finds the gradients of all inputs together, which it is asked for one by one."""
+    """A rule that computes the gradients of all inputs at once and returns them one by one."""
 
     __slots__ = ()
 
     def at(self, node: UOp, gradient: UOp) -> CustomRule:
-        """The rule for one gradient, which finds them once."""
+        """Return the rule for one gradient of the node, which computes all input gradients once."""
         raise NotImplementedError
 
 
@@ -52,7 +52,7 @@ Hooks = tuple[Entry[Callable[..., Any]], ...]
 
 
 class Leaf:
-    """Marks the value of a tensor that gradients are wanted for; each is its own mark."""
+    """Tag of a tensor that collects gradients; each such tensor has a Leaf of its own."""
 
     __slots__ = ("__weakref__", "hooks")
 
@@ -61,12 +61,12 @@ class Leaf:
 
 
 class Hooked:
-    """Marks the value of a result whose gradient is looked at on its way.
+    """Tag of a result whose gradient has hooks or is retained.
 
     Parameters
     ----------
     owner : Tensor
-        What has the value: no other tensor shares the mark, whatever its value.
+        Tensor that has the value. No other tensor shares the tag, even if its value is equal.
     """
 
     __slots__ = ("__weakref__", "_owner", "hooks", "late", "retained")
@@ -75,21 +75,21 @@ class Hooked:
         self._owner = weakref.ref(owner)
         self.hooks: Hooks = ()
         self.retained = False
-        #: That it came when something may have been made of the value already.
+        #: Set if the value may have been used before it was tagged.
         self.late: Late | None = None
 
     def is_of(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` bears it."""
+        """Return whether this is the tag of `tensor`."""
         return self._owner() is tensor
 
     @property
     def keeper(self) -> TensorBase | None:
-        """The tensor whose ``grad`` collects the gradient, if one does."""
+        """The tensor whose ``grad`` collects the gradient, or None."""
         return self._owner() if self.retained else None
 
 
 class Given:
-    """Marks the value of an argument of a function that is traced, by its place among them."""
+    """Tag of an argument of a traced function, with the index of the argument."""
 
     __slots__ = ("place",)
 
@@ -98,14 +98,14 @@ class Given:
 
 
 class Severed:
-    """Marks the result of a jitted function, through which a gradient cannot flow on.
+    """Tag of a result of a jitted function, through which no gradient can flow.
 
     Parameters
     ----------
     function : str
-        What the function is called.
+        Name of the function.
     sources : iterable of Buffer, optional
-        Where the leaves lie that the gradient would come to; None if that is not known.
+        Memory of the leaves that the gradient would reach; None if unknown.
     """
 
     __slots__ = ("function", "sources")
@@ -115,11 +115,11 @@ class Severed:
         self.sources = None if sources is None else weakref.WeakSet(sources)
 
     def concerns(self, buffers: Iterable[Buffer]) -> bool:
-        """Whether the gradient might come to a leaf that lies in one of these."""
+        """Return whether the gradient might reach a leaf in one of these buffers."""
         return self.sources is None or any(b in self.sources for b in buffers)
 
     def error(self, what: str) -> GradientError:
-        """What it comes to where a gradient arrives here."""
+        """Return the error to raise if a gradient reaches this tag."""
         return GradientError(
             f"{what}: a gradient reached an output of the jitted function {self.function}. Outputs "
             "of jitted functions carry no graph: compute the loss and call backward() inside the "
@@ -128,15 +128,15 @@ class Severed:
 
 
 class Stale:
-    """Marks a value that cannot be computed from its history again.
+    """Tag of a value that cannot be computed from its history again.
 
     Parameters
     ----------
     node : UOp
-        The value with that history.
+        Node of the value with that history.
     called : str, optional
-        What made calls for it that are made only once. Otherwise an assignment overwrote what it
-        was computed from.
+        Name of the loop or function that made calls with ``pure=False`` for the value. If not
+        given, an assignment overwrote memory that the value was computed from.
     """
 
     __slots__ = ("_called", "_leaves")
@@ -145,18 +145,18 @@ class Stale:
         self._called = called
         self._leaves: weakref.WeakSet[Leaf] = weakref.WeakSet()
         if not state.differentiating:
-            return  # the marks that are asked for are those of functions being differentiated
+            return  # `concerns` is only asked for leaves of functions being differentiated
         self._leaves |= origins(node)[0]
         for n in history(node):
             if n.op is Op.DETACH and isinstance(n.arg, Stale):
                 self._leaves |= n.arg._leaves
 
     def concerns(self, marks: Iterable[Leaf]) -> bool:
-        """Whether a gradient that comes here would go on to one of these."""
+        """Return whether a gradient that reaches this tag would flow on to one of these leaves."""
         return any(leaf in self._leaves for leaf in marks)
 
     def error(self, what: str) -> GradientError:
-        """What it comes to where a gradient arrives here."""
+        """Return the error to raise if a gradient reaches this tag."""
         if self._called is not None:
             return GradientError(
                 f"{what}: a gradient reached results of {self._called}, which calls functions with "
@@ -172,14 +172,15 @@ class Stale:
 
 
 class Kept:
-    """Marks a value that was computed already and lies in a buffer; its history stays.
+    """Tag of a value that is already computed and stored in a buffer, and keeps its history.
 
     Parameters
     ----------
     storage : UOp
-        The value in the buffer.
+        Node of the value in the buffer.
     shared : bool
-        Whether `storage` is a copy of memory that code outside can write. The history reads that.
+        Whether `storage` is a copy of memory that outside code can write. The history reads that
+        memory.
     """
 
     __slots__ = ("__weakref__", "shared", "storage")
@@ -191,19 +192,19 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Custom:
-    """Marks a value whose derivative with respect to `inputs` is known in closed form.
+    """Tag of a value whose derivative with respect to `inputs` is known in closed form.
 
     Attributes
     ----------
     rule : callable
-        ``rule(node, gradient, i)`` is the gradient of ``inputs[i]``. Where it reads the value, it
-        reads `node`, so that second derivatives go by the rule, too.
+        ``rule(node, gradient, i)`` returns the gradient of ``inputs[i]``. If it needs the value,
+        it reads `node`, so that second derivatives use the rule, too.
     inputs : tuple of UOp
-        Nodes that the value is made of.
+        Nodes that the value is computed from.
     parts : tuple of UOp
         Other nodes that the rule reads; no gradient flows to them from here.
     arg : hashable
-        What else the rule needs to know: plain data, no nodes, which would make every graph a
+        Other parameters of the rule: plain data, no nodes. A node would give every graph a
         structure of its own.
     """
 
@@ -213,7 +214,7 @@ class Custom:
     arg: object = None
 
 
-#: Where histories begin, as far as they are known.
+#: Tags at which histories begin.
 _ENDS = Leaf | Stale | Severed | Given
 
 _name_kept(Kept)
@@ -223,19 +224,20 @@ _name_mark(Op.DETACH)
 
 
 def mark(x: UOp, token: object) -> UOp:
-    """`x` under a DETACH with the mark `token`."""
+    """Return `x` under a DETACH with the tag `token`."""
     return UOp(Op.DETACH, x.dtype, (x,), token)
 
 
 def detach(x: UOp) -> UOp:
-    """`x` as a value that gradients do not pass."""
+    """Return `x` under a DETACH that stops gradients."""
     return x if x.op is Op.CONST or (x.op is Op.DETACH and x.arg is None) else mark(x, None)
 
 
 def marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
-    """`node` with the mark `leaf` for the one `before`.
+    """Return `node` with the tag `leaf` in place of the tag `before`.
 
-    Marks must not pile up, or the graph grows, and takes another plan, with each change.
+    The former tag is removed. Otherwise the graph would grow, and need a new plan, with each
+    change.
     """
     if before is not None and node.op is Op.DETACH and node.arg is before:
         node = node.src[0]
@@ -247,7 +249,7 @@ def marked_anew(node: UOp, before: Leaf | None, leaf: Leaf | None) -> UOp:
 def custom(
     x: UOp, rule: CustomRule, *inputs: UOp, parts: tuple[UOp, ...] = (), arg: object = None
 ) -> UOp:
-    """`x`, differentiated by `rule` instead of through the nodes it is made of."""
+    """Return `x` with a tag: it is differentiated by `rule` instead of through its nodes."""
     return mark(x, Custom(rule, inputs, parts, arg))
 
 
@@ -255,10 +257,10 @@ def history(
     root: UOp, stop: Callable[[UOp], bool] | None = None, others: Sequence[UOp] = (),
     after: Mapping[UOp, tuple[UOp, ...]] | None = None,
 ) -> Iterator[UOp]:  # fmt: skip
-    """The nodes that a gradient of `root`, or of `others`, passes, each once, operands first.
+    """Yield the nodes that a gradient of `root` or `others` passes, each once, operands first.
 
-    Below a node for which `stop` is true nothing is visited; the node itself is. A node that is in
-    `after` comes behind the nodes there, in place of its operands.
+    If `stop` is true for a node, its operands are not visited. A node that is a key of `after`
+    comes after the nodes given there, instead of after its operands.
     """
     after = after or {}
     seen: set[UOp] = set()
@@ -276,7 +278,7 @@ def history(
 
 
 def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Severed]]:
-    """What a gradient of `root` comes to: leaves, arguments by place, and what was severed."""
+    """Return the leaves, argument indices and Severed tags that a gradient of `root` reaches."""
     ends = [n.arg for n in history(root) if n.op is Op.DETACH]
     return (
         frozenset(a for a in ends if isinstance(a, Leaf)),
@@ -286,20 +288,20 @@ def origins(root: UOp) -> tuple[frozenset[Leaf], frozenset[int], frozenset[Sever
 
 
 def has_history(node: UOp) -> bool:
-    """Whether a gradient that flows into `node` reaches a leaf."""
+    """Return whether a gradient that flows into `node` reaches a leaf."""
     return lineage(node) is True
 
 
 def strip(roots: Iterable[UOp]) -> list[UOp]:
-    """`roots` without marks and without tensors that have no elements inside.
+    """Remove tags, and tensors without elements inside the graph, from `roots`.
 
-    Computed values are read from their buffers; what is made of nothing becomes a constant.
+    Computed values are read from their buffers. Results of only empty tensors become constants.
     """
     return _stripped(tuple(roots), {})
 
 
 def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -> list[UOp]:
-    """:func:`strip`, once for all values of a loop: of nested ones each would do so for each."""
+    """Strip like :func:`strip`, with a cache: all results of a loop share one program."""
     if roots in known:
         return known[roots]
     done: dict[UOp, UOp] = {}
@@ -308,7 +310,7 @@ def _stripped(roots: tuple[UOp, ...], known: dict[tuple[UOp, ...], list[UOp]]) -
             done[node] = node.arg.storage
         elif node.op is Op.DETACH:
             done[node] = value = done[node.src[0]]
-            if value.src:  # what has a derivative in closed form is noted at its mark alone
+            if value.src:  # only the tag node has the origin of a value with a closed-form gradient
                 inherit(value, node)
         else:
             src = tuple(done[s] for s in node.src)
@@ -324,7 +326,7 @@ _CONSUMERS = frozenset({Op.REDUCE_AXIS, Op.PAD, Op.CAT, Op.SCATTER, Op.UNWINDOW}
 
 
 def _without_nothing(u: UOp) -> UOp:
-    """What `u` is where an operand has no elements."""
+    """Simplify `u` if an operand has no elements."""
     shapes = [s.shape for s in u.src]
     if not any(map(build.has_zero, shapes)) or build.has_zero(u.shape):
         return u
@@ -338,15 +340,15 @@ def _without_nothing(u: UOp) -> UOp:
 
 
 def is_kept(node: UOp) -> bool:
-    """Whether the value of `node` lies in a buffer already."""
+    """Return whether the value of `node` is already stored in a buffer."""
     return node.op is Op.DETACH and type(node.arg) is Kept
 
 
-# ---- graphs with other nodes in the place of some
+# ---- replacing nodes of graphs
 
 
 def reads_of(node: UOp) -> tuple[UOp, ...]:
-    """What a node is made of, and what its mark knows of."""
+    """Return the operands of a node, and the nodes that its tag refers to."""
     if node.op is not Op.DETACH or not isinstance(node.arg, Custom):
         return node.src
     mark = node.arg
@@ -354,15 +356,15 @@ def reads_of(node: UOp) -> tuple[UOp, ...]:
 
 
 def below(roots: Iterable[UOp], stop: Callable[[UOp], bool]) -> list[UOp]:
-    """The nodes of graphs and of their histories, each once, operands first.
+    """Return the nodes of graphs and of their histories, each once, operands first.
 
-    Nothing is visited below a node for which `stop` is true; the node itself is.
+    If `stop` is true for a node, the nodes below it are not visited.
     """
     return history_order(roots, stop, Custom)
 
 
 def stale(storage: UOp, node: UOp) -> UOp:
-    """`storage`, marked as the value of `node`, whose history cannot be computed again."""
+    """Tag `storage` as the value of `node`, whose history cannot be computed again."""
     new = mark(storage, Stale(node))
     known = [node, node.src[0]] if is_kept(node) else [node]
     if copies := [copy for one in known for copy in state.copied.get(one, ())]:
@@ -371,7 +373,7 @@ def stale(storage: UOp, node: UOp) -> UOp:
 
 
 def rewritten(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> list[UOp]:
-    """`roots` with the values of `put` in the place of its keys, which have the same shapes."""
+    """Return `roots` with the keys of `put` replaced by its values, which have the same shapes."""
     if not put:
         return list(roots)
     done = with_values(roots, put)
@@ -388,7 +390,7 @@ def with_values(roots: Sequence[UOp], put: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
 
 
 def renewed(node: UOp, done: Mapping[UOp, UOp]) -> UOp:
-    """`node` of other nodes than those that it reads, as `done` says of each."""
+    """Return `node` with each node that it reads replaced by its entry in `done`."""
     reads = reads_of(node)
     for read in reads:
         if done[read] is not read:
