@@ -1,7 +1,7 @@
-"""Draws of counts, by a fixed number of rounds of rejection.
+"""Poisson and binomial draws, by rejection sampling with a fixed number of rounds.
 
-Shapes are static and nothing waits on values, so a draw is part of a plan like any operation. All
-candidates of an element are drawn at once, and the first that is accepted is taken.
+Shapes are static and do not depend on values, so a draw is part of a plan like any operation. All
+candidates of an element are drawn at once, and the first accepted one is used.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ else:
 
 __all__ = ["binomial", "draw_binomial", "draw_poisson", "first", "poisson"]
 
-#: A candidate is refused with a chance of less than 0.3, so that one of 2e8 draws is the fallback.
+#: A candidate is rejected with probability below 0.3, so one of 2e8 draws uses the fallback.
 _COUNT_ROUNDS: Final = 16
-#: Below this mean counts are made by adding gaps; more than 64 have a chance below 1e-30.
+#: Below this mean, counts are drawn by adding gaps; the probability of more than 64 is below 1e-30.
 _FEW: Final = 10.0
 _GAPS: Final = 64
 
 
 def first(accepted: Tensor, candidates: Tensor, fallback: Tensor) -> Tensor:
-    """Along the last axis the first candidate that is accepted, if one is."""
+    """Return the first accepted candidate along the last axis, or `fallback` if there is none."""
     place = accepted.cast(dt.int8).argmax(-1, keepdim=True)
     found = candidates.gather(-1, place).squeeze(-1)
     return found.where(accepted.any(-1), fallback)
 
 
 def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None) -> Tensor:
-    """Poisson variates in float64: by gaps below a mean of 10, else by transformed rejection.
+    """Draw Poisson variates in float64: by gaps below a mean of 10, else by transformed rejection.
 
     The latter is PTRS (Hoermann, Insurance: Mathematics and Economics 12, 1993).
     """
@@ -68,7 +68,7 @@ def draw_poisson(rate: Tensor, shape: Shape, generator: Generator | None = None)
 def _hats(
     shape: Shape, a: Tensor, b: Tensor, center: Tensor, generator: Generator | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Candidates of transformed rejection, how near an end they are, and what they are tried by."""
+    """Return candidates of transformed rejection, with the `us` and `v` of the acceptance test."""
     rounds = (*shape, _COUNT_ROUNDS)
     u = random.rand(rounds, dtype=dt.float64, generator=generator) - 0.5
     v = positive_rand(rounds, dt.float64, generator)
@@ -79,7 +79,7 @@ def _hats(
 def draw_binomial(
     count: Tensor, probability: Tensor, shape: Shape, generator: Generator | None = None
 ) -> Tensor:
-    """Binomial variates in float64: by gaps below a mean of 10, else by transformed rejection.
+    """Draw binomial variates in float64: by gaps for means below 10, else by transformed rejection.
 
     The latter is BTRS (Hoermann, J. Statist. Comput. Simul. 46, 1993), with exact logarithms of
     factorials.
@@ -88,7 +88,7 @@ def draw_binomial(
     chance = probability.detach().double().expand(shape)
     flipped = chance > 0.5
     p = where(flipped, 1 - chance, chance)
-    # Trials up to each next success are geometric.
+    # The numbers of trials up to each next success are geometric.
     rarely = (-p).log1p().clamp(max=-1e-300).unsqueeze(-1)
     drawn = -exponentials((*shape, _GAPS), dt.float64, generator) / rarely
     gaps = drawn.ceil().clamp(min=1, max=1e15)
@@ -101,7 +101,7 @@ def draw_binomial(
 def _binomial_many(
     n: Tensor, p: Tensor, shape: Shape, generator: Generator | None
 ) -> Tensor:
-    # Where the mean is small these numbers are not looked at; they only have to be numbers.
+    # For small means the results are discarded; the values only have to be finite.
     n = where(n * p < _FEW, 40.0, n).unsqueeze(-1)
     p = where(n.squeeze(-1) * p < _FEW, 0.5, p).unsqueeze(-1)
     spread = (n * p * (1 - p)).sqrt()
@@ -121,43 +121,43 @@ def _binomial_many(
 
 
 def poisson(input: Any, generator: Generator | None = None) -> Tensor:  # noqa: A002 - torch's name
-    """Counts drawn from Poisson distributions with these means, in the shape and type of `input`.
+    """Draw counts from Poisson distributions, in the shape and dtype of `input`.
 
     Parameters
     ----------
     input : Tensor
         Means, at least 0.
     generator : Generator, optional
-        What to draw from.
+        Stream to draw from.
 
     Raises
     ------
     DTypeError
-        `input` holds no floats.
+        `input` is not floating.
     DomainError
-        At run time, where a mean is below 0 or NaN.
+        At run time: a mean is below 0 or NaN.
     """
     rate = tensor_of(input, "input", floats=True).detach()
     return draw_poisson(rate, rate.dims, generator).cast(rate.dtype)
 
 
 def binomial(count: Any, prob: Any, generator: Generator | None = None) -> Tensor:
-    """How many of `count` trials succeed, each with the chance `prob`.
+    """Draw the number of successes of `count` trials with probability `prob` each.
 
     Parameters
     ----------
     count : Tensor
-        How many trials there are, as floats; of numbers below 0 and of NaN comes NaN.
+        Number of trials, as floats. For numbers below 0 and NaN the result is NaN.
     prob : Tensor
-        Their chances, of the same type and broadcast with `count`; of those outside of [0, 1]
-        comes NaN.
+        Probability of success, of the same dtype, broadcast with `count`. Outside [0, 1] the
+        result is NaN.
     generator : Generator, optional
-        What to draw from.
+        Stream to draw from.
 
     Raises
     ------
     DTypeError
-        One of both holds no floats, or they are of two types.
+        One of the two is not floating, or their dtypes differ.
     """
     trials = tensor_of(count, "count", floats=True).detach()
     chance = tensor_of(prob, "prob", floats=True).detach()

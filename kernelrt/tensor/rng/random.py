@@ -1,4 +1,4 @@
-"""Counter-based random numbers: a seed reproduces a run, and each replay draws anew."""
+"""Counter-based random numbers: a seed reproduces a run, and each replay draws new numbers."""
 
 from __future__ import annotations
 
@@ -46,27 +46,27 @@ __all__ = ["at_least_zero", "bernoulli", "check_asked", "get_rng_state", "initia
 
 
 def manual_seed(seed: int) -> Generator:
-    """Start the process's stream anew; as :meth:`Generator.manual_seed`, of that one."""
+    """Seed the default generator; see :meth:`Generator.manual_seed`."""
     return default_generator.manual_seed(seed)
 
 
 def seed() -> int:
-    """Start the process's stream anew from a number that nobody knows before, and give that."""
+    """Seed the default generator with a random number, and return this number."""
     return default_generator.seed()
 
 
 def initial_seed() -> int:
-    """The number that the process's stream was started from; one below 0 plus 2**64."""
+    """Return the seed of the default generator; 2**64 is added to negative seeds."""
     return default_generator.initial_seed()
 
 
 def get_rng_state() -> Tensor:
-    """What tells where the process's stream is, as bytes."""
+    """Return the state of the default generator, as bytes."""
     return default_generator.get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
-    """Let the process's stream go on from where :func:`get_rng_state` was called."""
+    """Restore a state of the default generator that :func:`get_rng_state` returned."""
     default_generator.set_state(new_state)
 
 
@@ -74,7 +74,7 @@ def _draw(
     size: tuple[Dim, ...], transform: Transform, dtype: DType, scale: float = 1,
     shift: float = 0, generator: Generator | None = None, share: Share | None = None,
 ) -> tensor_module.Tensor:  # fmt: skip
-    """As many numbers as `size` has elements; outside a trace they are computed at once."""
+    """Draw random numbers of shape `size`; outside a trace they are computed at once."""
     source = source_of(generator)
     if build.has_zero(size):
         return tensor_module.Tensor._of(build.full(0, dtype, size))
@@ -100,18 +100,18 @@ def _draw(
 
 
 def _fraction(word: UOp, bits: int, dtype: DType) -> UOp:
-    """The upper `bits` of a word as a number in [0, 1)."""
+    """Convert the upper `bits` of a word to a number in [0, 1)."""
     top = word.alu(Op.SHR, build.full(32 - bits, dt.uint32, word.shape))
     # Signed conversion is one instruction everywhere; the value fits for bits < 32.
     number = (top.cast(dt.int32) if bits < 32 else top.cast(dt.int64)).cast(dtype)
     return number.alu(Op.MUL, build.full(2.0**-bits, dtype, word.shape))
 
 
-# Kinds of numbers, as transforms of two words; see stream.Transform.
+# Distributions, as transforms of two words; see stream.Transform.
 
 
 def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
-    """Evenly in [0, 1) with as many bits as the type resolves, then scaled and shifted."""
+    """Return uniform numbers in [0, 1) with all bits of the dtype, then scaled and shifted."""
     if dtype is dt.float64:
         low = build.mul(_fraction(y, 26, dtype), 2.0**-27)
         unit = _fraction(x, 27, dtype).alu(Op.ADD, low)
@@ -121,7 +121,7 @@ def _uniform(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
 
 
 def _normal(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
-    """Standard normal by Box and Muller, then scaled and shifted."""
+    """Return standard normal numbers (Box-Muller), then scaled and shifted."""
     wide = scale.dtype
     bits = 32 if wide is dt.float64 else 24
     radius = build.add(_fraction(x, bits, wide), 2.0**-bits).alu(Op.LOG)
@@ -132,14 +132,14 @@ def _normal(x: UOp, y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
 
 
 def _integer(x: UOp, _y: UOp, scale: UOp, shift: UOp, dtype: DType) -> UOp:
-    """Evenly in [shift, shift + scale)."""
+    """Return uniform integers in [shift, shift + scale)."""
     product = x.cast(dt.uint64).alu(Op.MUL, scale.cast(dt.uint64))
     top = product.alu(Op.SHR, build.full(32, dt.uint64, x.shape)).cast(dt.int64)
     return build.add(top, shift).cast(dtype)
 
 
 def _coin(x: UOp, _y: UOp, scale: UOp, _shift: UOp, _dtype: DType) -> UOp:
-    """True with probability scale / 2**24."""
+    """Return bools that are true with probability scale / 2**24."""
     top = x.alu(Op.SHR, build.full(8, dt.uint32, x.shape)).cast(dt.int32)
     return top.alu(Op.LT, scale.cast(dt.int32))
 
@@ -156,7 +156,7 @@ def uniform(
     *size: Any, low: float = 0.0, high: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn evenly from [`low`, `high`), as far as these can be told apart.
+    """Draw numbers from the uniform distribution on [`low`, `high`).
 
     ``low + (high - low) * u`` with u in [0, 1) may round to `high`, as in NumPy.
     """
@@ -170,20 +170,21 @@ def normal(
     *size: Any, mean: Any = 0.0, std: Any = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn from the normal distribution.
+    """Draw numbers from the normal distribution.
 
-    As in PyTorch, a mean and a deviation can come first, one of them or both a tensor:
-    ``normal(mean, std)``, and with two numbers ``normal(0.0, 1.0, (2, 3))``. Numbers alone are a
-    size: ``normal(2, 3, mean=0.0)``. Without a size, tensors have the one that they broadcast to.
+    As in PyTorch, the mean and standard deviation can come first: ``normal(mean, std)`` if at
+    least one is a tensor, and ``normal(0.0, 1.0, (2, 3))`` for two numbers. Numbers alone are a
+    size: ``normal(2, 3, mean=0.0)``. Without a size, the result has the shape that `mean` and
+    `std` broadcast to.
 
     Raises
     ------
     ShapeError
-        Tensors do not broadcast to the size, or a deviation is below 0.
+        `mean` and `std` do not broadcast to the size, or `std` is a number below 0.
     DomainError
-        At run time: a tensor of deviations has one below 0.
+        At run time: `std` is a tensor with an element below 0.
     DTypeError
-        A tensor of means or deviations is not of a floating type.
+        `mean` or `std` is a tensor that is not floating.
     """
     check_device(device)
     place = None
@@ -191,7 +192,7 @@ def normal(
         *first, place = size
         size = tuple(first)
     tensors = any(isinstance(v, TensorBase) for v in size)
-    # As in normal(3, std=deviations): PyTorch has the mean first.
+    # As in normal(3, std=deviations): the first argument of PyTorch is the mean.
     alone = len(size) == 1 and not isinstance(size[0], tuple | list)
     if size and (place is not None or tensors or (alone and isinstance(std, TensorBase))):
         if len(size) > 2:
@@ -210,7 +211,7 @@ def normal(
 
 
 def at_least_zero(value: Any, name: str) -> float:
-    """A checked number that is not below 0, nor NaN."""
+    """Return `value` as a float; raise ShapeError if it is below 0 or NaN."""
     number = real(value, name)
     if not number >= 0:
         raise ShapeError(f"{name}: expected a number of at least 0, not {value}")
@@ -221,7 +222,7 @@ def _normal_around(
     mean: Any, std: Any, wanted: tuple[Dim, ...] | None, dtype: object,
     generator: Generator | None, *, requires_grad: bool,
 ) -> Tensor:  # fmt: skip
-    """Numbers around tensors, in the shape that is wanted, or to which these broadcast."""
+    """Draw normal numbers with tensors as mean or std, of shape `wanted` or the broadcast shape."""
     given = [v for v in (mean, std) if isinstance(v, TensorBase)]
     for name, value in (("mean", mean), ("std", std)):
         if isinstance(value, TensorBase):
@@ -248,7 +249,7 @@ def rand(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn evenly from [0, 1)."""
+    """Draw numbers from the uniform distribution on [0, 1)."""
     return uniform(
         *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
     )
@@ -259,7 +260,7 @@ def randn(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Numbers drawn from the standard normal distribution."""
+    """Draw numbers from the standard normal distribution."""
     return normal(
         *size, dtype=dtype, device=device, requires_grad=requires_grad, generator=generator
     )
@@ -269,7 +270,7 @@ def rand_like(
     input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
     *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """:func:`rand` in the shape and type of `input`."""
+    """Draw uniform numbers like :func:`rand`, in the shape and dtype of `input`."""
     return uniform(
         input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
         generator=generator,
@@ -280,7 +281,7 @@ def randn_like(
     input: Any, dtype: object = None, device: object = None, requires_grad: bool = False,  # noqa: A002 - torch's name
     *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """:func:`randn` in the shape and type of `input`."""
+    """Draw normal numbers like :func:`randn`, in the shape and dtype of `input`."""
     return normal(
         input.shape, dtype=dtype or input.dtype, device=device, requires_grad=requires_grad,
         generator=generator,
@@ -291,7 +292,7 @@ def randint_like(
     input: Any, low: Any = 0, high: Any = None, dtype: object = None, device: object = None,  # noqa: A002 - torch's name
     requires_grad: bool = False, *, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """:func:`randint` in the shape and type of `input`."""
+    """Draw integers like :func:`randint`, in the shape and dtype of `input`."""
     if high is None:
         low, high = 0, low
     return randint(
@@ -304,22 +305,21 @@ def randint(
     low: Any = 0, high: Any = None, size: Sequence[Dim] | None = None, dtype: object = None,
     generator: Generator | None = None, *, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Integers drawn evenly from [`low`, `high`), int64 unless told otherwise.
+    """Draw integers uniformly from [`low`, `high`); the default dtype is int64.
 
-    Without `high`, or with a size in its place, `low` is that and the interval begins at 0, as in
-    ``randint(10, (3,))``.
+    With one bound, as in ``randint(10, (3,))``, the bound is `high`, and `low` is 0.
 
     Raises
     ------
     ShapeError
         The interval is empty.
     DTypeError
-        `dtype` does not have all of its numbers.
+        `dtype` cannot represent all integers of the interval.
 
     Notes
     -----
-    Of an interval of n numbers each has the probability 1 / n up to a relative n / 2**32, and of
-    wider ones up to 2**-32.
+    In an interval of n <= 2**32 numbers, each has the probability 1 / n up to a relative error of
+    n / 2**32; in wider intervals up to 2**-32.
     """
     check_device(device)
     if size is None and isinstance(high, tuple | list):
@@ -336,7 +336,7 @@ def randint(
         raise ShapeError(f"low, high: expected low < high, not {low} and {high}")
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     least, most = wanted.min, wanted.max
-    if wanted.is_float:  # up to here it has every integer
+    if wanted.is_float:  # it represents every integer in this range
         most = 1 << wanted.digits
         least = -most
     if not least <= low < high <= most + 1:
@@ -357,7 +357,7 @@ def randint(
 
 
 def _wide_integer(size: tuple[Dim, ...], width: int, generator: Generator | None) -> Tensor:
-    """Evenly in [0, width), of up to 2**64, in uint64: `width` times a fraction of 96 bits."""
+    """Return uniform uint64 in [0, width), width <= 2**64: `width` times a fraction of 96 bits."""
 
     def word() -> Tensor:
         return _draw(size, _integer, dt.uint64, 1 << 32, 0, generator)
@@ -375,7 +375,7 @@ def _wide_integer(size: tuple[Dim, ...], width: int, generator: Generator | None
 
 
 def check_asked(dtype: DType, *, requires_grad: bool) -> None:
-    """Refuse before anything is drawn what no gradient can be asked of."""
+    """Raise GradientError, before drawing, if a gradient is requested of integers."""
     if requires_grad and not dtype.is_float:
         raise GradientError(
             f"requires_grad: expected a floating dtype, not {dtype.name}"
@@ -383,7 +383,7 @@ def check_asked(dtype: DType, *, requires_grad: bool) -> None:
 
 
 def bernoulli(size: Sequence[Dim], p: float) -> Tensor:
-    """Bools that are true with probability `p`."""
+    """Draw bools that are true with probability `p`."""
     return _draw(tuple(size), _coin, dt.bool_, round(p * (1 << 24)))
 
 
@@ -402,7 +402,7 @@ def _gain(nonlinearity: str, a: float) -> float:
 
 
 def _fans(size: tuple[Dim, ...]) -> tuple[int, int]:
-    """How many inputs and outputs one weight of this shape (out, in, ...) connects."""
+    """Return fan-in and fan-out of a weight of shape (out, in, ...)."""
     known = [d for d in size if isinstance(d, int) and d > 0]
     if len(size) < 2 or len(known) < len(size):
         raise ShapeError(
@@ -424,7 +424,7 @@ def kaiming_uniform(
     dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Weights of shape (out, in, ...) that keep the variance of activations (He et al. 2015)."""
+    """Draw weights of shape (out, in, ...) that preserve activation variance (He et al. 2015)."""
     shape = check_shape(size)
     limit = _gain(nonlinearity, a) * math.sqrt(3 / _fan(shape, mode))
     return uniform(
@@ -439,7 +439,7 @@ def kaiming_normal(
     dtype: object = None, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """As :func:`kaiming_uniform`, from the normal distribution."""
+    """Draw weights like :func:`kaiming_uniform`, from the normal distribution."""
     shape = check_shape(size)
     std = _gain(nonlinearity, a) / math.sqrt(_fan(shape, mode))
     return normal(
@@ -453,7 +453,7 @@ def xavier_uniform(
     *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """Weights that keep the variance forwards and backwards (Glorot and Bengio 2010)."""
+    """Draw weights that preserve the variance forward and backward (Glorot and Bengio 2010)."""
     shape = check_shape(size)
     limit = gain * math.sqrt(6 / sum(_fans(shape)))
     return uniform(
@@ -467,7 +467,7 @@ def xavier_normal(
     *size: Any, gain: float = 1.0, dtype: object = None, device: object = None,
     requires_grad: bool = False, generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """As :func:`xavier_uniform`, from the normal distribution."""
+    """Draw weights like :func:`xavier_uniform`, from the normal distribution."""
     shape = check_shape(size)
     std = gain * math.sqrt(2 / sum(_fans(shape)))
     return normal(

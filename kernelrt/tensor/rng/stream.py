@@ -2,7 +2,7 @@
 
 The n-th pair of words is a hash of n: threefry2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw:
 Parallel random numbers: as easy as 1, 2, 3, SC 2011). The key comes from the seed; the count of
-pairs drawn so far is state, which a traced function advances like any other.
+pairs drawn so far is state, which a traced function advances like any other state.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ else:
 
 __all__ = ["Generator", "Share", "Transform", "default_generator", "source_of", "threefry"]
 
-#: ``transform(x, y, scale, shift, dtype)`` makes a number of two words, elementwise. Outside a
-#: trace it tells kinds of numbers apart, so it is a function of a module and no closure.
+#: ``transform(x, y, scale, shift, dtype)`` computes a number from two words, elementwise. Outside a
+#: trace it is a cache key, so it must be a module-level function, not a closure.
 Transform = Callable[[UOp, UOp, UOp, UOp, "DType"], UOp]
 
-#: Which of several who draw from a stream at once one is, and how many they are: uint64 scalars.
+#: Index of a consumer among several that draw from a stream at once, and their number: uint64.
 Share = tuple[UOp, UOp]
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -55,7 +55,7 @@ _BLOCK = 1 << 15
 
 
 def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
-    """Two uint32 words hashed with a key of two: threefry2x32 with 20 rounds."""
+    """Hash two uint32 words with a key of two words: threefry2x32 with 20 rounds."""
     k0, k1 = key
     shape = k0.shape
     k2 = k0.alu(Op.XOR, k1).alu(Op.XOR, build.full(_PARITY, dt.uint32, shape))
@@ -73,24 +73,24 @@ def threefry(key: tuple[UOp, UOp], counter: tuple[UOp, UOp]) -> tuple[UOp, UOp]:
     return x, y
 
 
-#: Plans that are not drawing: who does takes one out, so that nobody else has it meanwhile.
+#: Idle plans. A draw takes one out while it runs, so that no other draw uses the same plan.
 _blocks: dict[tuple[Transform, DType], list[_Block]] = {}
 
 
-#: All that there are.
+#: All live generators.
 _generators: weakref.WeakSet[Generator] = weakref.WeakSet()
 
 
 def is_counter(tensor: object) -> bool:
-    """Whether `tensor` counts what was drawn from a generator."""
+    """Return whether `tensor` is part of the state of a generator: its key or its counter."""
     return any(tensor is part for g in _generators for parts in g._state.values() for part in parts)
 
 
 class Generator:
     """A stream of random numbers: its key and its counter, both state.
 
-    Functions that draw take one as ``generator=``; what is drawn from it does not depend on what
-    is drawn from others. A traced function draws from it as it does from the process's own.
+    Random functions take one as ``generator=``. Its numbers do not depend on draws from other
+    generators. A traced function can draw from it as from the default generator.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ class Generator:
     Raises
     ------
     JitError
-        A function is being traced: make it outside.
+        A function is being traced: create the generator outside.
 
     Examples
     --------
@@ -123,30 +123,30 @@ class Generator:
 
     @property
     def device(self) -> str:
-        """Name of the device that it draws on."""
+        """Name of the device that computes the numbers."""
         return "CPU"
 
     def _parts(self) -> tuple[tensor_module.Tensor, tensor_module.Tensor]:
-        """Key (two words) and counter, made when first needed."""
+        """Return the key (two words) and the counter; create them on first use."""
         with state.lock:
             found = self._state.get("state")
             if found is None:
                 key = tensor_module.Tensor._over(Buffer(2, dt.uint32), (2,))
                 counter = tensor_module.Tensor._over(Buffer(1, dt.uint64), (1,))
                 _write(key, counter, _DEFAULT_SEED)
-                # Code that interrupts this one may have made and used others.
+                # Interrupting code may have created and used others.
                 found = self._state.setdefault("state", (key, counter))
             return found
 
     def _settled(self) -> tuple[Tensor, Tensor]:
-        """Key and counter, with what was assigned to them, as by a loop that draws, in memory."""
+        """Return the key and counter, after committing pending assignments to them."""
         parts = self._parts()
         if any(id(t) in state.pending for t in parts):
             realize.flush()
         return parts
 
     def manual_seed(self, seed: int) -> Self:
-        """Start anew, in place: plans that were made before follow it, too.
+        """Set the seed and restart the stream, in place: existing plans use the new seed, too.
 
         Raises
         ------
@@ -168,33 +168,33 @@ class Generator:
         return self
 
     def seed(self) -> int:
-        """Start anew from a number that nobody knows before, and give that."""
+        """Set a random seed from the operating system, and return it."""
         found = int.from_bytes(os.urandom(8), "little")
         self.manual_seed(found)
         return found
 
     def initial_seed(self) -> int:
-        """The number that the stream was started from; one below 0 plus 2**64."""
+        """Return the seed of the stream; 2**64 is added to negative seeds."""
         _outside("initial_seed()")
         low, high = (int(word) for word in self._settled()[0]._memory.numpy())
         return high << 32 | low
 
     def get_state(self) -> Tensor:
-        """What tells where the stream is, as 16 bytes."""
+        """Return the seed and the position of the stream, as 16 bytes."""
         _outside("get_state()")
         with state.lock:
             words = [t._memory.numpy().view(np.uint8) for t in self._settled()]
             return creation.tensor(np.concatenate(words))
 
     def set_state(self, new_state: tensor_module.Tensor) -> Self:
-        """Go on from where :meth:`get_state` was called.
+        """Restore a state that :meth:`get_state` returned.
 
         Raises
         ------
         DTypeError
-            `new_state` is no tensor of uint8.
+            `new_state` is not a tensor of uint8.
         ShapeError
-            It does not have 16 elements.
+            `new_state` does not have shape (16,).
         """
         given: Any = new_state
         if not isinstance(given, tensor_module.Tensor) or given.dtype is not dt.uint8:
@@ -211,7 +211,7 @@ class Generator:
         return self
 
     def clone_state(self) -> Generator:
-        """Another generator that goes on from where this one is."""
+        """Return a new generator with the same state."""
         return Generator().set_state(self.get_state())
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -225,9 +225,9 @@ class Generator:
         self, n: Dim, transform: Transform, dtype: DType, scale: float, shift: float,
         share: Share | None = None,
     ) -> UOp:  # fmt: skip
-        """Give the next `n` numbers as a node, and count them as drawn, within a trace.
+        """Return the next `n` numbers as a node, and advance the counter, within a trace.
 
-        Of a `share` those of one of several who draw as many each.
+        With `share`, return the numbers of one of several consumers that draw `n` numbers each.
         """
         line = _line_type(dtype)
         with state.no_grad():
@@ -248,7 +248,7 @@ class Generator:
     ) -> Buffer:
         """Compute the next `n` numbers now.
 
-        Where that fails they are not drawn, unless somebody has drawn what comes after them.
+        If that fails, the counter is reset, unless later numbers have been drawn meanwhile.
         """
         out = Buffer(n, dtype)
         target = out.content()
@@ -261,8 +261,8 @@ class Generator:
             except IndexError:
                 block = _Block(transform, dtype)
         try:
-            # Taken all at once, and computed with memory of its own, by a plan that nobody else
-            # has meanwhile: other threads, finalizers and handlers of signals may draw at any time.
+            # Other threads, finalizers and signal handlers may draw at any time. So advance the
+            # counter in one step, and compute with memory and a plan that no other draw uses.
             with state.lock:
                 draw(*parts, n, taken)
             [(*key, first)] = taken
@@ -280,7 +280,7 @@ class Generator:
 
 
 def _words(key: UOp, counter: UOp, n: Dim) -> tuple[UOp, UOp]:
-    """`n` pairs of words as nodes of shape (n,), from those of a key and a count on."""
+    """Return `n` pairs of words for a key, from `counter` on, as nodes of shape (n,)."""
     place = build.iota(n).cast(dt.uint64)
     place = place.alu(Op.ADD, build.expand(counter, place.shape))
     low = place.cast(dt.uint32)
@@ -289,12 +289,12 @@ def _words(key: UOp, counter: UOp, n: Dim) -> tuple[UOp, UOp]:
     return threefry((keys[0], keys[1]), (low, high))
 
 
-#: For so many counts a block keeps what its plan is run with.
+#: Maximum number of counts for which a block caches the bindings of its plan.
 _MOST_COUNTS: Final = 64
 
 
 class _Block:
-    """One plan for each kind of number, whatever their count and interval."""
+    """A plan that draws from one distribution in one dtype, for any count and interval."""
 
     def __init__(self, transform: Transform, dtype: DType) -> None:
         self._key, self._count = Buffer(2, dt.uint32), Buffer(1, dt.uint64)
@@ -327,7 +327,7 @@ class _Block:
 
 
 def _line_type(dtype: DType) -> DType:
-    """The type of scale and shift."""
+    """Return the dtype of scale and shift."""
     if not dtype.is_float:
         return dt.int64
     return dt.float64 if dtype is dt.float64 else dt.float32
@@ -351,7 +351,7 @@ def _restored(data: Tensor) -> Generator:
 
 
 def source_of(generator: object) -> Generator:
-    """The stream that an argument ``generator`` names; None is the process's own."""
+    """Return the generator for an argument ``generator``; None is the default generator."""
     if generator is None:
         return default_generator
     if not isinstance(generator, Generator):
@@ -361,5 +361,5 @@ def source_of(generator: object) -> Generator:
     return generator
 
 
-#: The process's own, from which all draw that name no other.
+#: The default generator of the process.
 default_generator = Generator()

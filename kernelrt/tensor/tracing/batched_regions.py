@@ -1,7 +1,7 @@
 """Batching rules of loops and branches; see :mod:`.batching_rules`.
 
-Of what is given to a run some has the new axis and some has not. What a loop carries has it where
-its first value has, or where a turn gives it one.
+Some operands of a loop or branch have the new batch axis, others do not. A carry of a loop has the
+batch axis if its first value has it, or if an iteration computes it from a value that has it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ __all__ = ["Along", "batched_run"]
 
 @dataclass(frozen=True, slots=True)
 class Along:
-    """What became of a node.
+    """The batched form of a node.
 
     Attributes
     ----------
     value : UOp
-        Its values along the new first axis, or the one that is the same for all.
+        Values along the new first axis, or a value that all batch elements share.
     apart : bool
-        Whether it has that axis.
+        Whether `value` has the batch axis.
     """
 
     value: UOp
     apart: bool
 
     def lifted(self, count: Dim) -> UOp:
-        """The values along the axis in either case."""
+        """Return the values along the batch axis; broadcast a shared value."""
         if self.apart:
             return self.value
         return build.broadcast_to(self.value, (count, *self.value.shape))
@@ -57,16 +57,16 @@ class Along:
 def batched_run(
     nodes: Sequence[UOp], operands: Sequence[Along], count: Dim
 ) -> dict[UOp, Along]:
-    """The values of a run of which an operand has the new axis.
+    """Batch the results of a loop or branch with at least one batched operand.
 
     Parameters
     ----------
     nodes : sequence of UOp
         REGION nodes of one program over the same operands.
     operands : sequence of Along
-        What became of the operands.
+        Batched forms of the operands.
     count : Dim
-        The size of the axis.
+        Size of the batch axis.
 
     Raises
     ------
@@ -90,10 +90,10 @@ def _along(
     put: Mapping[UOp, UOp],
     count: Dim,
 ) -> list[Along]:
-    """Graphs of a program along the new axis, with `given` and `put` in the place of its ports.
+    """Batch graphs of a body, with its ports replaced: `given` has the batch axis, `put` has not.
 
-    Ports are told by their numbers, so one of this program may equal one of a program around it,
-    which what is given is made of: stand-ins keep them apart.
+    Ports are identified by number, so a port of this body may equal a port of an enclosing body
+    that the replacements read. Placeholders keep them apart.
     """
     own = {p: slot(p.shape, p.dtype).place for p in ports}
     new = {own[p]: value for p, value in given.items()}
@@ -137,9 +137,10 @@ def _chosen(
 def _all_chosen(
     program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
 ) -> dict[UOp, Along]:
-    """Where members take different branches: each is computed for all, and they keep their own.
+    """Batch a branch whose index differs between batch elements.
 
-    What all branches make alike is no matter of the branch.
+    Each branch is computed for all batch elements, and each element selects its result. Results
+    that are the same in all branches need no selection.
     """
     each = build.reshape(operands[0].value, (count,))
     mapped: dict[UOp, UOp] = {}
@@ -170,7 +171,7 @@ def _all_chosen(
 
 
 def _takes(each: UOp, k: int, branches: int) -> UOp:
-    """Which members take branch `k`: the first also for lower numbers, the last for higher ones."""
+    """Return the mask of batch elements that take branch `k`; indices are clamped to the range."""
     number = build.full(k, dt.int64, each.shape)
     if k == 0:
         return each.alu(Op.LE, number)
@@ -178,16 +179,16 @@ def _takes(each: UOp, k: int, branches: int) -> UOp:
 
 
 def _where(here: UOp, yes: UOp, no: UOp) -> UOp:
-    """`yes` for the members that `here` holds for."""
+    """Return `yes` for the batch elements where `here` is true, else `no`."""
     at = build.reshape(here, (*here.shape, *(1 for _ in yes.shape[1:])))
     return build.where(build.broadcast_to(at, yes.shape), yes, no)
 
 
 def _safe(value: UOp, here: UOp) -> UOp:
-    """`value`, of the first of the members that `here` holds for where it does not hold.
+    """Return `value`, with elements where `here` is false replaced by the first where it is true.
 
-    What is computed of that and not kept fails no more than what is kept does, and has no infinite
-    derivatives, of which nothing times would be NaN.
+    Discarded results computed from the replacement fail only if kept results fail, too. They also
+    have no infinite derivatives, which would give NaN when multiplied by 0.
     """
     (count,) = here.shape
     end = build.full(count - 1 if isinstance(count, int) else count, dt.int64, here.shape)
@@ -205,19 +206,19 @@ class _Mapped:
     ) -> None:
         self._loop, self._nodes, self._operands, self._count = program, nodes, operands, count
         self._carried = len(program.carries)
-        #: The ports that have the axis.
+        #: The ports that have the batch axis.
         places = varying(program, [s.apart for s in operands])
         self._varies = {program.ports[k] for k in places}
-        #: How many turns each member takes, where that differs and is known before.
+        #: Number of iterations of each batch element, if these differ and are known in advance.
         counted = program.counted and operands[-1].apart
         self._counts = operands[-1].value if counted else None
-        #: Whether members end in different turns.
+        #: Whether batch elements end after different numbers of iterations.
         self._apart = self._counts is not None or (
             program.conditional and program.ports[0] in self._varies
         )
 
     def values(self) -> dict[UOp, Along]:
-        """What the run gives."""
+        """Return the batched results of the loop."""
         loop, count = self._loop, self._count
         since = count_asked()
         given: dict[UOp, UOp] = {}
@@ -229,7 +230,7 @@ class _Mapped:
         if number is not None and loop.numbered:
             put[loop.ports[-1]] = number.place
         begins, goes = self._alive(carried, number)
-        # What is computed for a member that has ended is computed of what it last went on from.
+        # A batch element that has ended computes with the inputs of its last iteration.
         held = [self._slot(p) for p in loop.ports[: self._carried]] if goes is not None else []
         used: list[UOp] = []
         for k, (p, s) in enumerate(zip(loop.ports, (*carried, *sliced), strict=False)):
@@ -292,14 +293,14 @@ class _Mapped:
         return Along(one, False).lifted(self._count) if p in self._varies else one
 
     def _whole(self, k: int) -> UOp:
-        """What slices are of, turns first."""
+        """Return the array that the loop slices, with the iterations along the first axis."""
         found, shape = self._operands[k], (self._loop.turns, *self._loop.ports[k].shape)
         if not found.apart:
             return build.reshape(found.value, shape)
         return _swapped(build.reshape(found.value, (self._count, *shape)))
 
     def _alive(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
-        """Which members take a first turn, and which this one; None where they end together."""
+        """Return masks: elements that run at all, and in this iteration; None if all end together."""
         if not self._apart:
             return None, None
         if self._counts is None:
@@ -315,7 +316,7 @@ class _Mapped:
     def _turns(
         self, slots: Sequence[Slot], new: Sequence[UOp], goes: UOp | None
     ) -> list[tuple[Slot, UOp, UOp]]:
-        """What is carried, with its first value and what a turn makes of it."""
+        """Return each carry: its slot, its first value and its value after an iteration."""
         new = [build.reshape(n, s.shape) for n, s in zip(new, slots, strict=True)]
         firsts = [self._first(k) for k in range(self._carried)]
         if goes is None:
@@ -323,7 +324,7 @@ class _Mapped:
         kept = [_where(goes, n, s.node) for s, n in zip(slots, new, strict=True)]
         if self._counts is not None:
             return list(zip(slots, firsts, kept, strict=True))
-        # A member that has ended does not go on.
+        # A batch element that has ended must not start again.
         kept[0] = new[0].alu(Op.AND, slots[0].node)
         flag, turn = slot((), dt.bool_), slot((), dt.int64)
         some = [build.reduce(g, Op.MAX, range(len(g.shape))) for g in (firsts[0], kept[0])]
@@ -335,5 +336,5 @@ class _Mapped:
 
 
 def _swapped(node: UOp) -> UOp:
-    """With the first two axes exchanged."""
+    """Swap the first two axes."""
     return build.permute(node, (1, 0, *range(2, len(node.shape))))

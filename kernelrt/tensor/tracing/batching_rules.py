@@ -1,7 +1,8 @@
 """Batching rules: compute a graph for many values of some of its nodes at once.
 
-Each of these nodes gets a new first axis, and so does all that is made of them. A value with a
-derivative of its own keeps it: the rule makes the graph of one, which then is batched, too.
+Each of these nodes gets a new first axis, and so do all nodes that depend on it. A value with a
+closed-form derivative keeps it: the rule builds the graph of one batch element, which is batched
+in turn.
 """
 
 from __future__ import annotations
@@ -28,34 +29,35 @@ __all__ = ["Along", "along", "batched"]
 
 
 def batched(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[UOp]:
-    """`roots` for each of `count` values of some nodes.
+    """Compute `roots` for each of `count` values of some nodes.
 
     Parameters
     ----------
     roots : sequence of UOp
-        What is computed.
+        Nodes to compute.
     given : mapping of UOp to UOp
         Nodes, and their values along a new first axis.
     count : Dim
-        The size of that axis.
+        Size of that axis.
 
     Returns
     -------
     list of UOp
-        The values of `roots` along a new first axis.
+        Values of `roots` along a new first axis.
 
     Raises
     ------
     VariableError
-        A routine of C stands between, and `count` is not fixed.
+        The graph contains a user function or a loop that must be batched, and `count` is not
+        fixed.
     """
     return [found.lifted(count) for found in along(roots, given, count)]
 
 
 def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Along]:
-    """As :func:`batched`, without the axis where it does not depend on the nodes that are `given`.
+    """Batch like :func:`batched`, but add no axis to roots that do not depend on `given` nodes.
 
-    What a loop carries may not depend on them while something else that it carries does.
+    For example, some carries of a loop may depend on them and others not.
     """
     done = {node: Along(value, True) for node, value in given.items()}
     order = list(below(roots, given.__contains__))
@@ -80,7 +82,7 @@ def along(roots: Sequence[UOp], given: Mapping[UOp, UOp], count: Dim) -> list[Al
 
 
 def _along(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
-    """A node along the new axis, on which it depends."""
+    """Return the batched form of a node that depends on the batch axis."""
     if node.op is Op.DETACH:
         return _marked(node, done, count)
     src = tuple(done[s].lifted(count) for s in node.src)
@@ -101,14 +103,14 @@ def _marked(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The `arg` of a BUFFER, and of its mark, that stands for what a rule is told of.
+    """The `arg` of a placeholder BUFFER and of its tag, for an input of a derivative rule.
 
     Attributes
     ----------
     number : int
-        Which it is.
+        Number of the placeholder.
     size : int
-        Elements.
+        Number of elements.
     """
 
     number: int
@@ -116,10 +118,10 @@ class _Place:
 
 
 def _stand_in(node: UOp, number: int) -> UOp:
-    """A node that nothing is known of but its shape and type.
+    """Return a placeholder with the shape and dtype of `node`.
 
-    Under its mark no other node is it, and none is made of what is below: of a transpose that is
-    transposed again nothing would be left to be given a value.
+    Its tag makes it unique and stops simplification: otherwise a transpose of a transposed
+    placeholder would be the memory below it, and the placeholder would not be found.
     """
     place = _Place(number, math.prod(map(dim_max, node.shape)))
     memory = UOp(Op.BUFFER, node.dtype, (), place)
@@ -129,9 +131,9 @@ def _stand_in(node: UOp, number: int) -> UOp:
 
 
 def _apart(one: UOp) -> UOp:
-    """A value with a rule of its own, of stand-ins: it reads nothing of the graph that it is of.
+    """Return a tagged value with placeholders for its inputs, so that it reads no other graph.
 
-    Numbers stay what they are: rules may look at them.
+    Constants are not replaced, because rules may read them.
     """
     known: Custom = one.arg
     value, *reads = (
@@ -144,14 +146,14 @@ def _apart(one: UOp) -> UOp:
 
 @dataclass(frozen=True, slots=True)
 class _Batched:
-    """The rule of a value with a derivative of its own, for many at once.
+    """The batched form of a closed-form derivative rule.
 
     Attributes
     ----------
     one : UOp
-        The value for one, of stand-ins.
+        The tagged value of one batch element, over placeholders.
     count : Dim
-        How many there are.
+        Number of batch elements.
     """
 
     one: UOp
@@ -217,7 +219,7 @@ def _reduce(u: UOp, src: tuple[UOp, ...], _count: Dim) -> UOp:
 
 
 def _own(shape: build.Shape) -> UOp:
-    """For each element its place along the first axis."""
+    """Return for each element its index along the first axis."""
     return build.iota_along(shape, 0).cast(dt.int64)
 
 
@@ -244,14 +246,14 @@ def _call(u: UOp, src: tuple[UOp, ...], count: Dim) -> UOp:
         if not isinstance(count, int):
             raise VariableError(f"{u.arg.name}: expected a fixed number of calls, not {count}")
         return build.foreign(u.arg.callee.mapped(count), u.arg.index, *src)
-    if count == 0:  # a routine has problems to solve
+    if count == 0:  # a routine needs at least one problem
         return build.full(0, u.dtype, (0, *u.shape))
-    # The problems of one value follow each other, as those of a batch do.
+    # The problems of all batch elements are contiguous, like one larger batch of problems.
     found = build.call(replace(u.arg, rows=prod((count, u.arg.rows))), *src)
     return build.reshape(found, (count, *u.shape))
 
 
-#: What is computed of elements of its operands alone, so that these only have to be there.
+#: Elementwise ops, whose batching rule only replaces the operands.
 _LIFTED = ALU | {Op.CONTIGUOUS}
 _RULES: dict[Op, Callable[[UOp, tuple[UOp, ...], Dim], UOp]] = {
     Op.RESHAPE: _reshape, Op.EXPAND: _expand, Op.PERMUTE: _permute, Op.SHRINK: _shrink,

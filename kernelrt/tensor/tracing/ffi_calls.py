@@ -55,69 +55,71 @@ def call(
     vectorized: bool = False,
     name: str | None = None,
 ) -> Any:
-    """What a function of one's own makes of tensors, as tensors of a graph.
+    """Call a user function, in Python or C, as an operation on tensors.
 
-    The function is called whenever a plan that needs a result runs: in code without jit when a
-    result is computed, in a jitted function in each call. It counts as pure: its results are made
-    of its operands alone. So it is not called where nothing needs a result, and once where a plan
-    needs the same twice; results that are read one by one without jit are computed one by one.
-    What it remembers from call to call belongs into operands and results, or say ``pure=False``.
+    The function is called when a plan that needs a result runs: without jit when a result is
+    computed, in a jitted function in each call. By default it is assumed to be pure: its results
+    depend only on its operands. So it is not called if no result is needed, and only once if a
+    plan needs the same call twice. Without jit, results that are read one by one are computed one
+    by one. If the function keeps state between calls, pass the state as operands and results, or
+    use ``pure=False``.
 
     Parameters
     ----------
     fn : callable, int or object
-        A Python callable, which is called with a NumPy array for each of `tensors`, copies that it
-        may keep and change, and returns arrays, nested as `out`. It runs with the GIL on the
-        thread that runs the plan. Or a C function ``void (void *const *bufs, const int64_t
-        *vals)``, as an address, a ctypes function pointer, a numba cfunc or a capsule: bufs are
-        where the results lie, then the operands, each row-major and none overlapping another;
-        ``vals[i]`` is how many elements ``bufs[i]`` has. It runs without the GIL, perhaps on
-        another thread, and is trusted to have this signature and to stay within its buffers.
+        Either a Python callable. It is called with a NumPy array for each of `tensors`; the
+        arrays are copies that it may keep and change. It returns arrays, nested as `out`. It runs
+        with the GIL on the thread that runs the plan.
+        Or a C function ``void (void *const *bufs, const int64_t *vals)``, given as an address, a
+        ctypes function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the
+        results, then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is
+        the number of elements of ``bufs[i]``. It runs without the GIL, possibly on another thread.
+        kernelrt cannot verify its signature or that it stays within its buffers.
     *tensors : Tensor, array or number
-        The operands, of fixed sizes.
-    out : pair, Tensor or nested dicts, lists and tuples of such
-        What the function gives: for each result a pair of its shape and type, as in
-        ``((3, 2), krt.float32)``, or anything with a ``shape`` and a ``dtype``. With
-        ``pure=False`` also None, for a Python function that is called for what else it does.
+        Operands, of fixed sizes.
+    out : pair, Tensor or nested dicts, lists and tuples of them
+        Shape and dtype of each result: a pair, as in ``((3, 2), krt.float32)``, or an object with
+        attributes ``shape`` and ``dtype``. With ``pure=False`` also None, for a Python function
+        that is called only for its side effects.
     vjp : callable, optional
-        ``vjp(inputs, results, cotangents)`` gives the gradients of the inputs, one tensor, or None,
-        for each, by operations on tensors or other calls. Inputs are a tuple; results and
-        cotangents are nested as `out`. The cotangent of a result that has no floats is None.
-        Without it results have no gradient.
+        ``vjp(inputs, results, cotangents)`` returns one gradient for each input, a tensor or None,
+        computed by operations on tensors or other calls. Inputs are a tuple; results and
+        cotangents are nested as `out`. The cotangent of a result that is not floating is None.
+        Without `vjp`, results have no gradient.
     pure : bool
-        With False it is called exactly once: without jit here, at once; in each call of a jitted
-        function, in the order of all such calls in it, whether its results are used or not. What it
-        has done by then stays done where the run fails later.
+        If False, the function is called exactly once: without jit immediately; in a jitted
+        function once in each call, in the order of all ``pure=False`` calls, even if no result is
+        used. Its side effects are not undone if the run fails later.
     fails : bool
-        Of a C function: whether it gets, behind the operands, the address of an int64 that is 0.
-        Where it stores another number, the run ends in an error that tells it.
+        For C functions: whether ``bufs`` has one more entry after the operands, the address of an
+        int64 that is 0. If the function stores another number there, the run raises an error with
+        this number.
     vectorized : bool
-        Whether ``func.vmap`` may call the function once, with operands that have one more axis
-        before the others, and expect results that have it, too. Else it is called for each place
-        along that axis.
+        Whether ``func.vmap`` may call the function once, with operands and results that have an
+        additional first axis. Otherwise it is called for each index along that axis.
     name : str, optional
-        What errors and profiles call it; the function's own name if not given.
+        Name for errors and profiles. Default: the function's own name.
 
     Returns
     -------
     Tensor, or nested dicts, lists and tuples of Tensor
-        As `out`.
+        Results, nested as `out`.
 
     Raises
     ------
     DTypeError
-        `fn` is neither; `out` names no type; an operand is no tensor.
+        `fn` is not callable and no C function; `out` has no dtype; an operand is not a tensor.
     ShapeError
-        `out` names no shape, or no result; an operand or result has no elements.
+        `out` has no shape, or no result; an operand or result has no elements.
     VariableError
         A size is known only at run time.
     JitError
-        With ``pure=False`` in a function that ``func.vmap`` calls.
+        ``pure=False`` in a function under ``func.vmap``.
     PlanBuildError
         `fn` has no address.
     CustomFunctionError
-        When it is computed: a Python function raised, or returned something else than `out` says,
-        or a C function said that it failed. All state is as before.
+        Raised when the results are computed: a Python function raised, or returned results that
+        do not match `out`, or a C function reported a failure. All state is as before.
 
     Examples
     --------
@@ -156,11 +158,11 @@ def call(
 
 
 def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[Any]:
-    """The results of a call that is made exactly once, behind those before it."""
+    """Return the results of a call with pure=False, ordered after earlier such calls."""
     if state.local.trace is None:
-        realize(*given)  # apart, so that nothing fails where the function was called
+        realize(*given)  # in a run of their own, so that no failure follows the call
         found = _results(made, kind, *given)
-        with Mode(NONFINITE, False):  # which would make the call once more
+        with Mode(NONFINITE, False):  # debug_nans would repeat the call
             realize(*found)
         return found
 
@@ -179,9 +181,10 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
 
 
 def _turn(kind: type[Any]) -> Any:
-    """State that each call which is not pure reads, and then changes, in jitted functions.
+    """Return a state token that each pure=False call in a jitted function reads and then writes.
 
-    So they are kept, and in order, as all that is done to state is. What it holds says nothing.
+    The token makes these calls side effects on state, so they are kept and stay in order. Its
+    value is meaningless.
     """
     if not _turns:
         with state.lock:
@@ -191,12 +194,12 @@ def _turn(kind: type[Any]) -> Any:
 
 
 def keeps_order(tensors: Iterable[TensorBase]) -> bool:
-    """Whether among `tensors`, which a graph assigns to, is what calls made once assign to."""
+    """Return whether `tensors`, which a graph assigns to, include the token of pure=False calls."""
     return any(t is turn for t in tensors for turn in _turns)
 
 
 _turns: list[Any] = []
-#: What stands for the result of a function that has none.
+#: The result of a function without results.
 _DUMMY: Form = ((), dt.uint8)
 
 
@@ -206,7 +209,7 @@ def _results(made: _Made, kind: type[Any], *tensors: TensorBase) -> list[Any]:
 
 
 class _Made:
-    """A call that was checked, apart from its operands."""
+    """A checked call, without its operands."""
 
     def __init__(
         self, fn: Any, nest: Nest, results: tuple[Form, ...], vjp: Callable[..., Any] | None,
@@ -219,11 +222,11 @@ class _Made:
         self._rule = None if vjp is None else _Vjp(vjp, nest, results)
         self.vectorized = self.fails = False
         self.name = _name(fn) if name is None else name
-        #: Whether the last operand is what comes before.
+        #: Whether the last operand is the ordering token.
         self.ordered = False
 
     def nodes(self, *operands: UOp) -> list[UOp]:
-        """The results for some operands."""
+        """Return the nodes of the results for some operands."""
         callee = ForeignFunction(
             self.name, self._fn, self.address,
             tuple(_form_of(x, f"tensors[{i}]") for i, x in enumerate(operands)),
@@ -234,11 +237,11 @@ class _Made:
         return nodes if self._rule is None else self._rule.marked(nodes, inputs)
 
 
-# ---- what is called
+# ---- the called function
 
 
 def _address(fn: Any) -> int:
-    """Where a C function is; 0 for Python's."""
+    """Return the address of a C function; 0 for a Python function."""
     has_address = type(getattr(fn, "address", None)) is int
     if isinstance(fn, (int, _POINTER)) or has_address or type(fn).__name__ == "PyCapsule":
         return kernel.address_of(fn, "fn")
@@ -259,7 +262,7 @@ def _name(fn: Any) -> str:
 _POINTER: Any = type(ctypes.pythonapi.PyCapsule_GetName).__mro__[1]
 
 
-# ---- what goes in and comes out
+# ---- operands and results
 
 
 def _is_template(value: object) -> bool:
@@ -267,7 +270,7 @@ def _is_template(value: object) -> bool:
 
 
 def _is_form(value: object) -> bool:
-    """Whether `value` is a leaf of `out`, rather than nested leaves."""
+    """Return whether `value` is a leaf of `out`, and not nested leaves."""
     if _is_template(value):
         return True
     if not isinstance(value, list | tuple) or len(value) != 2:
@@ -279,7 +282,7 @@ def _is_form(value: object) -> bool:
 
 
 def _form(leaf: Any, name: str) -> Form:
-    """The shape and type that a leaf of `out` says."""
+    """Return the shape and dtype of a leaf of `out`."""
     if _is_template(leaf):
         shape, dtype = leaf.shape, leaf.dtype
     elif _is_form(leaf):
@@ -326,19 +329,19 @@ def _unknown(name: str, shape: Sequence[Any]) -> VariableError:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Vjp(RuleOfAll):
-    """The rule of a call's results.
+    """The derivative rule of the results of a call.
 
-    Where several results are floats they are side by side in one node that has the rule, so that
-    the user's function is asked once for the gradients of all of them.
+    If several results are floating, they are concatenated in one node that has the rule, so that
+    the user's function is called once for the gradients of all of them.
 
     Attributes
     ----------
     function : callable
-        The user's.
+        The user's VJP function.
     nest : Nest
-        Of the results.
+        Nesting of the results.
     forms : tuple of (shape, DType)
-        Theirs.
+        Shapes and dtypes of the results.
     """
 
     function: Callable[..., Any]
@@ -366,7 +369,7 @@ class _Vjp(RuleOfAll):
         return dt.promote(*(self.forms[k][1] for k in self._floats))
 
     def marked(self, nodes: list[UOp], operands: tuple[UOp, ...]) -> list[UOp]:
-        """Results with the rule."""
+        """Return the results, tagged with this rule."""
         floats = self._floats
         others = tuple(n for k, n in enumerate(nodes) if k not in floats)
         if len(floats) > 1:
@@ -381,7 +384,7 @@ class _Vjp(RuleOfAll):
         return [next(found) if k in floats else n for k, n in enumerate(nodes)]
 
     def _cut(self, packed: UOp) -> Iterator[UOp]:
-        """The floats among the results, of what holds all of them."""
+        """Yield the floating results from the node that concatenates them."""
         floats = self._floats
         start = 0
         for k in floats:
@@ -395,12 +398,12 @@ class _Vjp(RuleOfAll):
             start += size
 
     def at(self, node: UOp, gradient: UOp) -> CustomRule:
-        """The rule for one gradient, which asks the user's function once."""
+        """Return the rule for one gradient; call the user's function once."""
         found = self._asked(node, gradient)
         return lambda _node, _gradient, i: found[i]
 
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
-        """The gradient of one input."""
+        """Return the gradient of one input."""
         return self._asked(node, g)[i]
 
     def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:

@@ -1,11 +1,12 @@
 """Bodies of loops and branches as graphs, with the values that they capture.
 
-What a body makes of values that do not change from turn to turn is computed once, before the first
-turn, and given to it; so are the values themselves. What is made of constants alone stays inside.
+Values that do not change between iterations are computed once, before the loop, and passed to the
+body. Values computed from constants alone stay in the body.
 
-What only says which element of a value is meant stays inside, too, as it costs a body nothing but
-where places that data tell are read: rows whose parts lie pages apart drive each other out of a
-cache, again in each turn. So a loop that reads as many of them is given the rows in their order.
+Movement ops that only select elements of an outer value stay in the body, too, because they usually
+cost nothing there. Exception: a GATHER by data from permuted rows. Rows whose elements lie pages
+apart evict each other from the cache in every iteration. If the loop reads enough such rows, it
+gets a copy in the permuted order.
 """
 
 from __future__ import annotations
@@ -31,26 +32,26 @@ if TYPE_CHECKING:
 __all__ = ["MOVED", "Slot", "StandIn", "bare", "choice", "frontier", "loop", "may_fail", "slot",
            "unknown_size"]  # fmt: skip
 
-#: Ops that only say which element is meant: what they are made of is given in their place.
+#: Movement ops that only select elements: a body captures their operand instead of their result.
 MOVED = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.FLIP, Op.WINDOW})
 
 
 class StandIn(Buffer):
-    """Memory that nobody has: it stands for what a body is given while its graph is made."""
+    """Placeholder buffer, without memory, for a value passed to a body while its graph is built."""
 
     __slots__ = ()
     stands_in = True
 
 
 class Slot(NamedTuple):
-    """What stands for something that a body is given, while its graph is made.
+    """Placeholder for a value passed to a body while its graph is built.
 
     Attributes
     ----------
     place : UOp
-        A BUFFER node that nothing else has.
+        A unique BUFFER node.
     node : UOp
-        It, in the shape of what is given.
+        The BUFFER reshaped to the shape of the value.
     """
 
     place: UOp
@@ -58,12 +59,12 @@ class Slot(NamedTuple):
 
     @property
     def shape(self) -> build.Shape:
-        """Of what is given."""
+        """Shape of the value."""
         return self.node.shape
 
 
 def slot(shape: build.Shape, dtype: DType) -> Slot:
-    """A new one."""
+    """Return a new placeholder."""
     size = build.volume(shape)
     assert isinstance(size, int)
     place = build.memory(StandIn(size, dtype))
@@ -71,7 +72,7 @@ def slot(shape: build.Shape, dtype: DType) -> Slot:
 
 
 def unknown_size(name: str, shape: build.Shape) -> VariableError:
-    """Refuses a shape that is known at run time only."""
+    """Return the error for a shape that is known only at run time."""
     return VariableError(
         f"{name}: the shape {format_shape(shape)} depends on a Variable, but loops and branches "
         "need fixed sizes; pad the tensor to a fixed size, or use jit without dynamic=, which "
@@ -80,7 +81,7 @@ def unknown_size(name: str, shape: build.Shape) -> VariableError:
 
 
 def may_fail(roots: Sequence[UOp], since: int) -> bool:
-    """Whether a run may end at a node of these graphs that was asked for after `since`."""
+    """Return whether a node of these graphs that was requested after `since` may fail."""
     new = below(roots, lambda n: n.asked <= since)
     return any(n.op in FAILING and n.asked > since for n in new)
 
@@ -89,15 +90,16 @@ def frontier(
     roots: Iterable[UOp], inside: Collection[UOp], since: int, stays: Callable[[UOp], bool],
     turns: int = 0,
 ) -> list[UOp]:  # fmt: skip
-    """What graphs read that is not made of nodes `inside`, nor of constants: each once, in order.
+    """Return the outer nodes that graphs capture, each once, in order.
 
-    Below ops that only say which element is meant stands what is read, unless it pays to have its
-    elements in that order for at least so many turns. Nodes for which `stays` is true count as made
-    of what is inside; none that was asked for before `since` is.
+    A captured node depends neither on `inside` nodes nor only on constants. Movement ops on a
+    captured node are skipped, unless a copy in their order pays off within `turns` iterations.
+    Nodes for which `stays` is true are treated like nodes that depend on `inside`. Nodes requested
+    before `since` never are.
     """
     roots = list(roots)
-    bound: set[UOp] = set(inside)  # made of what is inside
-    varies: set[UOp] = set(inside)  # that, and what stays
+    bound: set[UOp] = set(inside)  # nodes that depend on `inside`
+    varies: set[UOp] = set(inside)  # these, and nodes that stay inside
     outside: set[UOp] = set()
     found: dict[UOp, None] = {}
 
@@ -125,14 +127,14 @@ def frontier(
 
 
 def bare(node: UOp) -> UOp:
-    """What a node only says elements of."""
+    """Return the node below movement ops."""
     while node.op in MOVED:
         node = node.src[0]
     return node
 
 
 def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
-    """Whether a loop is given `node` in the order that it says, for the sake of this reader."""
+    """Return whether a loop should get a copy of `node` in permuted order for this reader."""
     if node.op not in MOVED or not _is_turned(node):
         return False
     size, least, read = (build.volume(n.shape) for n in (node, bare(node), reader))
@@ -140,11 +142,11 @@ def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
         return False
     if reader.op is Op.GATHER:
         return node is reader.src[0] and isinstance(read, int) and size <= turns * read
-    return reader.op is Op.REGION and turns > 1  # which has it in memory, or would in each turn
+    return reader.op is Op.REGION and turns > 1  # an inner loop would copy it in each iteration
 
 
 def _is_turned(node: UOp) -> bool:
-    """Whether ops that only say which element is meant change the order of axes."""
+    """Return whether the movement ops above a value change the order of its axes."""
     while node.op in MOVED:
         if node.op is Op.PERMUTE and _moves(node):
             return True
@@ -153,13 +155,13 @@ def _is_turned(node: UOp) -> bool:
 
 
 def _moves(node: UOp) -> bool:
-    """Whether a PERMUTE changes the order of axes that have more than one element."""
+    """Return whether a PERMUTE changes the order of axes that have more than one element."""
     axes = [axis for axis in node.arg if node.src[0].shape[axis] != 1]
     return axes != sorted(axes)
 
 
 def _marked(node: UOp) -> Iterator[UOp]:
-    """What a node only says elements of, with the marks upon it and without."""
+    """Yield the nodes below movement ops, first with all tags, then below each tag."""
     node = bare(node)
     yield node
     while _is_mark(node):
@@ -168,12 +170,12 @@ def _marked(node: UOp) -> Iterator[UOp]:
 
 
 def _begins(node: UOp) -> bool:
-    """Whether a node is no constant, whatever it is made of."""
+    """Return whether a node is no constant, whatever its operands are."""
     return _is_mark(node) or node.op in (Op.BUFFER, Op.VAR, Op.REGION)
 
 
 def _is_mark(node: UOp) -> bool:
-    """Whether a node says something of a value that is there, rather than how it is made."""
+    """Return whether a node is a tag that describes a value rather than how it is computed."""
     return node.op is Op.DETACH and node.arg is not None and not isinstance(node.arg, Custom)
 
 
@@ -190,43 +192,43 @@ def loop(
     conditional: bool = False,
     checkpoint: bool = False,
 ) -> tuple[list[UOp], list[UOp]]:
-    """Nodes of a run of a loop.
+    """Build the nodes of a loop.
 
     Parameters
     ----------
     carried : sequence of (Slot, UOp, UOp)
-        What is carried from turn to turn: what stands for it in the graph of one turn, its first
-        value, and what a turn makes of it.
+        Carries: the placeholder in the graph of one iteration, the first value, and the value
+        after an iteration.
     sliced : sequence of (Slot, UOp)
-        What stands for a slice, and what it is one of, along the first axis.
+        Sliced arrays: the placeholder of a slice, and the array, sliced along the first axis.
     rows : sequence of UOp
-        What else a turn makes.
+        Other results of an iteration, which are stacked.
     turns : Dim
-        How many turns there are at most.
+        Maximum number of iterations.
     since : int
-        What :func:`count_asked` gave before the graph of a turn was made.
+        Result of :func:`count_asked` before the graph of an iteration was built.
     number : Slot, optional
-        What stands for the number of the turn.
+        Placeholder of the index of the iteration.
     count : UOp, optional
-        How many turns there are, int64.
+        Number of iterations, int64.
     reverse : bool
-        Whether the last slice comes first.
+        Whether the loop starts with the last slice.
     conditional : bool
-        Whether the first thing that is carried says if another turn follows.
+        Whether the first carry tells if another iteration follows.
     checkpoint : bool
-        Whether its derivative computes each turn again.
+        Whether the derivative recomputes each iteration.
 
     Returns
     -------
     list of UOp
-        The last values of what is carried.
+        Last values of the carries.
     list of UOp
-        What the turns made, along a new first axis.
+        Rows of all iterations, stacked along a new first axis.
     """
     slots = [s for s, _, _ in carried] + [s for s, _ in sliced]
     graphs = [*(new for *_, new in carried), *rows]
     inside = {s.place for s in slots} | ({number.place} if number else set())
-    # A turn that may not come must not fail before it does.
+    # An iteration that may not run must not fail before it starts.
     may_not_come = conditional or count is not None
     outer = frontier(
         graphs, inside, since, lambda n: may_not_come and n.op in FAILING,
@@ -258,21 +260,21 @@ def choice(
     since: int,
     instead: Mapping[UOp, UOp] | None = None,
 ) -> list[UOp]:
-    """Nodes of what one of several branches gives.
+    """Build the nodes of a branch.
 
     Parameters
     ----------
     which : UOp
-        The number of the branch, int64, of shape ().
+        Index of the branch, int64, of shape ().
     given : sequence of (Slot, UOp)
-        What stands for an operand in the graphs of the branches, and the operand.
+        Operands: the placeholder in the graphs of the branches, and the operand.
     branches : sequence of sequence of UOp
-        The values of each, of equal shapes and types.
+        Results of each branch, with equal shapes and dtypes.
     since : int
-        What :func:`count_asked` gave before the first of these graphs was made: what nobody asked
-        for since is computed in any case, the rest where its branch is chosen.
+        Result of :func:`count_asked` before the first of these graphs was built. Nodes that were
+        not requested since are computed in any case, the others only in their branch.
     instead : mapping of UOp to UOp, optional
-        What is read in the place of nodes from around, of the same size.
+        Nodes to read in place of captured outer nodes, of the same size.
     """
     graphs = [value for values in branches for value in values]
     slots = [s for s, _ in given]
@@ -290,7 +292,7 @@ def choice(
 def _ports(
     places: Sequence[UOp], outer: Sequence[UOp]
 ) -> tuple[dict[UOp, UOp], list[UOp]]:
-    """What takes the place of slots, and of what is read from around; and the ports in order."""
+    """Map placeholders and captured nodes to ports; also return the ports in order."""
     put: dict[UOp, UOp] = {}
     ports: list[UOp] = []
     for place in places:

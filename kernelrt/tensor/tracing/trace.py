@@ -1,4 +1,4 @@
-"""Traces: record the changes that a function makes to state instead of making them."""
+"""Traces: record the changes that a function makes to state, without executing them."""
 
 from __future__ import annotations
 
@@ -37,29 +37,29 @@ __all__ = ["LEAF", "Asked", "ByValue", "Trace", "forbid", "is_tracing", "lineage
 
 LEAF: Final = "leaf"
 
-#: What was asked of the arguments: by place and question, the answer.
+#: Properties of arguments that a function has queried: answer by argument index and query.
 Asked: TypeAlias = "dict[tuple[int, Callable[[object], object]], object]"
 
 
 def lineage_kind(value: object) -> str:
-    """What an argument is to gradients: LEAF, a result that requires one, or nothing to them."""
+    """Return the gradient role of an argument: LEAF, "result", or "" if it requires none."""
     if not isinstance(value, ArrayHandle) or cast("TensorBase", value)._lineage is not True:
         return ""
     return "result" if cast("TensorBase", value)._leaf is None else LEAF
 
 
 def was_parameter(value: object) -> bool:
-    """Whether an argument is a parameter, frozen or not."""
+    """Return whether an argument is a parameter, frozen or not."""
     return isinstance(value, ArrayHandle) and cast("TensorBase", value)._is_parameter
 
 
 class ByValue(BaseException):
-    """A function needs the values of float arguments: the trace begins anew with these as numbers.
+    """Raised if a function needs values of float arguments: it is traced again with constants.
 
     Attributes
     ----------
     places : frozenset of int
-        Which arguments.
+        Indices of the arguments.
     """
 
     def __init__(self, places: frozenset[int]) -> None:
@@ -68,18 +68,18 @@ class ByValue(BaseException):
 
 
 class Inner:
-    """What a part of a trace assigned.
+    """Assignments and gradients in a part of a trace, such as the body of a loop.
 
     Attributes
     ----------
     assigned : list of (Tensor, UOp)
-        Tensors, and their values at the end.
+        Tensors that were assigned to, with their values at the end.
     left : list of Tensor
-        Those whose gradients were left there, and used by nobody.
+        Tensors whose new gradients were not used by an optimizer.
     found : list of Tensor
-        Those whose gradients from before were read.
+        Tensors whose gradients from before were read.
     roots : list of UOp
-        What gradients were taken of.
+        Differentiated nodes.
     """
 
     def __init__(self, states: dict[int, tuple[TensorBase, UOp]]) -> None:
@@ -92,7 +92,7 @@ class Inner:
     def note(
         self, states: Mapping[int, tuple[TensorBase, UOp]], uses: Iterable[gradient_state.Use]
     ) -> None:
-        """Look at what there is at the end."""
+        """Record the assignments and gradients at the end of the part."""
         for key, (tensor, node) in states.items():
             before = self._before.get(key)
             if before is None or before[1] is not node:
@@ -104,17 +104,17 @@ class Inner:
                 self.left.append(use.tensor)
 
     def cleared(self, use: gradient_state.Use) -> bool:
-        """Whether a gradient is not there any more: an optimizer has used it, or it was dropped."""
+        """Return whether a gradient from before was not read in the part."""
         return not any(tensor is use.tensor for tensor in self.found)
 
 
 class Trace(TraceMode):
-    """While it is entered, assignments of this thread are collected and nothing is computed.
+    """Context that collects the assignments of this thread and computes nothing.
 
-    A tensor with storage that is assigned to within the trace becomes part of `assigned`; reads
-    that follow, within the trace, see the new expression. The tensor itself stays as it is, so
-    other threads notice nothing: the plan made of :meth:`commits` is what writes its storage.
-    The same holds for the ``grad`` of each tensor; :meth:`effects` says what becomes of it.
+    A tensor with storage that is assigned to in the trace is added to `assigned`. Later reads in
+    the trace see the new expression. The tensor itself does not change, so other threads do not
+    see the assignment: the plan built from :meth:`commits` writes the storage. The same holds for
+    the ``grad`` of each tensor; see :meth:`effects`.
 
     Raises
     ------
@@ -125,37 +125,37 @@ class Trace(TraceMode):
     def __init__(self) -> None:
         self._written: RegionMap[TensorBase] = RegionMap()
         self._grads: dict[int, gradient_state.Use] = {}
-        #: The first use of each gradient that was found, by the tensor it is.
+        #: The first use of each existing gradient, by the identity of the gradient tensor.
         self._shared: dict[int, gradient_state.Use] = {}
-        #: The same uses, and those without such a tensor, by what the function sees of it.
+        #: All uses of existing gradients, by the identity of the tensor that the function sees.
         self._starts: dict[int, gradient_state.Use] = {}
         self._named: dict[int, TensorBase] = {}
         self._roots: list[UOp] = []
         self._given: set[int] = set()
-        #: Of each argument, by place, what it is to gradients, and by identity, its place.
+        #: Gradient role of each argument, by index; and the indices of arguments, by identity.
         self._kinds: Sequence[str] = ()
         self._were_parameters: Sequence[bool] = ()
         self._places: dict[int, int] = {}
-        #: Tensors that were there before, and whether they required a gradient when asked.
+        #: Tensors from outside whose `requires_grad` was read, with its value.
         self.asked_of: dict[int, tuple[TensorBase, bool]] = {}
-        #: Those that were told whether to, and whether they did before.
+        #: Tensors from outside whose `requires_grad` was set, with its value before.
         self.told: dict[int, tuple[TensorBase, bool]] = {}
-        #: Those of them that were never told so before.
+        #: Those of them that were not parameters before.
         self._new: set[int] = set()
-        #: Tensors that were there before, and whether they were parameters when asked.
+        #: Tensors from outside queried for whether they are parameters, with the answer.
         self.asked_parameters: dict[int, tuple[TensorBase, bool]] = {}
-        #: Values computed by the trace for which it was asked whether they do.
+        #: Values computed in the trace whose `requires_grad` was read.
         self.asked_values: list[UOp] = []
-        #: What :meth:`met` said, of all that it looked at: a graph is looked at once.
+        #: Cache of the answers of :meth:`met` by node.
         self._met: dict[UOp, bool] = {}
         self.asked_arguments: Asked = {}
         self._elsewhere: dict[int, Buffer] = {}
-        #: Those of the arguments that are numbers, and their places.
+        #: The arguments that are Python numbers, and their indices.
         self.numbers = Numbers()
         self.number_places: dict[Buffer, int] = {}
-        #: Whether the function asked if gradients are recorded.
+        #: Whether the function queried if gradients are enabled.
         self.asked = False
-        #: The data of tensors that the function made of lists and arrays.
+        #: The data of tensors that the function created from lists and arrays.
         self.constants: set[Buffer] = set()
 
     def _begin(self) -> None:
@@ -164,16 +164,16 @@ class Trace(TraceMode):
 
     @property
     def assigned(self) -> tuple[TensorBase, ...]:
-        """The tensors with storage that were assigned to, in the order of first assignment."""
+        """Tensors with storage that were assigned to, in the order of the first assignment."""
         return tuple(t for t, _ in self._states.values())
 
     def assigned_to(self, tensor: TensorBase) -> UOp | None:
-        """What was assigned to `tensor` last, None if nothing was."""
+        """Return the last value assigned to `tensor`, or None."""
         found = self._states.get(id(tensor))
         return None if found is None else found[1]
 
     def commits(self) -> list[tuple[UOp, UOp]]:
-        """(storage, value) for each assigned tensor whose value changed; both flat."""
+        """Return (storage, value) for each assigned tensor whose value changed; both flat."""
         out = []
         values = strip(node for _, node in self._states.values())
         for tensor, value in zip(self.assigned, values, strict=True):
@@ -186,7 +186,7 @@ class Trace(TraceMode):
         return out
 
     def record(self, tensor: TensorBase, node: UOp) -> None:
-        """Note that `node` is assigned to `tensor`, which has storage."""
+        """Record an assignment of `node` to `tensor`, which has storage."""
         self.check_alone(tensor, "is assigned to")
         if id(tensor) not in self._states:
             buffer = tensor._buffer
@@ -198,9 +198,10 @@ class Trace(TraceMode):
         self._states[id(tensor)] = tensor, node
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
-        """Raise JitError if `tensor` shares memory with another that was assigned to.
+        """Raise JitError if `tensor` shares memory with another tensor that was assigned to.
 
-        What another tensor holds once this one is assigned to is known only when the plan runs.
+        The trace cannot express the value of one tensor after a write to the other: it is known
+        only when the plan runs.
         """
         buffer = tensor._memory
         start = self._starts.get(id(tensor))
@@ -223,12 +224,12 @@ class Trace(TraceMode):
 
     @contextlib.contextmanager
     def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
-        """While it is entered, what is assigned is noted apart, and forgotten at the end.
+        """Return a context that collects assignments separately and discards them at its end.
 
         Parameters
         ----------
         begin : sequence of (Tensor, UOp)
-            Tensors that have another value there.
+            Tensors with another initial value in this context.
         """
         states, uses, n_roots = dict(self._states), dict(self._grads), len(self._roots)
         now = {key: (use.now, use.used) for key, use in uses.items()}
@@ -255,36 +256,36 @@ class Trace(TraceMode):
     def name_arguments(
         self, arguments: Mapping[int, TensorBase], values: Sequence[object]
     ) -> None:
-        """Tell what stands for the arguments, by place, and what they are outside."""
+        """Set the tensors that stand for the arguments, by index, and the actual arguments."""
         self._kinds = [lineage_kind(value) for value in values]
         self._were_parameters = [was_parameter(value) for value in values]
         self._places = {id(tensor): place for place, tensor in arguments.items()}
 
     def requires_grad(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` requires a gradient, which the plan is made for from now on."""
+        """Return whether `tensor` requires a gradient; the plan becomes specialized for this."""
         answer = tensor._lineage is True
         if self.is_from_outside(tensor):
             self.asked_of.setdefault(id(tensor), self.told.get(id(tensor), (tensor, answer)))
             return answer
         if not tensor.dtype.is_float or (tensor._plain and id(tensor) not in self._places):
             return False
-        # Also where nothing is recorded: `uop` is detached then.
+        # Use `_uop` even if gradients are disabled: `uop` is detached then.
         return self.asks(tensor._uop or tensor.uop) or answer
 
     def asks(self, node: UOp) -> bool:
-        """Whether a gradient of `node` comes to an argument that has one; noted as a question."""
+        """Return whether a gradient of `node` reaches an argument; record that this was queried."""
         self.asked_values.append(node)
         return self.met(node)
 
     def met(self, node: UOp) -> bool:
-        """As :meth:`asks`, of which only the arguments are noted."""
+        """Return the same as :meth:`asks`, but record only the queried arguments."""
         for part in history(node, self._met.__contains__):
             if part not in self._met:
                 self._met[part] = self._meets(part)
         return self._met[node]
 
     def _meets(self, node: UOp) -> bool:
-        """What :meth:`met` says of `node`, where it is known of what a gradient flows on to."""
+        """Return the answer of :meth:`met` for `node`, given cached answers for its operands."""
         if node.op is Op.DETACH and isinstance(node.arg, Given):
             place = node.arg.place
             self.asked_arguments[place, lineage_kind] = kind = self._kinds[place]
@@ -292,7 +293,7 @@ class Trace(TraceMode):
         return any(self._met[operand] for operand in gradient_operands(node))
 
     def is_parameter(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` is a parameter, which the plan is made for from now on."""
+        """Return whether `tensor` is a parameter; the plan becomes specialized for this."""
         answer = tensor._is_parameter
         place = self._places.get(id(tensor))
         if place is not None:
@@ -303,14 +304,14 @@ class Trace(TraceMode):
         return answer
 
     def tell(self, tensor: TensorBase) -> None:
-        """Note that `tensor` is told whether it requires a gradient, which replays repeat."""
+        """Record that `requires_grad` of `tensor` is set; replays repeat the change."""
         if self.is_from_outside(tensor) and id(tensor) not in self.told:
             self.told[id(tensor)] = tensor, tensor._lineage is True
             if not tensor._is_parameter:
                 self._new.add(id(tensor))
 
     def take_back(self) -> list[tuple[TensorBase, bool]]:
-        """Let tensors require gradients as they did before the trace; what it told them."""
+        """Restore `requires_grad` of tensors to before the trace; return the recorded settings."""
         settings = []
         for tensor, before in self.told.values():
             after = tensor._lineage is True
@@ -325,44 +326,44 @@ class Trace(TraceMode):
         return settings
 
     def is_from_outside(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` is neither made in the trace nor one of the arguments."""
+        """Return whether `tensor` was neither created in the trace nor is an argument."""
         return tensor._born is not self and id(tensor) not in self._places
 
     def is_leaf_given(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` is an argument that gradients are collected for."""
+        """Return whether `tensor` is an argument that collects gradients."""
         place = self._places.get(id(tensor))
         return place is not None and self._kinds[place] == LEAF
 
     def differentiate(self, root: UOp, *, for_all: bool) -> None:
-        """Note that gradients of `root` are taken: with respect to all leaves, or to some."""
+        """Record that `root` is differentiated, with respect to all leaves or to some."""
         self._roots.append(root)
         if for_all:
             self.reach(root)
 
     def reach(self, root: UOp) -> None:
-        """Note that gradients of `root` flow into all that it is made of."""
+        """Record that gradients of `root` flow into all arguments that it depends on."""
         self._given |= origins(root)[1]
 
     def differentiated_within(self, roots: Iterable[UOp]) -> None:
-        """Note of what gradients were taken in a part that is over."""
+        """Record nodes that were differentiated in a part that has ended."""
         self._roots += roots
 
     @property
     def reached(self) -> frozenset[int]:
-        """The arguments, by place, that a gradient flows into without coming to anything."""
+        """Indices of the arguments that gradients flow into without being collected."""
         return frozenset(self._given)
 
     @property
     def differentiated(self) -> tuple[UOp, ...]:
-        """What gradients were taken of."""
+        """Differentiated nodes."""
         return tuple(self._roots)
 
     def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
-        """The ``grad`` of `tensor` as the function finds it here."""
+        """Return the ``grad`` of `tensor` as the function sees it at this point."""
         return self._use(tensor, read=True).now
 
     def set_grad(self, tensor: TensorBase, value: TensorBase | None) -> None:
-        """Note that the ``grad`` of `tensor` is set."""
+        """Record that the ``grad`` of `tensor` is set."""
         self._use(tensor, read=False).now = value
 
     def _use(self, tensor: TensorBase, *, read: bool) -> gradient_state.Use:
@@ -377,10 +378,11 @@ class Trace(TraceMode):
         return use
 
     def _begin_with(self, use: gradient_state.Use) -> None:
-        """Let `use` begin with the gradient that is there.
+        """Initialize `use` with the existing gradient.
 
-        The function sees a tensor of the trace over the home of the gradient, so the gradient
-        itself is told from it where the function reaches that by another way.
+        The function sees a new tensor of the trace over the home of the gradient. So it can be
+        distinguished from the gradient tensor itself, if the function also reaches that tensor in
+        another way.
         """
         home = gradient_state.home_of(use.tensor)
         gradient = gradient_state.tensor_of(use.before)
@@ -398,22 +400,22 @@ class Trace(TraceMode):
             if use.before is not home:
                 if not gradient.is_realized:
                     self.admit(gradient)
-                # The home of another is for what the plan leaves there.
+                # The plan may write another tensor's home, so the gradient must not stay there.
                 gradient_state.move_out(gradient)
                 use.beside = gradient._buffer
 
     @property
     def starts(self) -> list[TensorBase]:
-        """What the function found as gradients; without a value outside of the trace."""
+        """Tensors that the function saw as existing gradients; they have no value outside."""
         return [use.start for use in self._starts.values() if use.start is not None]
 
     @property
     def named(self) -> list[TensorBase]:
-        """Tensors that lie where plans leave gradients, and that were reached by other ways."""
+        """Tensors in homes of gradients that the function reached other than through ``grad``."""
         return list(self._named.values())
 
     def _value(self, tensor: object) -> UOp | None:
-        """The node of a gradient."""
+        """Return the node of a gradient."""
         if not isinstance(tensor, ArrayHandle):
             return None
         tensor = owner_of(cast("TensorBase", tensor))
@@ -421,13 +423,13 @@ class Trace(TraceMode):
         return tensor._uop if assigned is None else assigned[1]
 
     def _apart(self, use: gradient_state.Use) -> Buffer:
-        """Other storage for what was assigned to the gradient that the function found."""
+        """Return new storage for the value assigned to a gradient that the function found."""
         buffer = gradient_state.home_of(use.tensor).buffer
         other = self._elsewhere[id(use.start)] = Buffer(buffer.size, buffer.dtype)
         return other
 
     def use_up(self, tensor: TensorBase) -> None:
-        """Note that an optimizer has taken the ``grad`` of `tensor` as it is now."""
+        """Record that an optimizer has used the current ``grad`` of `tensor`."""
         use = self._grads.get(id(tensor))
         if use is not None:
             use.used = self._value(use.now)
@@ -435,10 +437,10 @@ class Trace(TraceMode):
     def effects(
         self, name: str, arguments: Iterable[TensorBase], *, keep: bool
     ) -> tuple[list[Effect], list[tuple[UOp, UOp]]]:
-        """What the function `name` does to gradients, and what its plan writes for that.
+        """Return the effects of the function `name` on gradients, and the writes of its plan.
 
-        Gradients that the function has cleared, computed and used up are not written, unless
-        `keep` says so. Those of `arguments` are nobody's.
+        Gradients that the function cleared, computed and used in an optimizer are not written
+        unless `keep` is true. Gradients of `arguments` are dropped.
         """
         own = {id(t) for t in arguments}
         kept = [
@@ -487,25 +489,25 @@ class Trace(TraceMode):
         ]
 
     def keeps(self, tensor: TensorBase) -> bool:
-        """Whether what is assigned to a tensor without storage is kept as that of state is."""
+        """Return whether assignments to a tensor without storage are recorded like state."""
         return tensor._born is not self
 
     def holds(self, trace: Trace | None) -> bool:
-        """Whether `trace`, another one, is around this one."""
+        """Return whether `trace` encloses this trace."""
         del trace
         return False
 
     def drawn(
         self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]
     ) -> TensorBase | None:
-        """Random numbers of shape `size`, where there is more to them than to draw so many."""
+        """Return random numbers if the trace draws them in a special way, else None."""
         del size, draw
         return None
 
     def take_by_value(self, values: Iterable[object]) -> None:
-        """Raise ByValue if there are numbers among the arguments of an operation that has failed.
+        """Raise ByValue if arguments of a failed operation are computed from float arguments.
 
-        It may be one that takes Python's numbers only, to decide with.
+        The operation may need Python numbers, to branch on them.
         """
         places: set[int] = set()
         trace: Trace | None = self
@@ -518,7 +520,7 @@ class Trace(TraceMode):
             raise ByValue(frozenset(places))
 
     def places_in(self, value: TensorBase) -> set[int]:
-        """The float arguments that a value is made of, if it is made of nothing else."""
+        """Return the indices of the float arguments of a value that depends on nothing else."""
         node = value._uop
         if not self.number_places or node is None:
             return set()
@@ -528,7 +530,7 @@ class Trace(TraceMode):
         return {self.number_places[buffer] for buffer in read}
 
     def knows(self, node: UOp) -> bool:
-        """Return whether a value is computed from constants alone, the function's included."""
+        """Return whether a value depends only on constants, including constants of the function."""
         constants, trace = set(self.constants), self.around
         while trace is not None:
             constants |= trace.constants
@@ -540,7 +542,7 @@ class Trace(TraceMode):
         )
 
     def refuse_reading(self, what: str) -> NoReturn:
-        """Raise JitError: `what` would need a value that is not computed yet."""
+        """Raise JitError because `what` needs a value that is not computed yet."""
         raise JitError(
             f"{what} reads a value while a function is traced, when no values are computed yet; "
             "return the tensor and read it outside, or branch inside with where() or "
@@ -549,10 +551,10 @@ class Trace(TraceMode):
         )
 
     def admit(self, tensor: TensorBase) -> None:
-        """Compute a tensor that was made before the trace.
+        """Compute a lazy tensor that was created before the trace.
 
-        What the traced function reaches from outside is state: were its expression traced too, a
-        replay would compute the initial value again and again.
+        Tensors from outside are state of the traced function. If the expression of such a tensor
+        were traced, too, each replay would compute its initial value again.
         """
         state.local.trace = None
         try:
@@ -562,12 +564,12 @@ class Trace(TraceMode):
 
 
 def is_tracing() -> bool:
-    """Whether this thread is tracing a function."""
+    """Return whether this thread is tracing a function."""
     return state.local.trace is not None
 
 
 def forbid(what: str) -> None:
-    """Raise JitError if a trace is active: `what` would need a value that is not computed yet."""
+    """Raise JitError if a trace is active, because `what` needs a value not computed yet."""
     count_read()
     if state.local.trace is not None:
         state.local.trace.refuse_reading(what)

@@ -1,4 +1,4 @@
-"""Unrolls loops: one iteration does the work of several."""
+"""Loop unrolling: one iteration does the work of several."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def unrolled(
     reverse: bool = False,
     checkpoint: bool = False,
 ) -> tuple[list[UOp], list[UOp]]:
-    """As :func:`.regions.loop`, `many` turns in one.
+    """Build a loop like :func:`.region_graphs.loop`, unrolled by the factor `many`.
 
-    Those that are left over make one more, which is the last.
+    The remaining iterations form a second loop of one iteration, which runs last.
     """
     low = turns % many if reverse else 0
     parts = [(low, low + turns // many * many, many)]
@@ -70,7 +70,7 @@ def _together(
     *,
     reverse: bool,
 ) -> tuple[list[Slot], list[UOp], list[UOp]]:
-    """What stands for `count` slices, and what so many turns make: carried, and rows of all."""
+    """Return placeholders of `count` slices, and the carries and rows after `count` iterations."""
     wides = [slot((count, *s.shape), s.node.dtype) for s, _ in sliced]
     now = [s.node for s, *_ in carried]
     graphs = [*(new for *_, new in carried), *rows]

@@ -1,9 +1,9 @@
-"""vmap's trace: one call with placeholders stands for the call of each member.
+"""The trace of vmap: one call with placeholders stands for the calls of all batch elements.
 
-What the function is given stands for each member: placeholders without a value. The graph that it
-builds of them is then batched (:mod:`kernelrt.tensor.tracing.batching_rules`), with the values of
-all members in their place. Such a trace may be a part of another one, of a jitted function or of a
-function that is itself called for many members.
+The function gets placeholders without a value, each for one batch element. The graph that it builds
+is then batched (:mod:`kernelrt.tensor.tracing.batching_rules`), with the values of all batch
+elements in place of the placeholders. The trace may be nested in the trace of a jitted function or
+of another vmap.
 """
 
 from __future__ import annotations
@@ -40,32 +40,31 @@ DIFFERENT, SAME, ERROR = "different", "same", "error"
 
 
 class MemberTrace(Trace):
-    """The trace of a function for one of `count` members.
+    """The trace of a function for one of `count` batch elements.
 
     Parameters
     ----------
     count : Dim
-        How many members there are.
+        Number of batch elements.
     randomness : str
-        What a draw of random numbers gives: DIFFERENT ones to each member, the SAME to all, or an
-        ERROR.
+        Whether batch elements draw DIFFERENT random numbers or the SAME, or a draw is an ERROR.
     kind : type
-        The class of tensors.
+        Class of the tensors.
     """
 
     def __init__(self, count: Dim, randomness: str, kind: type[TensorBase]) -> None:
         super().__init__()
         self.around = state.local.trace
         self.count = count
-        #: Placeholders, and the values of all members along a first axis.
+        #: Placeholders, with the values of all batch elements along a first axis.
         self.stacks: dict[UOp, UOp] = {}
         self._randomness = randomness
         self._kind = kind
-        #: The tensors that stand for one member.
+        #: The tensors that stand for one batch element.
         self._members: dict[int, TensorBase] = {}
-        #: How many bodies of loops and choices it is in.
+        #: Nesting depth of bodies of loops and branches.
         self._bodies = 0
-        # Made now: a branch of a choice keeps to itself what is made while it is called.
+        # Made now: nodes made while a branch is called belong to the branch alone.
         self._number = self._placeholder(build.iota(count).cast(dt.uint64))
         if self.around is not None:
             self.numbers = self.around.numbers
@@ -74,12 +73,12 @@ class MemberTrace(Trace):
         if self.around is None:
             super()._begin()
 
-    # ---- members
+    # ---- batch elements
 
     def member(self, stack: UOp) -> TensorBase:
-        """A tensor that stands for each member's slice of the first axis of `stack`."""
+        """Return a tensor that stands for one slice of `stack` along its first axis."""
         made = self._kind._of(self._placeholder(stack))
-        # Whether gradients flow into it is what they do into the values of all.
+        # Gradients flow into it if they flow into `stack`.
         made._plain = False
         self._members[id(made)] = made
         return made
@@ -93,15 +92,15 @@ class MemberTrace(Trace):
         return node
 
     def spread(self, nodes: Sequence[UOp]) -> list[Along]:
-        """The values of nodes for all members, along a first axis where they differ."""
+        """Return the values of nodes for all batch elements, with a first axis if they differ."""
         return along(nodes, self.stacks, self.count)
 
     def stacked(self, nodes: Sequence[UOp]) -> list[UOp]:
-        """The values of nodes for all members along a first axis."""
+        """Return the values of nodes for all batch elements along a first axis."""
         return [found.lifted(self.count) for found in self.spread(nodes)]
 
     def close(self) -> None:
-        """Tell the trace that this one is a part of what it depends on. Its time is over."""
+        """Pass the queries and differentiated nodes on to the enclosing trace, at the end."""
         outer = self.around
         if outer is None:
             return
@@ -110,7 +109,7 @@ class MemberTrace(Trace):
         outer.differentiated_within(self.stacked(self._roots))
 
     def _outside(self, work: Callable[[], _T]) -> _T:
-        """Call `work` as it is done around the function."""
+        """Call `work` in the enclosing trace."""
         state.local.trace = self.around
         try:
             return work()
@@ -119,7 +118,7 @@ class MemberTrace(Trace):
 
     @contextlib.contextmanager
     def within(self, begin: Sequence[tuple[TensorBase, UOp]] = ()) -> Iterator[Inner]:
-        """Enter a body of a loop or of a choice."""
+        """Enter a body of a loop or branch."""
         self._bodies += 1
         try:
             with super().within(begin) as inner:
@@ -128,10 +127,10 @@ class MemberTrace(Trace):
             self._bodies -= 1
 
     def drawn(self, size: tuple[Dim, ...], draw: Callable[..., TensorBase]) -> TensorBase:
-        """Random numbers of shape `size`, drawn for all members at once.
+        """Return random numbers of shape `size`, drawn for all batch elements at once.
 
-        In a body each turn draws, so there each member takes its share of the stream where the
-        turn has come to.
+        In the body of a loop each iteration draws. There each batch element takes its share of the
+        stream from the position that the iteration has reached.
         """
         if self._bodies:
             return draw(size, share=self._share())
@@ -141,7 +140,7 @@ class MemberTrace(Trace):
         return self.member(self._outside(lambda: draw((self.count, *size)).uop))
 
     def _share(self) -> tuple[UOp, UOp]:
-        """The number of a member, with those of the traces around, and how many there are."""
+        """Return the index of a batch element over all nested vmaps, and the number of elements."""
         self._check_draws()
         outer = self.around
         if isinstance(outer, MemberTrace):
@@ -162,7 +161,7 @@ class MemberTrace(Trace):
             )
 
     def refuse_reading(self, what: str) -> NoReturn:
-        """Raise JitError: `what` needs a value where there are as many as members."""
+        """Raise JitError because `what` needs one value, but each batch element has its own."""
         raise JitError(
             f"{what} reads a value in a function that vmap calls once for all batch elements, "
             "which have different values; return the tensor and read it outside, or branch inside "
@@ -173,41 +172,41 @@ class MemberTrace(Trace):
     # ---- tensors from outside
 
     def holds(self, trace: Trace | None) -> bool:
-        """Whether `trace` is around this one."""
+        """Return whether `trace` encloses this trace."""
         outer = self.around
         return outer is not None and (outer is trace or outer.holds(trace))
 
     def admit(self, tensor: TensorBase) -> None:
-        """Let a lazy tensor from outside in. It is no state of a plan, so its graph is read."""
+        """Admit a lazy tensor from outside: an enclosing trace may compute it; its graph is read."""
         outer = self.around
         if outer is not None and tensor._born is not outer:
             self._outside(lambda: outer.admit(tensor))
 
     def assigned_to(self, tensor: TensorBase) -> UOp | None:
-        """What was assigned to `tensor` last, here or around; None if nothing was."""
+        """Return the last value assigned to `tensor`, here or in an enclosing trace, or None."""
         found = super().assigned_to(tensor)
         return self.around.assigned_to(tensor) if found is None and self.around else found
 
     def record(self, tensor: TensorBase, node: UOp) -> None:
-        """Note that `node` is assigned to `tensor`, which was there before."""
+        """Record an assignment of `node` to `tensor`, which was created before."""
         if tensor._buffer is None:
             self._states[id(tensor)] = tensor, node
         else:
             super().record(tensor, node)
 
     def keeps(self, tensor: TensorBase) -> bool:
-        """Whether what is assigned to a tensor without storage is kept as that of state is.
+        """Return whether assignments to a tensor without storage are recorded like state.
 
-        So bodies of loops carry what they assign to arguments.
+        This includes arguments, so that bodies of loops carry values assigned to arguments.
         """
         return tensor._born is not self or id(tensor) in self._members
 
     def written(self) -> list[tuple[TensorBase, UOp]]:
-        """What tensors from outside were assigned, for one member."""
+        """Return tensors from outside that were assigned to, with the value for a batch element."""
         return [pair for key, pair in self._states.items() if key not in self._members]
 
     def check_alone(self, tensor: TensorBase, does: str) -> None:
-        """Raise JitError if `tensor` shares memory with another that was assigned to."""
+        """Raise JitError if `tensor` shares memory with another tensor that was assigned to."""
         super().check_alone(tensor, does)
         if self.around is not None:
             self.around.check_alone(tensor, does)
@@ -215,7 +214,7 @@ class MemberTrace(Trace):
     # ---- gradients
 
     def requires_grad(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` requires a gradient."""
+        """Return whether `tensor` requires a gradient."""
         answer = tensor._lineage is True
         outer = self.around
         if outer is None:
@@ -227,37 +226,37 @@ class MemberTrace(Trace):
         return self.asks(tensor.uop) or answer
 
     def met(self, node: UOp) -> bool:
-        """Whether an argument that gradients of `node` come to has a gradient."""
+        """Return whether gradients of `node` reach an argument that requires a gradient."""
         return self.around is not None and self.around.met(node)
 
     def is_parameter(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` is a parameter."""
+        """Return whether `tensor` is a parameter."""
         if self.around is None or tensor._born is self:
             return tensor._is_parameter
         return self.around.is_parameter(tensor)
 
     def tell(self, tensor: TensorBase) -> None:
-        """Note that `tensor` is told whether it requires a gradient."""
+        """Record that `requires_grad` of `tensor` is set."""
         if self.around is not None and tensor._born is not self:
             self.around.tell(tensor)
 
     def is_leaf_given(self, tensor: TensorBase) -> bool:
-        """Whether `tensor` is an argument that gradients are collected for."""
+        """Return whether `tensor` is an argument that collects gradients."""
         return self.around is not None and self.around.is_leaf_given(tensor)
 
     def reach(self, root: UOp) -> None:
-        """Note that gradients of `root` flow into all that it is made of."""
+        """Record that gradients of `root` flow into all arguments that it depends on."""
         if self.around is not None:
             self.around.reach(root)
 
     def grad_of(self, tensor: TensorBase) -> TensorBase | Spent | None:
-        """The ``grad`` of `tensor` as the function finds it here."""
+        """Return the ``grad`` of `tensor` as the function sees it at this point."""
         if tensor._born is self:
             return super().grad_of(tensor)
         return self._outside(lambda: gradient_state.find(tensor))
 
     def set_grad(self, tensor: TensorBase, value: TensorBase | None) -> None:
-        """Set the ``grad`` of a tensor that was made here."""
+        """Set the ``grad`` of a tensor that was created in this trace."""
         if tensor._born is not self:
             raise GradientError(
                 "grad: a function under vmap sets the gradient of a tensor from outside, but vmap "

@@ -1,8 +1,8 @@
-"""Weakly typed numbers: numbers of traced functions promote as Python's numbers do.
+"""Weak types: float arguments of traced functions promote like Python numbers.
 
-A float argument is an input of the plan, held in float64, but for all that it is a number: beside a
-float32 tensor it counts as float32, beside a float64 one it keeps all its digits. The same holds
-for what is computed from such numbers and from constants alone.
+A float argument is an input of the plan, stored in float64, but promotes like a Python number: in
+an operation with a float32 tensor it counts as float32, with a float64 tensor it keeps all its
+digits. The same holds for values computed only from such numbers and constants.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _WEAK: Final = 2
 
 
 class Numbers:
-    """The numbers that a trace was given, and what is made of them."""
+    """The weakly typed values of a trace: its numbers, and values computed from them."""
 
     def __init__(self) -> None:
         self._given: set[Buffer] = set()
         self._known: dict[UOp, int] = {}
 
     def add(self, buffer: Buffer) -> None:
-        """Let what `buffer` holds be a number."""
+        """Make the content of `buffer` weakly typed."""
         self._given.add(buffer)
 
     def made_of(self, node: UOp) -> bool:
-        """Whether `node` is such a number, or computed from nothing else."""
+        """Return whether `node` is weakly typed: a number, or computed only from numbers."""
         if not self._given or node.dtype is not dt.float64:
             return False
         for n in toposort([node], stop=self._known.__contains__):
@@ -53,14 +53,14 @@ class Numbers:
         if node.op in (Op.CONST, Op.IOTA):
             return _NEUTRAL
         kinds = {self._known[s] for s in node.src}
-        # What was cast was given a type, and is a number no longer.
+        # A cast makes the dtype explicit, so the value is no longer weakly typed.
         if node.op is Op.CAST or not kinds or _STRONG in kinds:
             return _STRONG
         return max(kinds)
 
 
 class _Stepwise(threading.local):
-    """The numbers that the function has which this thread runs step by step."""
+    """The weakly typed values of the function that this thread runs without jit."""
 
     numbers: Numbers | None = None
 
@@ -69,7 +69,7 @@ stepwise = _Stepwise()
 
 
 class AsNumbers:
-    """While it is entered, what is added to it takes part in promotion as numbers do."""
+    """Context whose `Numbers` are weakly typed in promotion while it is entered."""
 
     def __enter__(self) -> Numbers:
         self._before = stepwise.numbers
@@ -81,7 +81,7 @@ class AsNumbers:
 
 
 def note_computed(tensors: Iterable[TensorBase], nodes: Iterable[UOp | None]) -> None:
-    """Let tensors that have data now be numbers where their nodes were made of such."""
+    """Make computed tensors weakly typed if their nodes were weakly typed."""
     numbers = stepwise.numbers
     if numbers is None:
         return
