@@ -1,4 +1,4 @@
-"""Assigns to several tensors in one step."""
+"""Assignment to several tensors in one step."""
 
 from __future__ import annotations
 
@@ -26,19 +26,20 @@ __all__ = ["assign_all", "put_all"]
 
 
 def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
-    """Give each target the value that its source has before any of them changes.
+    """Assign to each target the value of its source before any target changes.
 
-    One by one, the second source would be computed on its own if it reads the first target.
+    If the assignments were made one by one, a second source that reads the first target would need
+    a run of its own.
     """
     given = list(pairs)
     pairs = [pair for pair in given if pair[0]._link is None]
-    # The root of a view keeps its other elements and their history, so views come one by one.
+    # The root of a view keeps its other elements and their history, so assign to views separately.
     shown = [(t, t._of(detach(source.uop))) for t, source in given if t._link is not None]
     if state.local.trace is None:
         _store(pairs)
     done = False
     while not done:
-        # One step, or another thread could write what the values are made of.
+        # One step, so that no other thread writes memory that the values read.
         with state.lock if state.local.trace is None else contextlib.nullcontext():
             writes = state.local.writes
             nodes = [source.uop for _, source in pairs]
@@ -52,10 +53,11 @@ def assign_all(pairs: Iterable[tuple[TensorBase, TensorBase]]) -> None:
 
 
 def _store(pairs: Sequence[tuple[TensorBase, TensorBase]]) -> None:
-    """Give storage to lazy targets whose old value takes part in a new one.
+    """Compute lazy targets whose old value is read by a new value, so that they have storage.
 
-    Else a loop that updates one would heap up assignments, and what reads it would compute all of
-    them again in each turn, by another plan. What is merely replaced is never computed.
+    Otherwise a loop that updates such a target would build an ever-growing graph, and each
+    iteration would compute it again with a new plan. Targets whose old value is not read are not
+    computed.
     """
     lazy = [
         (t, node) for t, _ in pairs
@@ -88,11 +90,11 @@ def put_all(
     *,
     writes: int,
 ) -> bool:
-    """Give each tensor the value of a node that :attr:`TensorBase.uop` gave, or a gradient.
+    """Assign to each tensor the value of a node from :attr:`TensorBase.uop`; set gradients.
 
-    Outside of a trace all of that is one step, which is interrupted before or after. Nothing
-    happens, and the answer is False, where a tensor has not the node and the ``grad`` any more
-    that were `found`, or memory was written since there were `writes`, before the nodes were taken.
+    Outside a trace this is one atomic step. It does nothing and returns False if a tensor no
+    longer has the node and the ``grad`` given in `found`, or if memory was written since the write
+    counter was `writes`, which the caller read before it took the nodes.
     """
     trace = state.local.trace
     if state.local.writes != writes:

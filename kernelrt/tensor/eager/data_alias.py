@@ -1,7 +1,7 @@
-"""Tensors that are the ``data`` of another one: reads and writes go to the owner's memory.
+"""Tensors returned by ``x.data``: they alias the memory of x, their owner.
 
-Such a tensor lies over the memory of its owner, so each finds what was written to the other. A
-trace knows state by the tensor it belongs to: there both reads and writes go to the owner.
+Writes to one tensor are visible in the other. A trace identifies state by its tensor, so in a
+trace both reads and writes of ``x.data`` are redirected to the owner.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ __all__ = ["check_no_history", "data_of", "owner_of", "read", "set_data", "writa
 
 
 def owner_of(tensor: TensorBase) -> TensorBase:
-    """The tensor whose ``data`` `tensor` is, directly or not; itself if it is none."""
+    """Return the tensor whose ``data`` `tensor` is, directly or indirectly, or `tensor` itself."""
     whose: TensorBase = getattr(tensor, "_whose", tensor)
     return whose
 
 
 def data_of(tensor: TensorBase) -> TensorBase:
-    """The ``data`` of `tensor`, which is computed for that unless a function is traced."""
+    """Return the ``data`` of `tensor`; compute `tensor` first, unless a function is traced."""
     if tensor._link is not None:
         return tensor.detach()  # type: ignore[attr-defined, no-any-return]
     if state.local.trace is not None or not is_static(tensor.dims):
@@ -57,18 +57,19 @@ def data_of(tensor: TensorBase) -> TensorBase:
 
 
 def set_data(tensor: TensorBase, value: TensorBase) -> None:
-    """Give `tensor` a new value, which is not that of the ``data`` taken of it before.
+    """Set ``tensor.data``; existing ``data`` tensors keep the old value and are separated.
 
-    In a trace only the ``data`` that were taken there stay what they are: others lie in memory.
+    In a trace only ``data`` tensors that were taken in the trace are separated; others alias the
+    memory of `tensor`.
 
     Raises
     ------
     GradientError
-        It is a result of operations that gradients flow through.
+        `tensor` is a result of operations that gradients flow through.
     JitError
-        It is itself the ``data`` of a tensor, and from outside of the trace.
+        `tensor` is itself the ``data`` of another tensor, taken outside the trace.
     DTypeError, ShapeError
-        The value is no tensor, or none that can be assigned.
+        The value is not a tensor, or cannot be assigned.
     """
     if not isinstance(value, ArrayHandle):
         raise DTypeError(
@@ -95,7 +96,7 @@ def set_data(tensor: TensorBase, value: TensorBase) -> None:
 
 
 def _handles_of(owner: TensorBase) -> WeakValueDictionary[int, TensorBase]:
-    """The living ``data`` of `owner`, by identity."""
+    """Return the live ``data`` tensors of `owner`, by identity."""
     found: WeakValueDictionary[int, TensorBase] | None = getattr(owner, "_handles", None)
     if found is None:
         found = owner._handles = WeakValueDictionary()
@@ -103,9 +104,9 @@ def _handles_of(owner: TensorBase) -> WeakValueDictionary[int, TensorBase]:
 
 
 def _part(handles: Iterable[TensorBase], owner: TensorBase) -> None:
-    """Let those of `handles` that can go on with the value that they have, apart from `owner`.
+    """Separate ``data`` tensors from `owner`, with their current value, where that is possible.
 
-    They stay the same tensor among themselves.
+    They continue to alias each other.
     """
     trace = state.local.trace
     parted = [h for h in handles if h._born is trace]
@@ -132,21 +133,21 @@ def _part(handles: Iterable[TensorBase], owner: TensorBase) -> None:
 
 
 def read(tensor: TensorBase, owner: TensorBase) -> UOp:
-    """What the ``data`` of `owner` is in the trace that is active."""
+    """Return the node of the ``data`` of `owner` in the active trace."""
     node = detach(owner.uop)
     leaf = tensor._leaf
     return node if leaf is None or not state.local.grad else mark(node, leaf)
 
 
 def writable(tensor: TensorBase, owner: TensorBase) -> TensorBase:
-    """What has to be written for a write to `tensor`, the ``data`` of `owner`.
+    """Return the tensor to write to for a write to `tensor`, the ``data`` of `owner`.
 
     Raises
     ------
     GradientError
         The owner is a result of operations that gradients flow through.
     ShapeError
-        The owner has no memory that could be shared, as its shape has Variables.
+        The owner has no memory to share, because its shape has Variables.
     """
     check_no_history(owner)
     if state.local.trace is not None:
@@ -161,7 +162,7 @@ def writable(tensor: TensorBase, owner: TensorBase) -> TensorBase:
 
 
 def check_no_history(tensor: TensorBase) -> None:
-    """Raise GradientError where another value would stand above the history of `tensor`."""
+    """Raise GradientError if a new value of `tensor` would contradict its recorded history."""
     if tensor._lineage is True and tensor._leaf is None:
         raise GradientError(
             "data: the tensor is the result of operations that gradients flow through, and its "

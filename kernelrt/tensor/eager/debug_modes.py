@@ -27,35 +27,36 @@ def debug_nans(mode: bool = True) -> Setting[bool]: ...
 @overload
 def debug_nans(mode: _F) -> _F: ...
 def debug_nans(mode: Any = True) -> Any:
-    """Raise an error where an operation makes a NaN or an infinity, and say which one it was.
+    """Raise an error that names the first operation that computes a NaN or an infinity.
 
-    Every run of a plan is preceded by one that changes nothing. If a result of it, a gradient or
-    a new value of state is NaN or infinite, the values that lead there are computed one by one,
-    and :class:`~kernelrt.NonFiniteError` names the first operation that made one: its layer, its
-    source line, its kernel, and whether it is part of a gradient. State is as before the run.
+    Before each run of a plan, its results are computed without changing any state. If a result, a
+    gradient or a new value of state is NaN or infinite, the values that lead there are computed one
+    by one. :class:`~kernelrt.NonFiniteError` names the first operation that computed such a number:
+    its layer, its source line, its kernel, and whether it is part of a gradient. State is as before
+    the run.
 
-    An infinity that was given, as a constant or in an input, is taken to be meant, as is one that
-    the result does not depend on. A NaN that was given is reported as the input's.
+    An infinity in a constant or an input is not reported, nor is one that the result does not
+    depend on. A NaN in an input is reported with the name of the input.
 
-    It holds for this thread, from the call on; in a ``with`` statement it ends with the block, and
-    what the block made is computed there, in the mode. It also decorates functions. When it is off
-    it costs nothing. A function of ``krt.call`` runs twice in the mode, unless it is not pure:
-    then what depends on it is not looked at.
+    The mode holds for this thread, from the call on. In a ``with`` statement it ends with the
+    block, and lazy tensors made in the block are computed before its end, in the mode. It is a
+    decorator, too. If it is off, it costs nothing. In the mode a function of ``krt.call`` runs
+    twice. With ``pure=False`` it runs once, and values that depend on it are not checked.
 
     Parameters
     ----------
     mode : bool
-        False ends the mode.
+        Whether to turn the mode on or off.
 
     Returns
     -------
     Setting
-        For a ``with`` statement.
+        Context manager for a ``with`` statement.
 
     Raises
     ------
     DTypeError
-        `mode` is no bool.
+        `mode` is not a bool.
 
     Examples
     --------
@@ -74,7 +75,7 @@ def debug_nans(mode: Any = True) -> Any:
 
 
 def detect_anomaly(mode: bool = True) -> Setting[bool]:
-    """As :func:`debug_nans`, by PyTorch's name."""
+    """Alias of :func:`debug_nans`, PyTorch's name."""
     return debug_nans(mode)
 
 
@@ -83,13 +84,13 @@ def _nonfinite(*, value: bool) -> Setting[bool]:
 
 
 class _Made(threading.local):
-    """The tensors that this thread has made while it debugged, by identity."""
+    """The tensors that this thread has made in the mode, by identity."""
 
     def __init__(self) -> None:
         self.tensors: weakref.WeakValueDictionary[int, TensorBase] = weakref.WeakValueDictionary()
 
     def lazy(self) -> dict[int, TensorBase]:
-        """Those that have no data."""
+        """Return the tensors without data."""
         return {key: t for key, t in list(self.tensors.items()) if not t.is_realized}
 
 
@@ -104,7 +105,7 @@ _name_debugging(_note)
 
 
 def _lazy() -> dict[int, TensorBase]:
-    """Commit what is pending, and give the tensors of an outer block that are lazy."""
+    """Commit pending assignments, and return the lazy tensors of an outer block."""
     if state.local.trace is not None:
         return {}
     flush()
@@ -112,7 +113,7 @@ def _lazy() -> dict[int, TensorBase]:
 
 
 def _compute(before: dict[int, TensorBase]) -> None:
-    """Compute what this thread has made since then and is there still."""
+    """Compute the live lazy tensors that this thread has made in the block."""
     if state.local.trace is None:
         found = _made.lazy()
         realize(*[t for key, t in found.items() if key not in before and t._born is None])
@@ -123,30 +124,32 @@ def disable_jit(mode: bool = True) -> Setting[bool]: ...
 @overload
 def disable_jit(mode: _F) -> _F: ...
 def disable_jit(mode: Any = True) -> Any:
-    """Run jitted functions as Python does, operation by operation and with values.
+    """Run jitted functions without jit: as plain Python, operation by operation, with values.
 
     Breakpoints, ``print``, ``item()`` and ``if`` work in them. The bodies of ``krt.scan``,
-    ``fori_loop`` and ``while_loop`` are called for each turn, of ``cond`` and ``switch`` the
-    function that is chosen, and what ``krt.vmap`` maps once for each member. State is updated as a
-    jitted call does. Functions that are being differentiated or traced otherwise are as ever.
+    ``fori_loop`` and ``while_loop`` are called once for each iteration, the chosen function of
+    ``cond`` and ``switch`` once, and a function under ``krt.vmap`` once for each batch element.
+    State is updated as in a jitted call. Functions that are being differentiated, or traced for
+    another reason, are not affected.
 
-    It holds for this thread, from the call on; in a ``with`` statement it ends with the block. It
-    also decorates functions. With ``KERNELRT_JIT=0`` in the environment threads begin in the mode.
+    The mode holds for this thread, from the call on. In a ``with`` statement it ends with the
+    block. It is a decorator, too. If the environment has ``KERNELRT_JIT=0``, threads start in the
+    mode.
 
     Parameters
     ----------
     mode : bool
-        False lets functions be jitted again.
+        True disables jit, False enables it again.
 
     Returns
     -------
     Setting
-        For a ``with`` statement.
+        Context manager for a ``with`` statement.
 
     Raises
     ------
     DTypeError
-        `mode` is no bool.
+        `mode` is not a bool.
 
     Examples
     --------

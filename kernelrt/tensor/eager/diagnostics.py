@@ -1,7 +1,7 @@
 """Warnings about code that works but may be a mistake, once for each line.
 
-A loop that computes the same again and again forgets jit; float64 features beside float32 weights
-make everything behind them float64.
+A loop that computes the same graph many times should be jitted. Float64 features together with
+float32 weights make all later results float64.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 
 __all__ = ["look", "note_compiled", "tell", "tell_widening"]
 
-#: A graph of fewer nodes gains little.
+#: Minimum number of nodes for a warning; smaller graphs gain little from jit.
 LEAST_NODES: Final = 16
-#: The line is looked up at the first run and then once in so many,
+#: The user's line is looked up at the first run and then once in this many runs.
 EVERY: Final = 64
-#: and has to be the same as before so many times.
+#: Number of successive look-ups that must find the same line before a warning.
 TIMES: Final = 5
 
-#: A line is told when it has compiled so many graphs.
+#: Number of graphs that a line compiles before a warning.
 MOST_COMPILED: Final = 32
-#: For so many lines graphs are counted.
+#: Maximum number of lines for which graphs are counted.
 MOST_LINES: Final = 4096
 
-#: How many graphs were compiled, and in how many seconds, by the line that computes and the line of
-#: the last operation.
+#: Number of compiled graphs and seconds spent, by the line that computes and the line of the last
+#: operation.
 _compiled: dict[tuple[tuple[str, int], tuple[str, int]], tuple[int, float]] = {}
 _told: set[tuple[str, int]] = set()
-#: (text, file, line) of what is to be said once nothing is half done: it may be an error.
+#: (text, file, line) of warnings that are issued once no work is half done: they may be errors.
 _due: list[tuple[str, str, int]] = []
 _widened: set[tuple[str, int]] = set()
 
 
 def look(uses: Uses) -> None:
-    """Look up which line uses a plan; :func:`tell` warns where one line uses it many times."""
+    """Look up the line that uses a plan; :func:`tell` warns if one line uses it many times."""
     uses.left = EVERY
     line = None if uses.nodes < LEAST_NODES else _line()
     if line is None:
@@ -64,7 +64,7 @@ def look(uses: Uses) -> None:
 
 
 def _line() -> tuple[str, int] | None:
-    """The line of the user's that computes now; None where a function is traced, or debugged."""
+    """Return the user's line that computes now; None if a function is traced or debugged."""
     local = state.local
     found = here(None)
     if found is None or local.trace is not None or local.debugs:
@@ -74,10 +74,10 @@ def _line() -> tuple[str, int] | None:
 
 
 def note_compiled(last: UOp, seconds: float) -> None:
-    """Count a new plan, whose last operation is `last` and which took `seconds` to make.
+    """Count a new plan, whose last operation is `last` and which took `seconds` to compile.
 
-    :func:`tell` warns where a loop makes many of them: one line of the user's computes, and one
-    line builds, which are not the same for the cases of a test.
+    :func:`tell` warns if a loop compiles many plans: if the same line computes, and the same line
+    builds the graph, each time. (The cases of a test have different lines.)
     """
     while last.origin is None and last.src:
         last = last.src[0]
@@ -101,26 +101,26 @@ def note_compiled(last: UOp, seconds: float) -> None:
 
 
 def tell() -> None:
-    """Say what was noted; called where a read or a backward pass is over."""
+    """Issue the collected warnings; called at the end of a read or a backward pass."""
     while _due:
         try:
             text, file, line = _due.pop(0)
         except IndexError:
-            return  # interrupting code has told it
+            return  # interrupting code has issued it
         warnings.warn_explicit(text, EagerLoopWarning, file, line)
 
 
 def tell_widening(a: TensorBase, b: TensorBase) -> None:
-    """Warn where one of two factors is data in float64 and the other trained in float32.
+    """Warn if one of two factors is float64 data and the other a trained float32 tensor.
 
-    Traced functions tell it themselves: they know the name of the argument.
+    Traced functions issue a warning of their own that names the argument.
     """
     data, trained = (a, b) if a.dtype is dt.float64 else (b, a)
     if (data.dtype, trained.dtype) != (dt.float64, dt.float32):
         return
     if state.local.trace is not None or data.requires_grad or not trained.requires_grad:
         return
-    count_read()  # what has an effect gets no template: the next line is told, too
+    count_read()  # a warning is a side effect: prevent a template, so that the next line warns, too
     found = here(state.local.scope)
     origin = None if found is None else resolve(found)
     if origin is None or (origin.file, origin.line) in _widened:
@@ -133,4 +133,4 @@ def tell_widening(a: TensorBase, b: TensorBase) -> None:
         origin.file,
         origin.line,
     )
-    _widened.add((origin.file, origin.line))  # behind it: it may be an error
+    _widened.add((origin.file, origin.line))  # after the warning, because it may be an error

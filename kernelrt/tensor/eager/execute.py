@@ -1,4 +1,4 @@
-"""Makes plans of graphs and runs them."""
+"""Preparation of plans for graphs, and of their results' memory."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ __all__ = ["Constant", "Copy", "filled", "filled_like", "make_entry", "new_memor
            "number_buffer", "plan_apart", "prepare", "prepare_apart", "result_sites", "results_of",
            "sites_of", "without_kernel", "written_regions"]  # fmt: skip
 
-#: Arguments of at least this size are read where they lie, and results written where they will
-#: lie; smaller ones are copied.
+#: Arguments of at least this size are read in place, and results written in place; smaller ones are
+#: copied.
 BIND_FROM_BYTES: Final = 2048
 
 
@@ -59,11 +59,11 @@ def prepare(
     Parameters
     ----------
     values : sequence of UOp
-        The outputs, stripped of marks.
+        Outputs, stripped of tags.
     commits : sequence of (UOp, UOp)
-        BUFFER nodes and flat values.
+        BUFFER nodes and the flat values to write to them.
     stored : mapping of int to UOp, optional
-        Outputs, by position, that are the storage of a commit rather than memory of their own.
+        Outputs, by position, that use the storage of a commit instead of memory of their own.
     """
     check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
@@ -82,20 +82,21 @@ def prepare_apart(
     *,
     frozen: bool = False,
 ) -> ExecutionPlan:
-    """A plan as `prepare` makes it, with what stays the same computed before its first run.
+    """Make a plan like :func:`prepare`, with run-invariant values hoisted out of its runs.
 
-    What is made of constants is computed here. What is made of memory that the plan does not
-    write, and nothing outside can, is computed anew when a plan, or what says so, has written.
+    Values computed from constants are computed here. Values computed from memory that neither the
+    plan nor outside code writes are computed before the first run, and again after a write to that
+    memory.
 
     Parameters
     ----------
     values, commits : sequence
-        As of :func:`prepare`.
+        As in :func:`prepare`.
     changing : iterable of Buffer
-        What others than plans write: the arguments.
+        Buffers that are written other than by plans: the arguments.
     frozen : bool
-        Whether what stays the same does so for many runs: then matrices of it are laid out as
-        their products read them.
+        Whether run-invariant values stay the same for many runs. Then run-invariant matrices are
+        packed for their products.
     """
     written: RegionMap[None] = RegionMap()
     for buffer in (*changing, *(storage.arg for storage, _ in commits)):
@@ -133,7 +134,7 @@ def prepare_apart(
 
 
 def check_outside(roots: Iterable[UOp]) -> None:
-    """Raise JitError where graphs read what only a body of a loop is given."""
+    """Raise JitError if graphs read a placeholder of the body of a loop or branch."""
     for node in toposort(roots):
         if node.op is Op.BUFFER and getattr(node.arg, "stands_in", False):
             raise JitError(
@@ -143,28 +144,28 @@ def check_outside(roots: Iterable[UOp]) -> None:
 
 
 def _middle() -> tuple[Callable[..., Schedule], Callable[[Schedule], ExecutionPlan]]:
-    """The scheduler and what makes plans, imported when the first graph is computed."""
+    """Return the scheduler and the plan builder; import them when the first graph is computed."""
     return partial(scheduling.schedule, device=registry.opened().spec), runtime.prepare
 
 
 def _import_for_finalizers() -> None:
-    """Import what computations need if an object is left whose finalizer may compute.
+    """At exit, import all modules that computations need, if a finalizer may still compute.
 
-    Finalizers that run after this cannot import.
+    Finalizers that run later cannot import.
     """
     if not any(map(_may_compute, {type(found) for found in gc.get_objects()})):
         return
     if sys.version_info[:2] == (3, 12):
         # Python 3.12 starts a scheduled collection within its last one, when a finalizer runs
-        # bytecode, and can then loop over the broken list of objects for ever.
+        # bytecode, and can then loop over the broken list of objects forever.
         gc.disable()
-    with contextlib.suppress(ImportError, DeviceError):  # raised where a finalizer needs it
+    with contextlib.suppress(ImportError, DeviceError):  # raised again if a finalizer needs them
         registry.opened()
         _import_every_module()
 
 
 def _import_every_module() -> None:
-    """Import all that functions import late, and what that does in turn."""
+    """Import all modules that are imported late, and all that these import late, recursively."""
     known: set[str] = set()
     while more := {module.__name__ for module in Module.every} - known:
         load(*more)
@@ -172,17 +173,17 @@ def _import_every_module() -> None:
 
 
 def _may_compute(kind: type) -> bool:
-    """Return whether a class of the user's has a finalizer in a module that uses kernelrt."""
+    """Return whether a user's class has a finalizer in a module that uses kernelrt."""
     for base in kind.__mro__:
         finalizer = vars(base).get("__del__")
         if isinstance(finalizer, FunctionType) and not _is_ours(finalizer):
             names: dict[str, object] = finalizer.__globals__
-            return any(map(_is_ours, list(names.values())))  # threads may go on
+            return any(map(_is_ours, list(names.values())))  # a copy: other threads may still run
     return False
 
 
 def _is_ours(value: object) -> bool:
-    """Return whether a module, a class or a function is of kernelrt."""
+    """Return whether a module, class or function belongs to kernelrt."""
     if not isinstance(value, ModuleType | FunctionType | type):
         return False
     name: object = value.__name__ if isinstance(value, ModuleType) else value.__module__
@@ -194,20 +195,20 @@ atexit.register(_import_for_finalizers)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Constant:
-    """A result that is one number everywhere, or that has no elements."""
+    """A result whose elements all equal one number, or that has no elements."""
 
     value: bool | float
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Copy:
-    """A result that is what a buffer holds, by the buffer's place among those of the graph."""
+    """A result that is the content of a buffer, by the buffer's index in the graph."""
 
     place: int
 
 
 def results_of(entry: Entry, buffers: Sequence[UOp]) -> list[Memory]:
-    """Memory for each result of `entry`, where some take no plan: these are in it already."""
+    """Return memory for each result of `entry`; fill it for results that need no plan."""
     return [
         new_memory(size, dtype)
         if isinstance(source, int)
@@ -217,12 +218,12 @@ def results_of(entry: Entry, buffers: Sequence[UOp]) -> list[Memory]:
 
 
 def new_memory(size: int, dtype: dt.DType) -> Memory:
-    """Uninitialised memory for `size` elements."""
+    """Return uninitialized memory for `size` elements."""
     return new_result(registry.allocator("CPU"), size * dtype.itemsize)
 
 
 def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
-    """Make a buffer of one number."""
+    """Make a buffer filled with one number."""
     data = Buffer.over(new_memory(size, dtype), size, dtype)
     if size:
         data.content()[...] = _stored(number, dtype)
@@ -230,18 +231,18 @@ def filled(number: bool | float, size: int, dtype: dt.DType) -> Buffer:
 
 
 def filled_like(node: UOp, buffer: Buffer) -> Buffer | None:
-    """Make a buffer like `buffer` of the number that all elements of a node are; or None."""
+    """Make a buffer like `buffer`, filled with the value of a constant node; else return None."""
     number = build.const_value(node)
     return None if number is None else filled(number, buffer.size, buffer.dtype)
 
 
 def number_buffer(node: UOp) -> UOp:
-    """The BUFFER node of memory that holds the number of a CONST node."""
+    """Return a BUFFER node over memory that holds the number of a CONST node."""
     return build.memory(filled(node.arg, 1, node.dtype))
 
 
 def _stored(number: bool | float, dtype: dt.DType) -> np.ndarray[Any, Any]:
-    """A number of a type as its buffers hold it."""
+    """Return a number in the representation that buffers of a dtype use."""
     if dtype is not dt.bfloat16:
         return np.array(number).astype(dt.to_numpy(dtype))
     single = np.array(dt.nearest(number, dtype), np.float32)
@@ -267,9 +268,9 @@ def make_entry(
     buffers: Sequence[UOp],
     lifted: Mapping[UOp, UOp] | None = None,
 ) -> Entry:
-    """Make a plan for graphs, which read no other than these buffers.
+    """Make a plan for graphs that read only these buffers.
 
-    Its nodes that `lifted` names are read from there.
+    Nodes that are keys of `lifted` are read from the nodes given there.
     """
     nodes = strip([*values, *(new for _, new in commits)])
     if lifted:
@@ -308,7 +309,7 @@ def make_entry(
 
 
 def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
-    """The regions that commits write."""
+    """Return the byte ranges that commits write."""
     written: RegionMap[None] = RegionMap()
     for storage, _ in commits:
         written.add(region_of(storage.arg), None)
@@ -316,12 +317,15 @@ def written_regions(commits: Iterable[tuple[UOp, UOp]]) -> RegionMap[None]:
 
 
 def sites_of(plan: ExecutionPlan, index: int | None) -> Sequence[tuple[int, int, int]]:
-    """The sites of a buffer in a plan, or none if the plan does not read it."""
+    """Return the sites where a plan uses a buffer's address; none if it does not read it."""
     return () if index is None else plan.sites(index)
 
 
 def plan_apart(values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]) -> ExecutionPlan:
-    """A plan whose outputs are no buffer that it was given, which another run has not."""
+    """Make a plan whose outputs are new memory, and not buffers that the graph reads.
+
+    The plan is run again with other buffers.
+    """
     check_outside([*values, *(value for _, value in commits)])
     schedule, runtime_prepare = _middle()
     made = schedule(values, commits)
@@ -341,10 +345,10 @@ def _output(plan: ExecutionPlan, i: int) -> tuple[int, int, Sequence[tuple[int, 
 
 
 def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
-    """Where `plan` takes the address of result `i`, if memory of the caller can be put there.
+    """Return the sites where `plan` uses the address of result `i`, for the caller's memory.
 
-    Empty where copying is cheaper, and where the result is also another one's, or memory that
-    was given to the plan: no kernel writes it.
+    Return none if copying is cheaper, if two results are the same memory, or if the result is
+    memory that was given to the plan, which no kernel writes.
     """
     index = plan.output_indices[i]
     if plan.output_buffers[i].nbytes < BIND_FROM_BYTES or plan.output_indices.count(index) > 1:
@@ -353,7 +357,7 @@ def result_sites(plan: ExecutionPlan, i: int) -> Sequence[tuple[int, int, int]]:
 
 
 def without_kernel(value: UOp, buffers: Sequence[UOp]) -> Constant | Copy | None:
-    """Where a value comes from that no kernel is needed for."""
+    """Return the source of a value that needs no kernel, or None."""
     if build.has_zero(value.shape):
         return Constant(0)
     number = build.const_value(value)

@@ -1,8 +1,8 @@
-"""Rebuilds a graph with Variables in place of sizes.
+"""Rebuilding of a graph with Variables in place of sizes.
 
-Sizes that follow from others, as those of windows do, are not among those that a form gives. Where
-such a size has to be equal to another one, the new graph takes it for equal, and says so: its
-plan is for those graphs alone in which both are equal.
+A form does not list sizes that follow from others, such as the number of windows. If such a size
+must equal another size, the new graph assumes that they are equal and records the pair. Its plan
+computes only graphs in which both are equal.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Generalized", "generalized", "terms_of"]
 
 _name_programs(Routine, Outcome, Loop)
 
-#: How often a graph is built, each time with narrower Variables.
+#: Maximum number of times that a graph is built, each time with narrower Variables.
 _MOST_PASSES: Final = 8
 
 
@@ -52,13 +52,13 @@ class Generalized:
     Attributes
     ----------
     form : Form
-        The form with the Variables that it has.
+        Form with the Variables of the graph.
     roots : list of UOp
-        What the roots have become.
+        New roots.
     memory : dict
-        The new BUFFER nodes by the old ones.
+        New BUFFER nodes by the old ones.
     equal : tuple of (Dim, Dim)
-        What has to be equal in a graph that it computes.
+        Pairs of sizes that must be equal in the graphs that it computes.
     """
 
     form: Form
@@ -68,7 +68,7 @@ class Generalized:
 
 
 def terms_of(sized: Sequence[UOp], form: Form) -> dict[UOp, list[Term]]:
-    """The terms of each node that has sizes."""
+    """Return the terms of each node that has sizes."""
     rest, found = iter(form.terms), {}
     for node in sized:
         count = itertools.count()
@@ -81,23 +81,23 @@ def generalized(
     form: Form, roots: Sequence[UOp], terms: Mapping[UOp, Sequence[Term]],
     lifted: Mapping[UOp, UOp],
 ) -> Generalized | None:  # fmt: skip
-    """Put Variables in the place of sizes, and other memory in the place of all memory.
+    """Replace sizes by Variables, and all memory by new memory.
 
     Parameters
     ----------
     form : Form
-        How the sizes depend on each other.
+        Dependence of the sizes on each other.
     roots : sequence of UOp
-        The graph.
+        Roots of the graph.
     terms : mapping
-        Of the nodes that have sizes, as `terms_of` gives them.
+        Terms of the nodes that have sizes, from `terms_of`.
     lifted : mapping
-        What takes the place of numbers.
+        Replacements of numbers.
 
     Returns
     -------
     Generalized or None
-        None if it may not be one graph for all sizes.
+        None if it cannot be proved to be one graph for all sizes.
     """
     limits = [as_uop(term.dim(form.variables)) for node, each in terms.items()
               if node.op is not Op.CONST for term in each if term.of]  # fmt: skip
@@ -120,7 +120,7 @@ def generalized(
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
-    """One way through a graph."""
+    """One attempt to rebuild a graph."""
 
     form: Form
     terms: Mapping[UOp, Sequence[Term]]
@@ -135,7 +135,7 @@ class _Attempt:
         Raises
         ------
         KernelrtError
-            It is none for all values of the Variables; that may be for want of `limits`.
+            It is not one graph for all values of the Variables. It may be with the new `limits`.
         """
         done: dict[UOp, UOp] = {}
         for node in toposort(roots):
@@ -163,7 +163,7 @@ class _Attempt:
         return made
 
     def _note_limits(self, node: UOp, src: list[UOp], arg: Any) -> None:
-        """Note how the Variables have to be bounded, for slices and windows within their axis."""
+        """Record bounds of Variables that keep slices and windows within their axis."""
         if node.op is Op.SHRINK:
             self.limits += [
                 size - stop for (_, stop), size in zip(arg, src[0].shape, strict=True)
@@ -176,7 +176,7 @@ class _Attempt:
                                 if isinstance(least, UOp) and dim_span(least)[0] < 0]  # fmt: skip
 
     def _matching(self, node: UOp, src: list[UOp], arg: Any) -> list[UOp]:
-        """The operands with sizes that are equal where those of the node's own have to be."""
+        """Return the operands, cut so that sizes which the op requires to be equal are equal."""
         match node.op:
             case Op.GATHER | Op.SCATTER:
                 return [src[0], *(self._as(s, src[1].shape) for s in src[1:])]
@@ -197,13 +197,13 @@ class _Attempt:
         return [self._as(s, src[0].shape) for s in src] if node.op in ALU else src
 
     def _repeated(self, src: list[UOp], loop: Loop) -> list[UOp]:
-        """The operands of a loop, and how many turns there are, where that varies."""
+        """Return the operands of a loop, and the number of iterations if it varies."""
         found = [self._as(s, _but(s.shape, 0, loop.turns)) if loop.slices(k) else s
                  for k, s in enumerate(src)]  # fmt: skip
         return [*found, loop.turns] if isinstance(loop.turns, UOp) else found
 
     def _as(self, x: UOp, shape: Sequence[Dim]) -> UOp:
-        """`x`, whose sizes are those of `shape` in the graphs that are computed."""
+        """Return `x` cut to `shape`; record the sizes that must be equal for that."""
         if build.same_shape(x.shape, tuple(shape)):
             return x
         for have, want in zip(x.shape, shape, strict=True):
@@ -212,7 +212,7 @@ class _Attempt:
         return build.shrink(x, [(0, want) for want in shape])
 
     def _regrouped(self, x: UOp, shape: tuple[Dim, ...]) -> UOp:
-        """`x` of as many elements as `shape` has."""
+        """Return `x` cut to as many elements as `shape` has."""
         if same(prod(x.shape), prod(shape)):
             return x
         mine, theirs = [[d for d in sizes if d != 1] for sizes in (x.shape, shape)]
@@ -228,12 +228,12 @@ class _Attempt:
 
 
 def _but(shape: Sequence[Dim], axis: int, size: Dim) -> list[Dim]:
-    """A shape with another size along an axis."""
+    """Return a shape with another size along an axis."""
     return [size if a == axis else d for a, d in enumerate(shape)]
 
 
 def _renewed(node: UOp, dims: Iterator[Dim]) -> Any:
-    """The arg of a node with other sizes, in the order in which `survey_open` gives them."""
+    """Return the arg of a node with other sizes, in the order of `survey_open`."""
     arg = node.arg
     match node.op:
         case Op.WINDOW:

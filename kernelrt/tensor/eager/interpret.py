@@ -1,12 +1,12 @@
-"""Interprets graphs operation by operation while compiling them would take longer.
+"""Interpreter: runs graphs operation by operation while compiling them would take longer.
 
-A small graph compiles in tens of milliseconds, and a loop in C that knows its operation and type
-computes one operation in well under a microsecond. So a graph is interpreted until that has cost
-about as much as compiling it. Both costs are estimated from the sizes of the graph, not measured,
-so a program gives the same bits each time it runs. Elements get the bits that compiled code gives
-them. Reductions of floats differ in their last bits, as their terms are combined in another order.
+A small graph compiles in tens of milliseconds. A C loop for one operation and dtype runs in well
+under a microsecond. So a graph is interpreted until that has cost about as much as compiling it.
+Both costs are estimated from the sizes of the graph, not measured, so a program gives the same bits
+each time it runs. Elementwise results are bitwise equal to those of compiled code. Reductions of
+floats differ in their last bits, because their terms are combined in another order.
 
-This module writes programs: it chooses the loop of each operation, and the places and strides of
+This module writes programs: it chooses the loop of each operation, and the offsets and strides of
 its operands. ``csrc/interpret.c`` has the loops and runs them.
 """
 
@@ -62,59 +62,60 @@ Array = np.ndarray[Any, Any]
 Shape = tuple[int, ...]
 
 # The cost model, in nanoseconds.
-#: A compile, and the part of it that each operation adds.
+#: Fixed cost of compiling a graph, and the cost that each operation adds.
 COMPILE_NS: Final = 12e6
 COMPILE_STEP_NS: Final = 0.4e6
-#: A run, and each of its steps.
+#: Fixed cost of a run, and the cost of each step.
 RUN_NS: Final = 4e3
 STEP_NS: Final = 0.1e3
-#: Making a program, for each node of its graph.
+#: Cost of writing a program, for each node of its graph.
 WRITING_NS: Final = 5e3
-#: An element of a result: of plain arithmetic; of an integer division; of a function such as exp,
-#: which computes whole blocks; of a gather or scatter.
+#: Cost of an element of a result: of plain arithmetic; of an integer division; of a function such
+#: as exp, which computes whole blocks; of a gather or scatter.
 ELEMENT_NS: Final = 0.5
 DIVISION_NS: Final = 5.0
 FUNCTION_NS: Final = 4.0
 PLACE_NS: Final = 8.0
-#: A product that is added up by a loop, and by a product of matrices, which has a cost of its own.
+#: Cost of a term of a sum of products: in a loop, and in a matrix product; and the fixed cost of a
+#: matrix product.
 TERM_NS: Final = 0.6
 PRODUCT_NS: Final = 0.03
 PRODUCTS_NS: Final = 4e3
-#: From so many products on, NumPy multiplies matrices.
+#: Minimum number of products for which NumPy multiplies matrices.
 MANY_PRODUCTS: Final = 1 << 13
-#: A graph with a larger result of an operation is compiled: fused, few of its values need memory.
+#: A graph with a larger intermediate result is compiled, because fusion avoids most of the memory.
 MOST_BYTES: Final = 16 << 20
-#: Above this, values that no later step reads leave their memory to others.
+#: If all values take more memory, values reuse the memory of values that no later step reads.
 REUSED_BYTES: Final = 1 << 16
-#: Larger counts from zero are computed by a step.
+#: Larger iotas are computed by a step instead of stored as constants.
 CONSTANT_BYTES: Final = 1 << 16
 
-#: Compiled code computes several operations on these in float32 before it rounds.
+#: Compiled code fuses several operations on these dtypes in float32 before it rounds.
 _HALVES: Final = frozenset({dt.float16, dt.bfloat16})
-#: Types of the products that a step adds up.
+#: Dtypes for which a step computes sums of products.
 _SUMMED: Final = frozenset({dt.float32, dt.float64})
 _DIVISIONS: Final = frozenset({Op.IDIV, Op.MOD})
 
 
-class _Unfit(Exception):  # noqa: N818 - a way out, which no user sees
+class _Unfit(Exception):  # noqa: N818 - control flow that users never see
     """The interpreter cannot run this graph: compile it."""
 
 
 class Known(Used):
-    """Graphs that are equal up to their numbers, and their program, if there is one.
+    """Graphs that differ only in numbers, and their program, if there is one.
 
-    Numbers that are sizes, as of ``arange(5)``, are the same in all of them.
+    Numbers that are sizes, such as the 5 in ``arange(5)``, are the same in all of these graphs.
 
     Parameters
     ----------
     values : sequence of UOp
-        The nodes to compute, with marks or without.
+        Nodes to compute, with or without tags.
     commits : sequence of (UOp, UOp)
         BUFFER nodes, each with the value to write there.
     read, numbers : sequence of UOp
-        The BUFFER nodes and the CONST nodes of the graphs, in the order of later ones.
+        BUFFER nodes and CONST nodes of the graph, in the order in which later graphs list theirs.
     family : SizeFamily
-        The family of graphs that differ in their sizes, too. It adds up the cost of interpreting.
+        Family of graphs that differ also in sizes. It adds up the cost of interpreting.
     """
 
     def __init__(
@@ -138,9 +139,9 @@ class Known(Used):
             self._entry.uses.nodes = writer.length
 
     def take_entry(self) -> Entry | None:
-        """Return an entry that interprets these graphs; None where they are to be compiled.
+        """Return an entry that interprets these graphs; None if they should be compiled.
 
-        Then all graphs of the family are to be compiled from now on.
+        After None, all graphs of the family are compiled.
         """
         if self._entry is None or not self._entry.is_spent():
             return self._entry
@@ -149,7 +150,7 @@ class Known(Used):
 
 
 def _shape(node: UOp) -> Shape:
-    """The shape of a node that was found to be static."""
+    """Return the shape of a node that is known to be static."""
     return node.shape  # type: ignore[return-value]
 
 
@@ -159,7 +160,7 @@ def _need_static(dims: Iterable[Any]) -> None:
 
 
 def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
-    """The products whose only reader is a sum, which multiplies along the way."""
+    """Return the products whose only reader is a sum, which computes them without storing them."""
     found = {
         node.src[0] for node in order
         if node.op is Op.REDUCE_AXIS and node.arg[0] is Op.ADD and node.src[0].op is Op.MUL
@@ -175,17 +176,17 @@ def _products(order: Sequence[UOp], roots: Sequence[UOp]) -> set[UOp]:
 
 
 class View(NamedTuple):
-    """Elements in a slot.
+    """A strided array in a slot.
 
     Attributes
     ----------
     slot : int
-        The slot.
+        Index of the slot.
     offset : int
-        Bytes from its start to the first element.
+        Bytes from the start of the slot to the first element.
     shape, strides : tuple of int
-        The size of each axis, and the bytes from one element to the next. A stride is 0 where all
-        elements are equal: they are kept once.
+        Size and stride of each axis; strides in bytes. A stride is 0 if all elements along the
+        axis are equal and stored once.
     """
 
     slot: int
@@ -198,7 +199,7 @@ class View(NamedTuple):
 
 
 class _Slot:
-    """Memory of a value: its base, where it begins there, and whether it is left to no other."""
+    """Memory of a value: its base and offset, and whether it is `kept`, i.e. never reused."""
 
     __slots__ = ("base", "kept", "nbytes", "offset")
 
@@ -212,15 +213,15 @@ class _Step(NamedTuple):
     Attributes
     ----------
     loop, combine, code : int
-        Addresses; see krt_step in csrc/interpret.h.
+        Addresses of functions; see krt_step in csrc/interpret.h.
     sizes : tuple of int
-        The sizes of the axes; the last `reduced` ones are reduced.
+        Sizes of the axes; the last `reduced` ones are reduced.
     reduced : int
-        How many.
+        Number of reduced axes.
     operands : list of (slot, offset, strides)
-        The operands, the result first.
+        Result, then operands.
     more : tuple of int
-        Further numbers of the loop; see krt_step.
+        Additional parameters of the loop; see krt_step.
     """
 
     loop: int
@@ -232,12 +233,12 @@ class _Step(NamedTuple):
     more: Shape
 
 
-#: A function that is called with arrays between two steps, and where these are.
+#: A Python function that is called between two steps, and its array arguments.
 _Call = tuple["Callable[..., None]", list[tuple[View, dt.DType]]]
 
 
 class _Writer:
-    """Writes the program of graphs; see :class:`Known` for the parameters.
+    """Writer of the program of graphs; see :class:`Known` for the parameters.
 
     Raises
     ------
@@ -249,9 +250,9 @@ class _Writer:
         self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], read: Sequence[UOp],
         numbers: Sequence[UOp],
     ) -> None:  # fmt: skip
-        #: An estimate of what a run takes, in nanoseconds.
+        #: Estimated time of a run, in nanoseconds.
         self.cost = RUN_NS
-        #: The positions of numbers that are sizes, with which the program is another one.
+        #: Positions of numbers that are sizes; other values need another program.
         self.fixed: list[int] = []
         self._constants = bytearray()
         self._numbers: list[tuple[int, int, int]] = []  # slot, code of the type, position
@@ -264,7 +265,7 @@ class _Writer:
         self._n_results = len(values)
         roots = [*values, *(new for _, new in commits)]
         order = toposort(roots, kept=Kept)
-        #: How many operations there are.
+        #: Number of operations.
         self.length = sum(1 for node in order if node.src)
         merged = _products(order, roots)
         #: Nodes computed from CONSTs alone.
@@ -283,7 +284,7 @@ class _Writer:
         self._writes = [(self._places[storage], self.owned(new)) for storage, new in commits]
 
     def finished(self, budget: Budget) -> Interpretation:
-        """Place all values and make the program."""
+        """Assign offsets to all values and make the program."""
         arena = self._place_slots()
         steps: list[tuple[Any, ...]] = []
         calls = []
@@ -307,7 +308,7 @@ class _Writer:
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
-        """Describe an array; see `calls` of :class:`kernelrt.native.interpreter.Interpretation`."""
+        """Describe an array for `calls` of :class:`kernelrt._interpret.Interpretation`."""
         slot = self._slots[view.slot]
         offset = slot.offset + view.offset
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
@@ -315,7 +316,7 @@ class _Writer:
         return slot.base, offset, view.shape, view.strides, kind, offset + sum(ends) + kind.itemsize
 
     def _place_slots(self) -> int:
-        """Give slots their offsets in the memory of a run; return how many bytes that has."""
+        """Assign offsets to slots in the memory of a run; return its size in bytes."""
         total = 0
         own = [slot for slot in self._slots if slot.base == ARENA]
         for slot in own:
@@ -324,14 +325,14 @@ class _Writer:
         if total <= REUSED_BYTES:
             return total
         holders = {slot: scheduled.Intermediate(slot.nbytes, dt.uint8) for slot in own}
-        last = len(self._steps)  # a step behind all others reads what is kept
+        last = len(self._steps)  # an extra last step that reads all kept slots
         uses: list[list[scheduled.Intermediate]] = [[] for _ in range(last + 1)]
         for i, step in enumerate(self._steps):
             views = step.operands if isinstance(step, _Step) else [view for view, _ in step[1]]
             uses[i] = [holders[slot] for view in views if (slot := self._slots[view[0]]) in holders]
         kept = [slot for slot in own if slot.kept]
         uses[last] = [holders[slot] for slot in kept]
-        # Numbers are there before the first step.
+        # Numbers are stored before the first step.
         uses[0] += [holders[self._slots[slot]] for slot, _, _ in self._numbers]
         offsets, total = arena.plan_arena(uses, None, ())
         for slot, holder in holders.items():
@@ -360,12 +361,12 @@ class _Writer:
         return self.slot(CONSTANTS, len(self._constants) - len(data), len(data))
 
     def same(self, number: float, dtype: dt.DType, shape: Shape) -> View:
-        """Make a value whose elements are all one constant."""
+        """Make a value whose elements all equal one constant."""
         slot = self.constant(np.array(number, dt.to_numpy(dtype)))
         return View(slot, 0, shape, (0,) * len(shape))
 
     def owned(self, root: UOp) -> int:
-        """The slot of a value that lies there alone, element by element."""
+        """Return a slot that holds only this value, packed; copy the value if needed."""
         view = self._views[root]
         slot = self._slots[view.slot]
         nbytes = math.prod(view.shape) * root.dtype.itemsize
@@ -382,7 +383,7 @@ class _Writer:
         self, loop: int, shape: Shape, views: Sequence[View], *, code: int = 0,
         more: Sequence[int] = (), each_ns: float = ELEMENT_NS,
     ) -> None:  # fmt: skip
-        """Add a step over views of one shape, the result first."""
+        """Add a step over views of one shape; the first view is the result."""
         self.cost += STEP_NS + each_ns * math.prod(shape)
         if 0 in shape:
             return
@@ -404,7 +405,7 @@ class _Writer:
         self.step(LOOPS["COPY", itemsize, itemsize], source.shape, [target, source])
 
     def copied(self, view: View, itemsize: int) -> View:
-        """A copy of a value with all its elements."""
+        """Return a packed copy of a value."""
         out = self.new(view.shape, itemsize)
         self.copy(out, view, itemsize)
         return out
@@ -414,8 +415,8 @@ class _Writer:
     ) -> tuple[View, View, list[View]]:
         """Make the result of an elementwise operation.
 
-        Elements that are equal in all operands are computed once. Returns the result with all its
-        elements, and with those that are computed, and the operands cut to these.
+        Along axes where all operands are broadcast, one element is computed. Return the result
+        with all elements, the part of it that is computed, and the operands cut to that part.
         """
         shape = views[0].shape
         once = [not any(steps) for steps in zip(*[v.strides for v in views], strict=True)]
@@ -450,7 +451,7 @@ class _Writer:
 
     def buffer(self, node: UOp) -> None:
         place = self._places.get(node)
-        if place is None or type(node.arg) is not Buffer:  # as a StandIn, which has no value
+        if place is None or type(node.arg) is not Buffer:  # for example a StandIn without memory
             raise _Unfit
         shape, itemsize = _shape(node), node.dtype.itemsize
         slot = self.slot(FIRST_BUFFER + place, 0, math.prod(shape) * itemsize)
@@ -491,7 +492,7 @@ class _Writer:
             each = DIVISION_NS if op in _DIVISIONS else ELEMENT_NS
             return self.elementwise(loop, dtype, views, each)
         if op in FUNCTIONS and node.src[0] in self._constant:
-            raise _Unfit  # the compiler rounds functions of constants to the nearest number
+            raise _Unfit  # the compiler folds functions of constants, correctly rounded
         kinds = tuple([s.dtype for s in node.src])
         kernel = _kernel(op, node.arg, kinds, dtype)
         self._keeps.append(kernel)
@@ -570,7 +571,7 @@ class _Writer:
         self._views[node] = out
 
     def zeros(self, node: UOp) -> View:
-        """Add a step that makes memory of zeros for a node."""
+        """Add a step that fills memory for a node with zeros."""
         out = self.new(_shape(node), node.dtype.itemsize)
         self.copy(out, self.same(0, node.dtype, out.shape), node.dtype.itemsize)
         return out
@@ -595,7 +596,7 @@ class _Writer:
     # ---- indices
 
     def _places_of(self, indices: Sequence[UOp], shape: Shape) -> list[View]:
-        """Indices of all axes of a tensor, as int64."""
+        """Return the indices for all axes of a tensor, as int64."""
         if not indices or len(indices) != len(shape):
             raise _Unfit
         return [
@@ -672,7 +673,7 @@ class _Writer:
             sizes, strides = joined(part.shape, [v.strides for v in operands])
             along = [tuple([v.strides[a] for a in reduced]) for v in views]
             few, steps = joined([whole[a] for a in reduced], along)
-            if not few:  # of one element each
+            if not few:  # all reduced axes have one element
                 few, steps = (1,), [(0,) for _ in views]
             inner = [(0,) * len(few), *steps]
             self.append(
@@ -682,7 +683,7 @@ class _Writer:
         return out
 
     def _multiplied(self, node: UOp, factors: list[View]) -> View | None:
-        """Let NumPy compute a sum of products, if it is a large product of matrices."""
+        """Compute a sum of products by NumPy if it is a large matrix product, else return None."""
         one, two = factors
         shape, reduced = one.shape, node.arg[1]
         both: list[int] = []
@@ -718,7 +719,7 @@ class _Writer:
                             strides=tuple([strides.get(a, 0) for a in kept]))  # fmt: skip
 
     def _ordered(self, view: View, axes: Sequence[int], dtype: dt.DType) -> View:
-        """The view with these axes; NumPy is given no negative strides."""
+        """Return the view with its axes in this order; copy it if a stride is negative."""
         found = view._replace(shape=tuple([view.shape[a] for a in axes]),
                               strides=tuple([view.strides[a] for a in axes]))  # fmt: skip
         return self.copied(found, dtype.itemsize) if min(found.strides, default=0) < 0 else found
@@ -736,7 +737,7 @@ _RULES: Final[dict[Op, Callable[[_Writer, UOp], None]]] = {
 
 
 def _windowed(strides: Shape, windows: Sequence[tuple[int, int, int, int]]) -> Shape:
-    """Strides of the windows of a tensor with these; the last axes are positions in a window."""
+    """Return the strides of windows over a tensor; the last axes are positions in a window."""
     found, taps = [*strides], []
     for axis, _, stride, dilation in windows:
         taps.append(found[axis] * dilation)
@@ -746,7 +747,7 @@ def _windowed(strides: Shape, windows: Sequence[tuple[int, int, int, int]]) -> S
 
 @functools.lru_cache(1024)
 def _multiplying(left: Shape, right: Shape) -> Callable[[Array, Array, Array], None]:
-    """A product of stacks of matrices, given with more axes."""
+    """Return a function that multiplies stacks of matrices given with more axes."""
 
     def multiply(out: Array, x: Array, y: Array) -> None:
         with np.errstate(all="ignore"):
@@ -756,16 +757,16 @@ def _multiplying(left: Shape, right: Shape) -> Callable[[Array, Array, Array], N
 
 
 class _Kernel:
-    """The compiled code of one operation on elements, which computes a block of them.
+    """Compiled code of one elementwise operation, for a block of elements.
 
     Parameters
     ----------
     op, arg : Op, object
-        The operation.
+        Operation.
     kinds : tuple of DType
-        Types of its operands.
+        Dtypes of the operands.
     dtype : DType
-        Type of its result.
+        Dtype of the result.
     """
 
     def __init__(self, op: Op, arg: object, kinds: tuple[dt.DType, ...], dtype: dt.DType) -> None:

@@ -1,9 +1,9 @@
-"""Finds the operation that made the first non-finite value of a graph.
+"""Search for the operation that computed the first non-finite value of a graph.
 
-What a run would give is computed beforehand, into memory of its own. Where a part of it is not
-finite, so are values that it is made of: the search follows these to one whose operands are finite.
-It looks at the values that pass from one of the user's operations to another, so what a rule
-computes on the way and discards, as the other side of a `where`, is no concern of the user's.
+The results of a run are computed before the run, into separate memory. If a result is not finite,
+the search follows non-finite operands to an operation whose operands are finite. It looks only at
+values that pass from one of the user's operations to another. Values inside an operation that are
+computed and discarded, such as the other side of a `where`, are ignored.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ if TYPE_CHECKING:
 
 __all__ = ["check"]
 
-#: What changes no element.
+#: Ops that do not change values of elements.
 _STILL: Final = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.FLIP, Op.DETACH, Op.CONTIGUOUS})
 _NO_WORK: Final = frozenset({Op.BUFFER, Op.CONST, Op.VAR, Op.IOTA})
-#: Values with so many times as many elements as the largest input are not computed alone: they are
-#: terms of a sum.
+#: Values with more than this many times the elements of the largest input are not computed
+#: separately: they are terms of a sum.
 _LARGEST: Final = 4
 
 _plans = PlanCache(most_plans=256)
-_plans.interprets = False  # an interpreter may give up, and nobody here compiles then
+_plans.interprets = False  # an interpreter may give up, and this module does not compile then
 
 
 def check(
@@ -55,16 +55,16 @@ def check(
     plan: ExecutionPlan | None = None,
     named: Callable[[Buffer], str] | None = None,
 ) -> None:
-    """Raise NonFiniteError where a run would give a NaN or an infinity that an operation made.
+    """Raise NonFiniteError if an operation of a run would compute a NaN or an infinity.
 
     Parameters
     ----------
     values, commits : iterable
-        What the run computes and writes; may bear marks.
+        Values that the run computes, and its writes, with or without tags.
     plan : ExecutionPlan, optional
-        What runs it, whose kernels are named; a new one if not given.
+        Plan of the run, whose kernels the error names; a new plan if not given.
     named : callable, optional
-        What the user calls the tensor in a buffer; empty where that is not known.
+        Returns the user's name of the tensor in a buffer, or "" if unknown.
     """
     stripped = strip([*values, *(value for _, value in commits)])
     roots = list(dict.fromkeys(
@@ -80,20 +80,20 @@ def check(
 
 
 def _base(node: UOp) -> UOp:
-    """The value whose elements `node` has."""
+    """Return the value below ops that only move elements."""
     while node.op in _STILL:
         node = node.src[0]
     return node
 
 
 def _is_ordered(roots: Iterable[UOp]) -> bool:
-    """Whether there is a call among them that must not be made twice."""
+    """Return whether the graphs contain a call with pure=False, which must not be repeated."""
     return any(isinstance(n.arg, Foreign) and n.arg.callee.ordered for n in every_node(roots))
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What there is of numbers that are not finite in a value."""
+    """Which kinds of non-finite numbers a value contains."""
 
     nan: bool
     inf: bool
@@ -106,7 +106,7 @@ _FINITE: Final = _Kind(nan=False, inf=False)
 
 
 def _computed(nodes: Sequence[UOp]) -> list[Buffer]:
-    """The elements of nodes."""
+    """Compute nodes, and return their elements."""
     entry, buffers = _plans.find([*nodes], [])
     results = entry.results(buffers)
     entry.run(buffers, results, [], [])
@@ -133,18 +133,18 @@ def _kind(data: Buffer) -> _Kind:
 
 
 class _Search:
-    """The search for the first such value of a graph.
+    """The search for the first non-finite value of a graph.
 
     Parameters
     ----------
     roots : list of UOp
-        The values that the run gives, below what only moves elements.
+        Results of the run, below ops that only move elements.
     nodes : sequence of UOp
-        The values themselves.
+        Results of the run.
     plan, named
-        As of :func:`check`.
+        As in :func:`check`.
     turn : int, optional
-        Of the loop whose body the graph is.
+        Index of the iteration, if the graph is the body of a loop.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class _Search:
         self._kinds: dict[object, _Kind] = {}
 
     def look(self, results: Sequence[Buffer]) -> None:
-        """Raise NonFiniteError where `results`, those of the roots, tell of an operation."""
+        """Raise NonFiniteError if `results`, the values of the roots, show a non-finite operation."""
         kinds = [_kind(data) for data in results]
         if not any(kinds):
             return
@@ -179,7 +179,7 @@ class _Search:
                 self._follow(root)
 
     def _compute(self, order: Sequence[UOp]) -> None:
-        """Compute what passes from operation to operation."""
+        """Compute the values that pass from one operation to another."""
         sizes = [build.volume(n.shape) for n in order if n.op is Op.BUFFER or n in self._roots]
         most = _LARGEST * max(int(size) for size in (*sizes, 1))  # type: ignore[arg-type]
         wanted: dict[object, UOp] = {root: root for root in self._roots}
@@ -203,7 +203,7 @@ class _Search:
             self._data[key], self._kinds[key] = data, _kind(data)
 
     def _operands(self, node: UOp) -> list[tuple[UOp, _Kind]]:
-        """What an operation is made of that was computed or given, and what there is in it."""
+        """Return the computed or given values that an operation reads, each with its `_Kind`."""
         found: dict[UOp, _Kind] = {}
         stack, seen = [node], {node}
         while stack:
@@ -226,7 +226,7 @@ class _Search:
         return list(found.items())
 
     def _follow(self, node: UOp) -> None:
-        """Raise NonFiniteError for what a NaN comes from."""
+        """Raise NonFiniteError for the origin of a NaN."""
         seen: set[UOp] = set()
         while True:
             seen.add(node)
@@ -246,7 +246,7 @@ class _Search:
         self._tell(node, nan=True)
 
     def _infinity(self, start: UOp) -> UOp | None:
-        """The operation that made an infinity of finite numbers; None where it was given."""
+        """Return the operation that made an infinity from finite numbers; None if it was given."""
         stack, seen = [start], {start}
         while stack:
             node = stack.pop()
@@ -262,7 +262,7 @@ class _Search:
     # ---- bodies of loops, and branches
 
     def _within(self, node: UOp) -> None:
-        """Look for it in what a loop or a choice runs."""
+        """Search the body of a loop or the chosen branch."""
         program = node.arg.program
         operands = [data.content().copy() for data in _computed(list(node.src))]
         homes = [Buffer(p.arg.size, p.dtype) for p in program.ports]
@@ -289,7 +289,7 @@ class _Search:
             _fill(homes[:carried], self._body(graphs, turn)[:carried])
 
     def _body(self, graphs: list[UOp], turn: int | None) -> list[np.ndarray[Any, Any]]:
-        """What graphs give, which must be finite."""
+        """Compute the graphs of a body, and search them if a result is not finite."""
         results = _computed(graphs)
         roots = list(dict.fromkeys(
             base for g in graphs if (base := _base(g)).dtype.is_float and base.op not in _NO_WORK
@@ -298,10 +298,10 @@ class _Search:
             _Search(roots, graphs, self._plan, self._named, turn).look(_computed(roots))
         return [data.content().copy() for data in results]
 
-    # ---- words
+    # ---- error messages
 
     def _tell(self, node: UOp, *, nan: bool) -> None:
-        """Raise NonFiniteError for the operation that made `node`."""
+        """Raise NonFiniteError for the operation that computed `node`."""
         if node.op is Op.REGION:
             self._within(node)
         data = _numbers(self._data[node])
@@ -321,7 +321,7 @@ class _Search:
         raise _error(text, value, origin, kernel, turn=self._turn)
 
     def _tell_given(self, given: UOp, reader: UOp) -> None:
-        """Raise NonFiniteError for a NaN that a graph is given."""
+        """Raise NonFiniteError for a NaN in an input or a constant."""
         origin = None if reader.origin is None else resolve(reader.origin)
         name = ""
         if given.op is Op.CONST:
@@ -337,7 +337,7 @@ class _Search:
         raise _error(text + who, value, origin, self._kernel(origin), name=name, turn=self._turn)
 
     def _given(self, node: UOp) -> str:
-        """What an operation was given, in words."""
+        """Return the ranges of the operands of an operation as text."""
         known = [n for n, _ in self._operands(node) if n in self._data and self._data[n].size]
         if node.op is Op.REGION or not known:
             return ""
@@ -349,7 +349,7 @@ class _Search:
         return " and ".join(dict.fromkeys(parts))
 
     def _kernel(self, origin: Origin | None) -> PreparedKernel | None:
-        """The first kernel that computes what has an origin."""
+        """Return the first kernel that computes operations of an origin."""
         if origin is None:
             return None
         plan = self._plan
@@ -359,7 +359,7 @@ class _Search:
 
 
 def _key(node: UOp) -> object:
-    """What nodes of one operation of the user's have in common."""
+    """Return a key that nodes of one user operation share."""
     return node.origin and (*node.origin[:5], node.origin[6])
 
 

@@ -1,4 +1,4 @@
-"""Plans of eager code by the structure of their graphs."""
+"""Plan cache of eager code, keyed by the structure of graphs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ else:
 
 __all__ = ["ALIKE", "PlanCache", "SizeFamily", "plans"]
 
-#: How many forms a family tries in vain before each graph gets a plan of its own.
+#: Number of failed forms after which each graph of a family gets a plan of its own.
 MOST_TRIES: Final = 4
-#: How many plans a family has, the newest ones.
+#: Maximum number of plans of a family; the newest are kept.
 MOST_PLANS: Final = 4
-#: How many sizes without a plan a family remembers, and how many sets of numbers of each.
+#: Maximum number of sizes without a plan that a family remembers, and of sets of numbers of each.
 MOST_SEEN: Final = 8
 MOST_NUMBERS: Final = 4
 _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
@@ -53,18 +53,18 @@ _INDEXING: Final = frozenset({Op.IOTA, Op.BOUND, Op.GATHER, Op.SCATTER})
 
 @dataclass(slots=True, eq=False)
 class SizeFamily(Used):
-    """Graphs that are equal up to their sizes and numbers.
+    """Graphs that differ only in sizes and numbers.
 
     Attributes
     ----------
     seen : dict
-        For each tuple of sizes that no plan fitted, the numbers of its graphs; the newest ones.
+        For the newest tuples of sizes that no plan fits: the numbers of their graphs.
     plans : list of weakref to SizedPlan
-        The plans that compute the others, while entries of the plan cache keep them.
+        Plans with Variables; entries of the plan cache keep them alive.
     failures : int
-        How many forms were made in vain.
+        Number of forms for which no plan could be made.
     budget : Budget
-        Estimates: of what writing and running programs has cost, and of a compile.
+        Estimated cost of writing and running programs so far, and of compiling.
     """
 
     seen: dict[tuple[int, ...], list[tuple[UOp, ...]]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class SizeFamily(Used):
     def find(
         self, sizes: tuple[int, ...], numbers: Sequence[UOp]
     ) -> tuple[SizedPlan, dict[str, int]] | None:
-        """Find the newest plan for a graph, and the values of its Variables."""
+        """Return the newest plan that fits a graph, and the values of its Variables; else None."""
         for ref in reversed(self.plans):
             plan = ref()
             named = None if plan is None else plan.values(sizes, numbers)
@@ -89,7 +89,7 @@ class SizeFamily(Used):
         return None
 
     def note(self, sizes: tuple[int, ...], numbers: tuple[UOp, ...]) -> None:
-        """Record a graph for the plans to come."""
+        """Record the sizes and numbers of a graph, to make later plans from."""
         if self.failures >= MOST_TRIES:
             return
         met = self.seen.setdefault(sizes, [])
@@ -99,7 +99,7 @@ class SizeFamily(Used):
             self.seen.pop(oldest, None)
 
     def fail(self) -> None:
-        """Note that a form was made in vain."""
+        """Record that no plan could be made from a form."""
         self.failures += 1
         if self.failures >= MOST_TRIES:
             self.seen.clear()
@@ -112,7 +112,7 @@ class SizeFamily(Used):
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Memory:
-    """Memory of a plan: its intermediates, and large storages of users, by their identities."""
+    """Memory of a plan: its intermediates, and large user storages that it reads, by identity."""
 
     plan: weakref.ref[ExecutionPlan]
     nbytes: int
@@ -121,7 +121,7 @@ class _Memory:
 
 
 class _Structure(NamedTuple):
-    """The size family of some graphs, and their own sizes, numbers and buffers."""
+    """The size family of graphs, and their sizes, numbers and buffers."""
 
     alike: tuple[Hashable, ...]
     family: SizeFamily
@@ -135,21 +135,21 @@ def _are_static(sizes: Sequence[object]) -> bool:
 
 
 class PlanCache(PlanTable):
-    """Plans by the structure of their graphs, so that a loop is scheduled and compiled once.
+    """Plans keyed by the structure of their graphs, so that a loop is compiled only once.
 
-    Two graphs have one structure if they are equal up to which buffers they read. Where graphs
-    differ in numbers only, again and again, the later ones have one plan, too, that reads what
-    varies from memory, and where they differ in sizes, one with Variables. The least recently used
-    plans go first.
+    Graphs have the same structure if they differ only in which buffers they read. If several graphs
+    differ only in numbers, later ones share a plan that reads the varying numbers from memory. If
+    they differ in sizes, later ones share a plan with Variables. The least recently used plans are
+    dropped first.
 
     Parameters
     ----------
     most_plans : int
-        How many plans to keep.
+        Maximum number of plans.
     most_bytes : int
-        The bytes of intermediates that plans may keep; the newest plan always keeps its own.
+        Maximum bytes of intermediates that plans keep. The newest plan always keeps its own.
     most_given : int
-        The bytes of user tensors that plans may keep alive; the newest plan keeps what it reads.
+        Maximum bytes of user tensors that plans keep alive. The newest plan keeps its own.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class PlanCache(PlanTable):
         self.most_bytes = most_bytes
         self.most_given = most_given
         self.misses = 0
-        #: If true, new graphs are interpreted first.
+        #: Whether new graphs are interpreted first.
         self.interprets = switch("KERNELRT_INTERPRET") != "off"
         self._size_families: Table[SizeFamily] = Table(4 * most_plans)
         self._known: Table[Known] = Table(most_plans)
@@ -174,9 +174,9 @@ class PlanCache(PlanTable):
         self._large.clear()
 
     def forget_sizes(self) -> None:
-        """Forget what is known of many sizes; the next two sizes get plans of their own.
+        """Drop plans with Variables and programs; the next two sizes get plans of their own.
 
-        Sums and products of a plan for many sizes may differ from others in the last bits.
+        Sums and products of a plan with Variables may differ from others in the last bits.
         """
         self._size_families.clear()
         self._known.clear()
@@ -188,7 +188,7 @@ class PlanCache(PlanTable):
     def find(
         self, values: list[UOp], commits: list[tuple[UOp, UOp]]
     ) -> tuple[Entry, list[UOp]]:
-        """Give an entry for the graphs, which may bear marks, and the buffers to run it with.
+        """Return an entry for the graphs, with or without tags, and the buffers to run it with.
 
         The caller holds ``state.lock``.
         """
@@ -201,18 +201,18 @@ class PlanCache(PlanTable):
     def complete(
         self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
     ) -> Entry:
-        """Make an entry for what was looked up in vain."""
+        """Make an entry for graphs that the look-up did not find."""
         found.buffers = found.read
         entry, structure = self._interpreted(
             found.alike, values, commits, found.read, found.numbers
         )
         if entry is not None:
             if found.numbers:
-                self._meet(found)  # so that the first plan knows which numbers vary
+                self._meet(found)  # count it, so that the first plan knows which numbers vary
             found.buffers = found.read + found.numbers
             found.entry = entry
             return entry
-        self.entries.pop(found.alike)  # one that interpreted until now
+        self.entries.pop(found.alike)  # the entry that has interpreted these graphs so far
         entry = self._shared(found, values, commits) if found.numbers else None
         if entry is None:
             entry, numbers = self._compiled(found.key, values, commits, found.read, (), structure)
@@ -228,16 +228,16 @@ class PlanCache(PlanTable):
         read: Sequence[UOp],
         notes: tuple[int, ...] = (),
     ) -> tuple[Entry, list[UOp]]:
-        """Return how to compute graphs that the cache does not know, and the numbers that it reads.
+        """Make an entry for graphs that the cache does not know; also return the numbers it reads.
 
         Parameters
         ----------
         key : Hashable
-            The key to keep the entry by.
+            Key of the new entry.
         values, commits : sequence
-            The graphs, which may bear marks.
+            Graphs, with or without tags.
         read : sequence of UOp
-            The BUFFER nodes that they read.
+            BUFFER nodes that the graphs read.
         notes : tuple of int
             Data that the caller stores with the entry.
         """
@@ -255,10 +255,10 @@ class PlanCache(PlanTable):
         read: Sequence[UOp],
         numbers: list[UOp],
     ) -> tuple[Entry | None, _Structure | None]:
-        """Make an entry that computes graphs without compiling them, while that is cheaper.
+        """Return an entry that interprets the graphs, while that is cheaper, and the structure.
 
-        It is given the numbers behind the buffers, and kept by `alike`, unless numbers are sizes.
-        Beside it is the structure, where it was needed.
+        The entry takes the numbers after the buffers. Its key is `alike`, unless numbers are
+        sizes. Each of the two results may be None: the structure if it was not computed.
         """
         if not self.interprets:
             return None, None
@@ -284,7 +284,7 @@ class PlanCache(PlanTable):
         return entry, structure
 
     def _meet(self, found: Lookup) -> tuple[int, ...] | None:
-        """Count a graph; return where its numbers vary, after more than ALIKE graphs."""
+        """Count a graph; after more than ALIKE graphs, return the positions of varying numbers."""
         family = self.families.get(found.alike)
         if family is None:
             family = Family(found.numbers)
@@ -294,7 +294,7 @@ class PlanCache(PlanTable):
     def _shared(
         self, found: Lookup, values: list[UOp], commits: list[tuple[UOp, UOp]]
     ) -> Entry | None:
-        """Let all graphs that differ in the same numbers have one plan, if there were several."""
+        """Return one entry for all graphs that differ in the same numbers, after several graphs."""
         numbers = found.numbers
         positions = self._meet(found)
         if not positions:
@@ -307,7 +307,7 @@ class PlanCache(PlanTable):
             if any(numbers[i].dtype.is_int for i in positions) and not _INDEXING.isdisjoint(
                 node.op for node in toposort(roots)
             ):
-                return None  # it may be a size, or bound an index
+                return None  # the number may be a size, or the bound of an index
             lifted = {numbers[i]: build.reshape(m, ())
                       for i, m in zip(positions, memory, strict=True)}  # fmt: skip
             entry = self.make(key, values, commits, [*found.read, *memory], lifted=lifted)
@@ -331,7 +331,7 @@ class PlanCache(PlanTable):
     def _structure(
         self, values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
     ) -> _Structure:
-        """Find the family of graphs that differ in sizes, and the sizes and numbers of these."""
+        """Return the family of graphs that differ in sizes, and the sizes and numbers of these."""
         roots = [*values, *(new for _, new in commits)]
         storages = [storage for storage, _ in commits]
         skeleton, buffers, numbers, sizes, _ = survey_open([*roots, *storages])
@@ -355,7 +355,7 @@ class PlanCache(PlanTable):
         notes: tuple[int, ...],
         structure: _Structure,
     ) -> tuple[Entry, list[UOp]] | None:
-        """Find a plan for any size, and memory that holds the numbers that vary."""
+        """Return an entry of a plan for any size, and memory with the varying numbers, or None."""
         alike, family, known, numbers, buffers = structure
         if not _are_static(known):
             return None
@@ -408,9 +408,9 @@ class PlanCache(PlanTable):
         notes: tuple[int, ...] = (),
         lifted: Mapping[UOp, UOp] | None = None,
     ) -> Entry:
-        """Make a plan for the graphs, which read no other than these buffers, and keep it.
+        """Make a plan for graphs that read only these buffers, and keep it.
 
-        Its nodes that `lifted` names are read from there.
+        Nodes that are keys of `lifted` are read from the nodes given there.
         """
         self.misses += 1
         began = perf_counter()
@@ -427,10 +427,9 @@ class PlanCache(PlanTable):
         self.note_memory(entry)
 
     def note_memory(self, entry: Entry) -> None:
-        """Record a use of `entry`; take memory from the plans that were used longest ago.
+        """Record a use of `entry`; free memory of the least recently used plans.
 
-        The intermediates of these are discarded. Plans that keep much memory of users alive are
-        forgotten.
+        Their intermediates are discarded. Plans that keep too much user memory alive are dropped.
         """
         if entry.prepared is None or (entry.nbytes < LARGE_BYTES and not entry.given):
             return

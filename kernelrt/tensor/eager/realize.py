@@ -1,4 +1,4 @@
-"""Computes lazy tensors: collects what is computed together, and orders writes after reads."""
+"""Computation of lazy tensors: groups what one run computes, and orders writes after reads."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from kernelrt.runtime import ExecutionPlan
     from kernelrt.tensor.base import TensorBase
 
-    #: What was assigned in one step: tensors and the nodes of their values.
+    #: Assignments made in one step: tensors and the nodes of their values.
     _Unit = list[tuple[TensorBase, UOp | None]]
     from kernelrt.tensor.eager import nonfinite
 else:
@@ -57,22 +57,22 @@ else:
 __all__ = ["before_writes", "check_settled", "compute_piece", "copied", "flush", "flush_some",
            "materialize", "prepare", "realize"]  # fmt: skip
 
-#: Interrupting code makes lazy tensors once; other threads may make them all the time, and have to
-#: take turns with whoever writes what they read.
+#: Interrupting code creates lazy tensors once. Other threads may create them all the time, and must
+#: synchronize with code that writes memory they read.
 MOST_PASSES: Final = 4
 BUSY = (
-    "this tensor reads memory that the interrupted code is assigning to; a handler of a signal or "
-    "a finalizer can read it once that is done"
+    "this tensor reads memory that the interrupted code is assigning to; read it in a signal "
+    "handler or finalizer only after the assignment has finished"
 )
 NEEDED = (
-    "the interrupted code is carrying out an assignment whose value is computed from memory that "
-    "would be written now; a handler of a signal or a finalizer can assign, and leave it to the "
-    "code that it interrupts to carry that out"
+    "the interrupted code is executing an assignment whose value is computed from memory that this "
+    "code would write now; in a signal handler or finalizer, assign to the tensor without reading "
+    "it, and the interrupted code executes the assignment later"
 )
 
 
 def realize(*tensors: TensorBase) -> None:
-    """Compute `tensors`, and commit what was assigned, in one plan.
+    """Compute `tensors` and commit pending assignments, in one plan.
 
     Raises
     ------
@@ -81,9 +81,9 @@ def realize(*tensors: TensorBase) -> None:
     VariableError
         A tensor has a dimension that is known only at run time.
     IndexBoundsError
-        An index read from data was out of range. What it was to be assigned to reads what it held
-        before, as does what was assigned in the same step of an optimizer, and memory that the
-        failing expression reads; all other assignments are carried out.
+        An index read from data is out of range. The target of the failing assignment keeps its old
+        value. So do tensors assigned in the same step of an optimizer, and memory that the failing
+        expression reads. All other assignments are executed.
     """
     forbid("realize()")
     entered(tensors)
@@ -95,7 +95,7 @@ def realize(*tensors: TensorBase) -> None:
 
 
 def flush(reader: TensorBase | None = None) -> None:
-    """Commit what was assigned, for the sake of `reader`, which must not be in the making."""
+    """Commit pending assignments; raise PlanBusyError if `reader` reads memory being written."""
     if state.pending:
         with state.lock:
             check_settled(() if reader is None else (reader,))
@@ -103,9 +103,9 @@ def flush(reader: TensorBase | None = None) -> None:
 
 
 def flush_some(chosen: Callable[[TensorBase], bool]) -> None:
-    """Commit what was assigned to the tensors for which `chosen` is true.
+    """Commit pending assignments to the tensors for which `chosen` is true.
 
-    Other assignments whose values read what that changes are carried out, too.
+    Other assignments whose values read memory that this changes are executed, too.
     """
     with state.lock:
         check_settled(())
@@ -116,7 +116,7 @@ _name_copy(copied, flush, realize)
 
 
 def materialize(tensors: Sequence[TensorBase]) -> None:
-    """Compute `tensors` without asking whether a trace is active."""
+    """Compute `tensors`, even if a trace is active."""
     for tensor in tensors:
         check_static(tensor)
     with state.lock:
@@ -124,7 +124,7 @@ def materialize(tensors: Sequence[TensorBase]) -> None:
 
 
 def compute_piece(tensor: TensorBase) -> None:
-    """Compute a tensor, and what other lazy tensors share with it; leave assignments pending."""
+    """Compute a tensor and values that other lazy tensors share with it; commit no assignments."""
     with state.lock:
         attempt([tensor], [], None)
 
@@ -132,9 +132,9 @@ def compute_piece(tensor: TensorBase) -> None:
 def before_writes(buffers: Iterable[Buffer], targets: Sequence[TensorBase] = ()) -> int:
     """Compute the lazy tensors whose expressions read `buffers`, which are about to change.
 
-    Whoever executes a plan with commits calls this first, unless nothing is watched. So a
-    tensor keeps the value it had when its expression was written. `targets` are computed along.
-    While ``state.births`` is what this gives, there are no others.
+    Code that executes a plan with commits calls this first, unless no tensor is watched. So a
+    tensor keeps the value that it had when its expression was created. `targets` are computed in
+    the same run. As long as ``state.births`` equals the returned number, no other readers exist.
     """
     written = Written(buffers)
     with state.lock:
@@ -146,36 +146,35 @@ def _compute_readers(written: Written, targets: Sequence[TensorBase]) -> int:
         births = state.births[0]
         _run([t for t in targets if not t.is_realized], written=written)
         if births == state.births[0]:
-            break  # no interrupting code has made others
+            break  # no interrupting code has created more readers
     return births
 
 
 def prepare(*tensors: TensorBase, threads: int | None = None) -> ExecutionPlan:
-    """One plan that computes `tensors` each time it is executed.
+    """Return a plan that computes `tensors` each time it is executed.
 
-    The plan reads the data of the tensors they are made of in place. A tensor among the arguments
-    that was assigned to, and not read since, is committed by each execute; its storage is the
-    output. Where another tensor that its value reads was assigned to since, it is committed once,
-    before that one changes.
+    The plan reads the data of the operands in place. If one of `tensors` has a pending assignment,
+    each execute commits the assignment; its storage is the output. Exception: if its value reads a
+    tensor that was assigned to later, the assignment is committed once, before that tensor changes.
 
     Parameters
     ----------
     *tensors : Tensor
-        What to compute.
+        Tensors to compute.
     threads : int, optional
-        The most threads that the plan may use.
+        Maximum number of threads of the plan.
 
     Returns
     -------
     ExecutionPlan
-        Its outputs are `tensors` in order.
+        Plan whose outputs are `tensors` in order.
 
     Raises
     ------
     JitError
         A function is being traced.
     DTypeError
-        One of `tensors` is none, or `threads` is no int.
+        One of `tensors` is not a Tensor, or `threads` is not an int.
 
     Examples
     --------
@@ -222,7 +221,7 @@ def check_tensors(tensors: Iterable[object]) -> None:
 
 
 def _can_wait(tensors: Iterable[TensorBase]) -> dict[int, TensorBase]:
-    """Those of `tensors`, by identity, whose assignments can wait until all others are done."""
+    """Return `tensors` whose assignments can wait until all others are committed, by identity."""
     apart = {id(t): t for t in tensors if id(t) in state.pending}
     early = list(apart)
     while early:
@@ -248,9 +247,9 @@ def check_static(tensor: TensorBase) -> None:
 def _run(
     targets: list[TensorBase], apart: Collection[int] = (), written: Written | None = None
 ) -> None:
-    """Compute `targets` and what is pending; tensors that read what changes come along.
+    """Compute `targets` and commit assignments; first compute tensors that read changed memory.
 
-    Assignments to tensors whose identity is in `apart` stay pending. What is in `written` is going
+    Assignments to tensors whose identity is in `apart` stay pending. Memory in `written` is about
     to change, too.
     """
     check_settled(targets)
@@ -261,8 +260,8 @@ def _run(
             if attempt(targets, commits, written):
                 return
         except (Warning, PlanBusyError):
-            # Of something beside the run, as where kernels are kept, or before it: all stays to be
-            # done.
+            # Not an error of the run itself, but of the kernel cache or a check before the run. All
+            # assignments stay pending.
             raise
         except Exception:
             _salvage(nodes)
@@ -271,10 +270,10 @@ def _run(
 
 
 def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
-    """Carry out those of `commits` that can be, and give up the others.
+    """After a failed run, execute the commits that do not fail, and drop the others.
 
-    They were to be carried out together with something that failed. What was assigned in one step
-    stays together. None reads what another assigns: reading would have carried it out.
+    Assignments of one step are executed or dropped together. No commit reads a tensor that another
+    one assigns to, because reading would have executed that assignment.
     """
     units: dict[object, _Unit] = {}
     for t, node in commits:
@@ -291,23 +290,23 @@ def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
         else:
             sound.append(unit)
     if not complete:
-        return  # what stays to be done may read what the others would write
+        return  # the remaining assignments may read memory that the others would write
     try:
         while sound:
             sound = _carry_out(sound)
     except (Warning, PlanBusyError):
-        pass  # they stay to be done
+        pass  # they stay pending
 
 
 def _carry_out(units: list[_Unit]) -> list[_Unit]:
-    """Carry all of `units` out; or give up some and none is carried out, and these are the rest.
+    """Execute all of `units`, or execute none, drop some and return the rest.
 
-    Something lazy that has to be computed before, and cannot be, stands in the way of those that
-    write what it reads, and of no others.
+    A lazy tensor that must be computed before a write, but fails, prevents only the units that
+    write memory it reads. These are dropped.
     """
     nodes = {id(t): node for unit in units for t, node in unit}
     try:
-        # What interrupting code has assigned since is a matter of the next run.
+        # Assignments that interrupting code has made since are left for the next run.
         while not attempt([], [t for t in due(()) if _same(t, nodes.get(id(t)))], None):
             pass
     except (Warning, PlanBusyError):
@@ -331,7 +330,7 @@ def _same(tensor: TensorBase, node: UOp | None) -> bool:
 
 
 def _failing(tensors: Sequence[TensorBase]) -> list[UOp]:
-    """The nodes of those of `tensors` that cannot be computed; the others are."""
+    """Compute `tensors`, and return the nodes of those that fail."""
     entries = [(t, node) for t in tensors if not t.is_realized and (node := t._uop) is not None]
     try:
         evaluate([t for t, _ in entries], [], set(), None)
@@ -347,7 +346,7 @@ def _failing(tensors: Sequence[TensorBase]) -> list[UOp]:
 
 
 def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
-    """Another tensor like `tensor`, yet to be computed from `node`."""
+    """Return a new lazy tensor with the class of `tensor` and the node `node`."""
     twin = type(tensor).__new__(type(tensor))
     twin._uop, twin._grad, twin._leaf = node, None, None
     twin._born, twin._plain = None, True
@@ -362,7 +361,7 @@ def _give_up(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
 
 
 def check_settled(tensors: Sequence[TensorBase]) -> None:
-    """Raise PlanBusyError where `tensors` read what this thread is writing right now."""
+    """Raise PlanBusyError if `tensors` read memory that this thread is writing right now."""
     changing = state.changing
     if changing is not None:
         nodes = [node for t in tensors if (node := t._uop) is not None]
@@ -371,9 +370,9 @@ def check_settled(tensors: Sequence[TensorBase]) -> None:
 
 
 def check_unneeded(written: Written) -> None:
-    """Raise PlanBusyError where values that this thread is writing right now come from `written`.
+    """Raise PlanBusyError if values that this thread is writing right now read `written`.
 
-    Code that was interrupted has found the plan that computes them, and nobody else can.
+    Only the interrupted code, which has the plan of these values, can compute them.
     """
     changing = state.changing
     if changing is None:
@@ -387,7 +386,7 @@ def check_unneeded(written: Written) -> None:
 
 
 def check_finite(nodes: Sequence[UOp], writes: Sequence[tuple[UOp, UOp]]) -> None:
-    """Raise NonFiniteError where a run would give numbers that are not finite."""
+    """Raise NonFiniteError if a run would compute numbers that are not finite."""
     nonfinite.check(nodes, writes)
 
 
@@ -400,10 +399,10 @@ def names_lines_of(
 
 
 def expire(written: Written) -> None:
-    """Give up the histories that went over `written`, which changed.
+    """Mark histories as stale that read `written`, which has changed.
 
-    Those of tensors that have data, and those below lazy ones: what a lazy tensor is made of may
-    have been computed, and its history gone over what is written.
+    This applies to tensors with data, and to the graphs of lazy tensors: these may read values
+    that are computed already and whose history reads the written memory.
     """
     for tensor in kept_members(state.watched):
         node = tensor._uop

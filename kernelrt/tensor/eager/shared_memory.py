@@ -1,10 +1,10 @@
-"""Memory that code outside of kernelrt can write, such as an array of :func:`from_numpy`.
+"""Memory that code outside kernelrt can write, such as an array passed to :func:`from_numpy`.
 
-A lazy tensor reads memory when it is computed, later than the line that makes it. kernelrt computes
-readers before it writes memory itself, but does not see writes from outside. So an operation on
-shared memory reads a copy, taken at its line. The copy is left out where nobody else holds the
-array. The graph has both the copy and the memory, and a plan of :func:`kernelrt.prepare` reads the
-memory.
+A lazy tensor reads memory when it is computed, later than the line that creates it. kernelrt
+computes readers before it writes memory itself, but does not see writes from outside. So an
+operation on shared memory reads a copy that is made at its line. No copy is made if nobody else
+holds the array. The graph has both the copy and the memory, and a plan of :func:`kernelrt.prepare`
+reads the memory.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ shared: list[bool] = [False]
 
 
 def is_shared(tensor: TensorBase) -> bool:
-    """Return whether code outside can write the memory of a tensor, or that of a view's root."""
+    """Return whether outside code can write the memory of a tensor or of a view's root."""
     owner = tensor if tensor._link is None else tensor._link.root
     return _is_outside(owner._memory)
 
@@ -61,13 +61,13 @@ def _is_outside(memory: object) -> bool:
 
 
 def _is_steady(storage: Storage) -> bool:
-    """Return whether nobody outside can write to `storage`."""
+    """Return whether no outside code can write to `storage`."""
     if storage.own:
         return True
     lender = storage.lender
     if lender is None or storage.shared:
         return False
-    # An array of bytes that from_numpy made; its base is the array of the user.
+    # A byte array that from_numpy made; its base is the user's array.
     owner: Any = lender.obj
     while type(owner) is np.ndarray:
         base = owner.base
@@ -78,7 +78,7 @@ def _is_steady(storage: Storage) -> bool:
 
 
 def lend(tensor: TensorBase) -> None:
-    """Compute the lazy readers of a tensor before its memory is handed to code outside."""
+    """Compute the lazy readers of a tensor before its memory is given to outside code."""
     shared[0] = True
     buffer = tensor._buffer
     if buffer is not None:
@@ -86,16 +86,16 @@ def lend(tensor: TensorBase) -> None:
 
 
 def write_now(targets: Iterable[TensorBase]) -> None:
-    """Carry out assignments to shared memory, if some of `targets` lie there.
+    """Carry out assignments to shared memory, if some of `targets` are in shared memory.
 
-    Code outside sees them then, and what it writes later is not overwritten.
+    Then outside code sees the values, and its later writes are not overwritten.
     """
     if shared[0] and state.local.trace is None and any(map(is_shared, targets)):
         realize.flush_some(is_shared)
 
 
 def compute_readers(results: Iterable[TensorBase]) -> None:
-    """Compute those of `results` that read shared memory itself, as loops and choices do."""
+    """Compute `results` that read shared memory without a copy, as loops and branches do."""
     if not shared[0] or state.local.trace is not None:
         return
     owners = (t if t._link is None else t._link.root for t in results)
@@ -109,11 +109,11 @@ def compute_readers(results: Iterable[TensorBase]) -> None:
 
 
 def taken(tensor: TensorBase, node: UOp) -> UOp:
-    """Return `node`, which reads the shared memory of `tensor`, marked with a copy of its value."""
+    """Tag `node`, which reads the shared memory of `tensor`, with a copy of its value."""
     owner = tensor if tensor._link is None else tensor._link.root
     source = node
     while source.op is not Op.BUFFER:
-        if is_kept(source):  # a value that was computed, and its history
+        if is_kept(source):  # a computed value with its history
             storage = source.arg.storage
             kept = Kept(_with_copy(storage, owner))
             return rewritten([node], {source: mark(source.src[0], kept)})[0]
@@ -124,7 +124,7 @@ def taken(tensor: TensorBase, node: UOp) -> UOp:
 
 
 def _with_copy(node: UOp, owner: TensorBase) -> UOp:
-    """Return a view of memory over a copy of the memory, which `owner` remembers."""
+    """Return `node` over a copy of the memory it reads; cache the copy in `owner`."""
     source = node
     while source.op is not Op.BUFFER:
         source = source.src[0]
@@ -138,9 +138,9 @@ def _with_copy(node: UOp, owner: TensorBase) -> UOp:
 
 
 def computed(source: TensorBase, picked: _T) -> _T:
-    """Compute `picked`, elements of `source` by an index, at once if code outside can write them.
+    """Compute `picked`, selected elements of `source`, now if outside code can write them.
 
-    A copy of all of the source could be many times as large.
+    A copy of the whole source could be much larger.
     """
     if shared[0] and state.local.trace is None and is_shared(source) and is_static(picked.dims):
         realize.materialize([picked])
@@ -148,7 +148,7 @@ def computed(source: TensorBase, picked: _T) -> _T:
 
 
 def _unmarked(node: UOp) -> UOp:
-    """Return a view of memory without the marks of its history."""
+    """Return a view of memory without autograd tags."""
     if node.op is Op.BUFFER:
         return node
     first = _unmarked(node.src[0])
@@ -165,7 +165,7 @@ def _never(node: UOp) -> bool:
 
 
 def in_place(nodes: Sequence[UOp]) -> list[UOp]:
-    """Return `nodes` that read shared memory itself, not the copies."""
+    """Return `nodes` with reads of shared memory in place of reads of its copies."""
     put = {
         n: n.src[0] for n in below(nodes, _never)
         if is_kept(n) and n.arg.shared

@@ -1,7 +1,7 @@
-"""Shares one plan among eager graphs that differ only in sizes, by Variables.
+"""Plans with Variables, shared by eager graphs that differ only in sizes.
 
-A loop over sequences of any length, or over columns, makes graphs that are equal but for some of
-their sizes. The third of them shows which sizes vary, and how they depend on each other.
+A loop over sequences of varying length, or over columns, makes graphs that differ only in sizes.
+From the third such graph on it is known which sizes vary, and how they depend on each other.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Form", "SizedPlan", "forms_of"]
 
-#: The graphs of a family that have plans of their own, before one plan serves all others.
+#: Number of sizes of a family that get plans of their own, before one plan computes all others.
 MOST_APART: Final = 2
-#: How many sizes may vary independently.
+#: Maximum number of sizes that vary independently (free sizes).
 MOST_FREE: Final = 8
-#: The least upper bound of a free size.
+#: Minimum upper bound of the Variable of a free size.
 LEAST_ROOM: Final = 256
-#: The largest number that counts as a size, so that products of two fit 64 bits.
+#: Largest number that counts as a size, so that products of two fit 64 bits.
 MOST_SIZE: Final = 1 << 28
 _INDEXING: Final = frozenset({Op.GATHER, Op.SCATTER})
 
@@ -58,14 +58,14 @@ class Term:
     of: tuple[int, ...] = ()
 
     def value(self, free: Sequence[int]) -> int:
-        """The size where the free ones have these values."""
+        """Return the size for these values of the free sizes."""
         found = self.factor
         for i in self.of:
             found *= free[i]
         return self.start + found
 
     def dim(self, free: Sequence[UOp]) -> Dim:
-        """The same for Variables."""
+        """Return the size as a function of Variables."""
         if not self.of:
             return self.start
         found = as_uop(self.factor)
@@ -76,20 +76,20 @@ class Term:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Form:
-    """How the sizes of a family's graphs depend on each other.
+    """The dependence of the sizes of a family's graphs on each other.
 
     Attributes
     ----------
     places : tuple of int
-        The positions of the free sizes among all sizes.
+        Positions of the free sizes among all sizes.
     distinct : tuple of Term
-        Different sizes.
+        Distinct sizes.
     which : tuple of int
-        For each size, which of these it is.
+        Index into `distinct` for each size.
     variables : tuple of UOp
-        The Variables of the free sizes.
+        Variables of the free sizes.
     numbers : frozenset of int
-        The positions of the numbers that vary.
+        Positions of the numbers that vary.
     """
 
     places: tuple[int, ...]
@@ -106,7 +106,7 @@ class Form:
     def within(self, limits: Iterable[UOp]) -> Form | None:
         """Narrow the Variables so that no limit is negative; None if no value remains.
 
-        A limit is taken for monotonic. Limits of two Variables are left out.
+        Limits are assumed to be monotonic. Limits that depend on two Variables are ignored.
         """
         bounds: dict[str, tuple[int, int]] = {v.arg[0]: v.arg[1:] for v in self.variables}
         for limit in limits:
@@ -134,10 +134,11 @@ class Form:
 def forms_of(
     family: SizeFamily, sizes: tuple[int, ...], numbers: tuple[UOp, ...]
 ) -> list[Form]:
-    """Note a graph that no plan fits; return forms that fit several, if there are enough.
+    """Record a graph that no plan fits; return forms that fit it and earlier graphs, if any.
 
-    The first one fits all, the second one those whose sizes are most like `sizes`: columns of one
-    tensor and rows of another are one family, but may have no plan in common.
+    The first form fits all recorded graphs, the second one those whose sizes are most similar to
+    `sizes`. For example, columns of one tensor and rows of another are one family, but may have no
+    common plan.
     """
     family.note(sizes, numbers)
     seen = dict(family.seen)  # interrupting code may record others
@@ -163,13 +164,13 @@ def _fitting(
 
 
 def _indices(roots: Sequence[UOp]) -> list[UOp]:
-    """What says which elements are read or written."""
+    """Return the index operands of gathers and scatters."""
     return [i for node in toposort(roots) if node.op in _INDEXING
             for i in node.src[1 if node.op is Op.GATHER else 2 :]]  # fmt: skip
 
 
 def _narrowed(limit: UOp, name: str, least: int, most: int) -> tuple[int, int] | None:
-    """The values from `least` to `most` where a monotonic expression is not negative."""
+    """Return the subrange of `least` to `most` where a monotonic expression is not negative."""
 
     def holds(value: int) -> bool:
         return evaluate(limit, {name: value}) >= 0
@@ -190,11 +191,11 @@ def fitted(seen: Sequence[tuple[int, ...]], numbers: frozenset[int]) -> Form | N
     columns = list(zip(*seen, strict=True))
     left = [c for c in dict.fromkeys(columns) if len(set(c)) > 1]
     if any(abs(n) > MOST_SIZE for column in left for n in column):
-        return None  # these are numbers that elements are computed with
+        return None  # these are numbers in computations, not sizes
     free: list[tuple[int, ...]] = []
     terms = {c: Term(c[0]) for c in columns if len(set(c)) == 1}
     while left:
-        # The one that most others are multiples of, or of its square; the smallest of equals.
+        # Choose the size that most others are multiples of (or of its square), then the smallest.
         chosen = max(left, key=lambda c: (_multiples(c, left), -c[0]))
         if len(free) == MOST_FREE or min(chosen) < 0:
             return None
@@ -250,7 +251,7 @@ def _explained(column: tuple[int, ...], free: Sequence[tuple[int, ...]]) -> Term
 
 
 class Home(NamedTuple):
-    """Memory of a plan, and where the plan takes its address from."""
+    """Memory of a plan, and the sites where the plan uses its address."""
 
     address: int
     sites: Sequence[tuple[int, int, int]]
@@ -258,28 +259,28 @@ class Home(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SizedPlan:
-    """A plan that computes the graphs of a family, and which graphs and memory it is for.
+    """A plan that computes graphs of a family, with the conditions for its use.
 
     Attributes
     ----------
     form : Form
-        Which graphs these are.
+        Sizes of the graphs that it computes.
     plan : ExecutionPlan
-        Made with Variables.
+        Plan with Variables.
     numbers : tuple of UOp
-        The numbers of the graph that it was made from.
+        Numbers of the graph that it was made from.
     homes : list of Home
         The plan's own memory for the BUFFERs of a graph, then for the numbers that vary.
     results : list of Home
         The plan's own memory for its results.
     nbytes : int
-        The memory of the plan.
+        Size of the plan's memory in bytes.
     equal : tuple of (Dim, Dim)
-        What has to be equal beside the sizes that the form gives.
+        Pairs of sizes that must be equal, in addition to the form.
     nodes : int
-        The number of nodes of its graphs.
+        Number of nodes of its graphs.
     checks : bool
-        True if the graphs check indices or other data, and so can fail at run time.
+        Whether the graphs check indices or other data, and so can fail at run time.
     """
 
     form: Form
@@ -297,18 +298,18 @@ class SizedPlan:
         cls, form: Form, roots: Sequence[UOp], n_values: int, buffers: Sequence[UOp],
         numbers: Sequence[UOp], sized: Sequence[UOp],
     ) -> Self | None:  # fmt: skip
-        """Make a plan of a graph with Variables.
+        """Make a plan with Variables for a graph.
 
         Parameters
         ----------
         form : Form
-            How its sizes depend on each other.
+            Dependence of its sizes on each other.
         roots : sequence of UOp
-            Values, what is written, and the storages that it is written to; without marks.
+            Values, then written values, then the storages that they are written to; without tags.
         n_values : int
-            How many the values are.
+            Number of values.
         buffers, numbers, sized : sequence of UOp
-            As ``survey_open`` gives them.
+            Results of ``survey_open``.
 
         Returns
         -------
@@ -321,10 +322,10 @@ class SizedPlan:
         for storage in roots[n_values + middle :]:
             here = region_of(storage.arg)
             if any(b is not storage and here.meets(region_of(b.arg)) for b in buffers):
-                return None  # memory that is written and read needs an order of its own
+                return None  # the order of reads and writes of one memory may depend on the sizes
         varied = {numbers[i] for i in form.numbers if numbers[i].dtype.is_int}
         if varied and not varied.isdisjoint(toposort(_indices(roots))):
-            return None  # what is known of the index may be known by the number
+            return None  # the known bounds of the index may come from the number
         lifted = [(numbers[i], build.memory(Buffer(1, numbers[i].dtype)))
                   for i in sorted(form.numbers)]  # fmt: skip
         terms = terms_of(sized, form)
@@ -355,7 +356,7 @@ class SizedPlan:
         )  # fmt: skip
 
     def values(self, sizes: Sequence[int], numbers: Sequence[UOp]) -> dict[str, int] | None:
-        """Return the values of the Variables for a graph; None if it computes another one."""
+        """Return the values of the Variables for a graph; None if the plan does not fit."""
         named = self.form.values(sizes)
         if named is None or any(evaluate(a, named) != evaluate(b, named) for a, b in self.equal):
             return None
@@ -367,26 +368,26 @@ class SizedPlan:
         self, named: dict[str, int], values: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]],
         buffers: Sequence[UOp], order: Sequence[UOp],
     ) -> Entry:  # fmt: skip
-        """How to compute the graph of these sizes.
+        """Return an entry that computes a graph with these sizes.
 
         Parameters
         ----------
         named : dict
-            The values of the Variables.
+            Values of the Variables.
         values : sequence of UOp
-            The values, with marks or without.
+            Nodes to compute, with or without tags.
         commits : sequence of (UOp, UOp)
-            What is written.
+            BUFFER nodes, each with the value to write there.
         buffers : sequence of UOp
-            The BUFFER nodes, as ``survey_open`` gives them.
+            BUFFER nodes from ``survey_open``.
         order : sequence of UOp
-            The BUFFER nodes in the order in which the entry is given them; then numbers that vary.
+            BUFFER nodes in the order in which the entry takes them, then the varying numbers.
         """
         known = self.plan.variables
         written = written_regions(commits)
         own = [*buffers, *order[len(order) - len(self.form.numbers) :]]
         homes = dict(zip(own, self.homes, strict=True))
-        elsewhere = Home(0, ())  # a BUFFER that the marks alone know of
+        elsewhere = Home(0, ())  # for a BUFFER that only tags refer to
         places = []
         for node in order:
             home = homes.get(node, elsewhere)

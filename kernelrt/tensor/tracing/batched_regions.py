@@ -300,7 +300,7 @@ class _Mapped:
         return _swapped(build.reshape(found.value, (self._count, *shape)))
 
     def _alive(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
-        """Return masks: elements that run at all, and in this iteration; None if all end together."""
+        """Return masks: who runs at all, and in this iteration; None if all end together."""
         if not self._apart:
             return None, None
         if self._counts is None:

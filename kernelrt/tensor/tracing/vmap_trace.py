@@ -177,7 +177,7 @@ class MemberTrace(Trace):
         return outer is not None and (outer is trace or outer.holds(trace))
 
     def admit(self, tensor: TensorBase) -> None:
-        """Admit a lazy tensor from outside: an enclosing trace may compute it; its graph is read."""
+        """Admit a lazy tensor from outside to the enclosing trace; this trace reads its graph."""
         outer = self.around
         if outer is not None and tensor._born is not outer:
             self._outside(lambda: outer.admit(tensor))
