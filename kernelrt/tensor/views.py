@@ -365,7 +365,7 @@ def view(source: _T, node: UOp, below: UOp | None, kind: Kind, *arguments: Any) 
     return tensor
 
 
-def _followed(link: Link, value: UOp) -> UOp:
+def _apply_path(link: Link, value: UOp) -> UOp:
     """Apply the path of a view to `value`, the node of its root, and return the view's node.
 
     Code that writes memory first computes the lazy tensors that read it. If it computed an
@@ -373,12 +373,12 @@ def _followed(link: Link, value: UOp) -> UOp:
     must wait, and the path is applied again if other code interrupted it.
     """
     if state.local.trace is not None:
-        return _followed_once(link, value)
+        return _apply_path_once(link, value)
     with state.lock:
-        return undisturbed(lambda: _followed_once(link, value), _followed, any_write=False)
+        return undisturbed(lambda: _apply_path_once(link, value), _apply_path, any_write=False)
 
 
-def _followed_once(link: Link, value: UOp) -> UOp:
+def _apply_path_once(link: Link, value: UOp) -> UOp:
     root = link.root
     found = root._of(detach(value) if link.plain and not root._plain else value)
     found._plain = True  # the node as it is, with its history
@@ -402,14 +402,14 @@ def _is_here(tensor: TensorBase) -> bool:
     return False
 
 
-def _renew(tensor: TensorBase, link: Link) -> None:
+def _update(tensor: TensorBase, link: Link) -> None:
     """Update the node of a view if its root has changed."""
     value = link.root._recorded()
     computed = False
-    if value is not link.below or _moved(link):
+    if value is not link.below or _index_changed(link):
         # Whether the root was only computed: it still has the value that the view was made from.
-        computed = is_kept(value) and value.src[0] is link.below and not _moved(link)
-        link.node = _followed(link, value)
+        computed = is_kept(value) and value.src[0] is link.below and not _index_changed(link)
+        link.node = _apply_path(link, value)
         if link.fixed is not None:
             link.fixed = tuple((index, index._recorded()) for index, _ in link.fixed)
     elif _has_current_data(tensor, link):
@@ -420,7 +420,7 @@ def _renew(tensor: TensorBase, link: Link) -> None:
     if before is not None and before.op is Op.DETACH:
         if computed and hooking.is_hooked(tensor, before):
             before = before.src[0] if is_kept(before) else before
-            shown = _followed(link, value.arg.storage)
+            shown = _apply_path(link, value.arg.storage)
             link.node = tensor._uop = mark(before, Kept(shown))
             return
         used, tensor._used = tensor._used, False  # nothing is computed from the new value yet
@@ -428,7 +428,7 @@ def _renew(tensor: TensorBase, link: Link) -> None:
         tensor._used = used
 
 
-def _moved(link: Link) -> bool:
+def _index_changed(link: Link) -> bool:
     """Return whether an index tensor on the path has a new node since the view was made."""
     return link.fixed is not None and any(index._uop is not node for index, node in link.fixed)
 
@@ -452,14 +452,14 @@ def _drop_data(tensor: TensorBase, link: Link) -> None:
 def enter(tensor: TensorBase, link: Link) -> None:
     """Update a view from its root, unless a trace reads a view from outside the trace."""
     if _is_here(tensor):
-        _renew(tensor, link)
+        _update(tensor, link)
 
 
 def node_of(tensor: TensorBase, link: Link) -> UOp:
     """Return the node of a view, with its history."""
     if not _is_here(tensor):
-        return _followed(link, link.root._recorded())
-    _renew(tensor, link)
+        return _apply_path(link, link.root._recorded())
+    _update(tensor, link)
     # Views of a copy would not follow the root, so results are computed from the root's memory.
     if tensor._address is not None and link.root.is_realized:
         return cast("UOp", link.node)
@@ -470,14 +470,14 @@ def borrow(tensor: TensorBase, link: Link) -> None:
     """Bind a view to the memory of its root if the elements are contiguous there."""
     if tensor._address is not None or tensor._leaf is not None:
         return
-    run = _run(link)
+    run = _contiguous_part(link)
     if run is not None:
         buffer, shape = run
         tensor._bind(buffer, buffer.keep(), buffer.dtype.code, shape, link.node)
         link.lent = link.root._memory
 
 
-def _run(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] | None:
+def _contiguous_part(link: Link, *, marked: bool = False) -> tuple[Buffer, tuple[int, ...]] | None:
     """Return the memory and shape of a view whose elements are contiguous in its root, else None.
 
     Memory carries no autograd tags. So if the node of the view has a tag that gradients depend on,
@@ -578,7 +578,7 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
     assert link is not None
     steps = list(_steps(link.path))
     if any(kind.put is None for kind, _ in steps):
-        _check_apart(tensor)
+        _check_no_broadcast(tensor)
         # The view may show elements twice (overlapping windows), so no inverse exists: apply the
         # path to the flat element numbers, and scatter to these.
         places = root._of(build.reshape(build.iota(prod(root.dims)), root.dims))
@@ -594,7 +594,7 @@ def placed(tensor: _T, value: _T, root: _T) -> _T:
     return value
 
 
-def _check_apart(tensor: TensorBase) -> None:
+def _check_no_broadcast(tensor: TensorBase) -> None:
     """Raise ShapeError if a view shows an element of its root several times by a stride of 0."""
     layout = _layout(tensor)
     if layout is not None and any(n > 1 and s == 0 for n, s in zip(*layout, strict=True)):
@@ -803,7 +803,7 @@ def writable_part(tensor: _T) -> _T | None:
             return None
         realize.materialize([root])
     enter(tensor, link)
-    run = _run(link, marked=True)
+    run = _contiguous_part(link, marked=True)
     if run is None or run[0] is root._memory:
         return None
     return tensor._over(*run)

@@ -170,7 +170,7 @@ def hook(tensor: TensorBase, function: Callable[..., Any]) -> Handle:
     """Register `function` as a hook of `tensor`."""
     if not callable(function):
         raise DTypeError(f"hook: expected a function, not {type(function).__name__}")
-    on = _mark_of(tensor, "register_hook")
+    on = _tag_of(tensor, "register_hook")
     entry = Entry(function)
     _edit(on, lambda hooks: (*hooks, entry))
     return Handle(partial(_edit_if_alive, weakref.ref(on)), entry)
@@ -178,7 +178,7 @@ def hook(tensor: TensorBase, function: Callable[..., Any]) -> Handle:
 
 def retain(tensor: TensorBase) -> None:
     """Make ``grad`` of a result collect its gradient, as for a leaf."""
-    on = _mark_of(tensor, "retain_grad")
+    on = _tag_of(tensor, "retain_grad")
     if isinstance(on, Hooked):
         with state.lock:
             on.retained = True
@@ -187,7 +187,7 @@ def retain(tensor: TensorBase) -> None:
 
 def follow(tensor: TensorBase, before: UOp | None) -> None:
     """Keep ``retain_grad`` in effect for a tensor that had the node `before` and got a new one."""
-    known = _known(tensor, before)
+    known = _existing_tag(tensor, before)
     if known is not None and known.retained:
         with state.lock:
             known.retained = False
@@ -198,16 +198,16 @@ def follow(tensor: TensorBase, before: UOp | None) -> None:
 
 def is_hooked(tensor: TensorBase, node: UOp | None) -> bool:
     """Return whether `node`, the value of `tensor`, has the tensor's own tag for hooks."""
-    return _known(tensor, node) is not None
+    return _existing_tag(tensor, node) is not None
 
 
 def retains(tensor: TensorBase) -> bool:
     """Return whether :func:`retain` was called."""
-    known = _known(tensor, tensor._uop)
+    known = _existing_tag(tensor, tensor._uop)
     return known is not None and known.retained
 
 
-def _known(tensor: TensorBase, node: UOp | None) -> Hooked | None:
+def _existing_tag(tensor: TensorBase, node: UOp | None) -> Hooked | None:
     """Return the tag for hooks that a result already has, or None."""
     if node is not None and is_kept(node):
         node = node.src[0]
@@ -216,7 +216,7 @@ def _known(tensor: TensorBase, node: UOp | None) -> Hooked | None:
     return node.arg if node.arg.is_of(tensor) else None
 
 
-def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
+def _tag_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
     """Return the tag that holds the hooks of `tensor`; create it if there is none."""
     if tensor._uop is not None and tensor._leaf is not None:
         return tensor._leaf
@@ -233,7 +233,7 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
     while True:
         tensor._enter()
         node = tensor._entered()
-        known = _known(tensor, node)
+        known = _existing_tag(tensor, node)
         if known is not None:
             return known
         kept = is_kept(node)
@@ -255,11 +255,11 @@ def _mark_of(tensor: TensorBase, name: str) -> Leaf | Hooked:
                 memory = weakref.ref(node.arg) if kept else None
                 new.late = late = Late(weakref.ref(new), marked.made, memory)
                 with state.lock:
-                    _note_late(base, late)
+                    _record_late(base, late)
             return new
 
 
-def _note_late(base: UOp, late: Late) -> None:
+def _record_late(base: UOp, late: Late) -> None:
     """Record that `base`, or copies of it, may have been used before it was tagged."""
     for value in _copies_of(base):
         state.late[value] = (*state.late.get(value, ()), late)

@@ -121,11 +121,11 @@ def pull_run(given: Cotangents, live: Collection[UOp], name: str) -> list[tuple[
     flow = flow_of_run([n.arg for n, _ in given])
     wanted = [k for k in sorted(flow) if node.src[k] in live]
     if isinstance(node.arg.program, Loop):
-        return _Back(node.arg.program, node.src, given, wanted, name).shares()
-    return _chosen(node.arg.program, node.src, given, wanted, name)
+        return _BackwardLoop(node.arg.program, node.src, given, wanted, name).shares()
+    return _branch_gradients(node.arg.program, node.src, given, wanted, name)
 
 
-def _flows(
+def _port_gradients(
     seeds: Sequence[tuple[UOp, UOp]], ports: Sequence[UOp], name: str
 ) -> list[UOp | None]:
     """Return the gradient of each port, given values that read the ports and their gradients."""
@@ -144,7 +144,7 @@ def _zeros(x: UOp) -> UOp:
     return build.full(0, x.dtype, x.shape)
 
 
-def _chosen(
+def _branch_gradients(
     program: Choice, src: Sequence[UOp], given: Cotangents, wanted: Sequence[int], name: str
 ) -> list[tuple[UOp, UOp]]:
     """Build a branch that recomputes the chosen branch together with its derivative."""
@@ -155,8 +155,8 @@ def _chosen(
     branches = []
     for branch in range(program.branches):
         seeds = [(n.arg.values[branch], s.node) for (n, _), s in zip(given, slopes, strict=True)]
-        flown = _flows(seeds, ports, name)
-        _check_once([f for f in flown if f is not None], name)
+        flown = _port_gradients(seeds, ports, name)
+        _check_not_repeated([f for f in flown if f is not None], name)
         branches.append(
             [_zeros(p) if f is None else f for p, f in zip(ports, flown, strict=True)]
         )
@@ -175,7 +175,7 @@ def _is_ordered(node: UOp) -> bool:
     return isinstance(node.arg, Foreign) and node.arg.callee.ordered
 
 
-def _check_once(flown: Sequence[UOp], name: str) -> None:
+def _check_not_repeated(flown: Sequence[UOp], name: str) -> None:
     """Raise GradientError if derivatives of a branch would repeat a call with pure=False."""
     for node in below(flown, lambda n: n.op is Op.BUFFER):
         if _is_ordered(node):
@@ -186,7 +186,7 @@ def _check_once(flown: Sequence[UOp], name: str) -> None:
             )
 
 
-class _Back:
+class _BackwardLoop:
     """Builder of the backward loop.
 
     Parameters
@@ -231,8 +231,8 @@ class _Back:
         rows = [(n, g) for n, g in self._given if n.arg.carry < 0]
         row_slots = [slot(n.arg.each.shape, n.dtype) for n, _ in rows]
         sums = {k: slot(loop.ports[k].shape, loop.ports[k].dtype) for k in self._fixed}
-        flown = self._flown(coming, [n for n, _ in rows], row_slots, sums)
-        later = self._later(flown)
+        flown = self._iteration_gradients(coming, [n for n, _ in rows], row_slots, sums)
+        later = self._deferred_sums(flown)
         for k in later:
             del sums[k]
         last = {n.arg.carry: g for n, g in self._given if n.arg.carry >= 0}
@@ -250,8 +250,8 @@ class _Back:
         factors = list(dict.fromkeys(f for _, parts in later.values() for f in parts))
         slots = [*coming.values(), *sums.values()]
         inside = {s.place for s in (*slots, *row_slots)}
-        back = [f for f in factors if not self._is_forth(f, inside)]
-        news, out, kept = self._with_kept(news, [*out, *back], inside)
+        back = [f for f in factors if not self._is_forward(f, inside)]
+        news, out, kept = self._with_stored(news, [*out, *back], inside)
         finals, stacks = region_graphs.loop(
             list(zip(slots, first, news, strict=True)),
             [*zip(row_slots, (g for _, g in rows), strict=True), *kept],
@@ -262,11 +262,11 @@ class _Back:
         found += zip(sums, finals[len(self._carries) :], strict=True)
         found += zip(self._slices, stacks, strict=False)
         whole = dict(zip(back, stacks[len(self._slices) :], strict=True))
-        whole |= {f: self._row(f) for f in factors if f not in whole}
+        whole |= {f: self._stacked_values(f) for f in factors if f not in whole}
         found += [(k, self._summed(value, parts, whole)) for k, (value, parts) in later.items()]
         return [(src[k], build.reshape(share, src[k].shape)) for k, share in found]
 
-    def _later(
+    def _deferred_sums(
         self, flown: dict[int, UOp | None]
     ) -> dict[int, tuple[UOp, tuple[UOp, ...]]]:
         """Find gradients that are sums over iterations of sums of products with few factors.
@@ -291,11 +291,11 @@ class _Back:
                 known.update(parts)
         return later
 
-    def _is_forth(self, node: UOp, inside: set[UOp]) -> bool:
+    def _is_forward(self, node: UOp, inside: set[UOp]) -> bool:
         """Return whether a node depends only on values of the forward iterations."""
         return not any(n in inside for n in below([node], inside.__contains__))
 
-    def _row(self, node: UOp) -> UOp:
+    def _stacked_values(self, node: UOp) -> UOp:
         """Return the values of a node of the forward body, stacked over all iterations."""
         loop = self._loop
         carried = len(loop.carries)
@@ -316,7 +316,7 @@ class _Back:
         total = build.reduce(every, Op.ADD, (0, *(a + 1 for a in core.arg[1])))
         return rewritten([value], {core: total})[0]
 
-    def _flown(
+    def _iteration_gradients(
         self, coming: dict[int, Slot], rows: Sequence[UOp], row_slots: Sequence[Slot],
         sums: dict[int, Slot],
     ) -> dict[int, UOp | None]:  # fmt: skip
@@ -325,7 +325,7 @@ class _Back:
         seeds = [(loop.carries[k], s.node) for k, s in coming.items()]
         seeds += [(n.arg.each, s.node) for n, s in zip(rows, row_slots, strict=True)]
         wanted = [*self._carries, *self._slices, *sums]
-        found = _flows(seeds, [loop.ports[k] for k in wanted], self._name)
+        found = _port_gradients(seeds, [loop.ports[k] for k in wanted], self._name)
         return dict(zip(wanted, found, strict=True))
 
     def _count(self) -> UOp | None:
@@ -336,7 +336,7 @@ class _Back:
             return build.reshape(value_of_run(Outcome(loop, 1), self._src), ())
         return None
 
-    def _with_kept(
+    def _with_stored(
         self, news: list[UOp], out: list[UOp], inside: set[UOp]
     ) -> tuple[list[UOp], list[UOp], list[tuple[Slot, UOp]]]:
         """Replace forward values in the backward body by slots for stored rows."""
@@ -344,10 +344,10 @@ class _Back:
         carried, behind = len(loop.carries), len(loop.carries) + loop.stacked
         put: dict[UOp, UOp] = {}
         pairs: list[tuple[Slot, UOp]] = []
-        for node in _kept([*news, *out], loop, inside):
+        for node in _stored_values([*news, *out], loop, inside):
             stands = slot(node.shape, node.dtype)
             put[node] = stands.node
-            pairs.append((stands, self._row(node)))
+            pairs.append((stands, self._stacked_values(node)))
         for k in range(carried, behind):
             p = loop.ports[k]
             stands = slot(p.shape, p.dtype)
@@ -378,7 +378,7 @@ def _factors(value: UOp) -> tuple[UOp, ...] | None:
     return tuple(dict.fromkeys(map(bare, inner.src if inner.op is Op.MUL else (inner,))))
 
 
-def _kept(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
+def _stored_values(roots: Iterable[UOp], loop: Loop, inside: set[UOp]) -> list[UOp]:
     """Return the forward values to store: those that the backward body reads and are costly."""
     roots = list(roots)
     ports = set(loop.ports)

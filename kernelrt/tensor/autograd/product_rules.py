@@ -96,13 +96,13 @@ def _others_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
     levels = [(leaves(x), leaves(g))]
     for level in range(depth):
-        levels.append(_joined(*levels[-1], _alone(level, depth, count)))
+        levels.append(_pair_products(*levels[-1], _unpaired(level, depth, count)))
     value, _ = levels.pop()
     by_value, by_slope = build.zeros_like(value), build.full(1, value.dtype, value.shape)
     for level, pairs in reversed(list(enumerate(levels))):
         outside = _less(2 << level, count)
-        by_value, by_slope = _split(
-            *pairs, by_value, by_slope, _alone(level, depth, count), outside
+        by_value, by_slope = _pair_derivatives(
+            *pairs, by_value, by_slope, _unpaired(level, depth, count), outside
         )
     out = build.shrink(by_value, [(0, d) for d in rows]).cast(x.dtype)
     return build.permute(build.reshape(out, ordered), [order.index(a) for a in range(len(order))])
@@ -112,7 +112,7 @@ def _less(a: Dim, b: Dim) -> UOp:
     return build.scalar(a, dt.int64).alu(Op.LT, build.scalar(b, dt.int64))
 
 
-def _alone(level: int, depth: int, count: Dim) -> UOp | None:
+def _unpaired(level: int, depth: int, count: Dim) -> UOp | None:
     """Return a mask of the pairs without a second element, for `count` leaves; None if all have."""
     if same(count, 1 << depth):
         return None
@@ -121,15 +121,15 @@ def _alone(level: int, depth: int, count: Dim) -> UOp | None:
     return build.full(count, second.dtype, second.shape).alu(Op.LE, second)
 
 
-def _joined(value: UOp, slope: UOp, alone: UOp | None) -> tuple[UOp, UOp]:
+def _pair_products(value: UOp, slope: UOp, alone: UOp | None) -> tuple[UOp, UOp]:
     """Return the products of pairs, and their derivatives."""
     (first, second), (tilt, other) = _halves(value), _halves(slope)
     joined = build.mul(first, second)
     slopes = build.add(build.mul(tilt, second), build.mul(first, other))
-    return _stored(_but(alone, first, joined)), _stored(_but(alone, tilt, slopes))
+    return _stored(_or_single(alone, first, joined)), _stored(_or_single(alone, tilt, slopes))
 
 
-def _split(
+def _pair_derivatives(
     value: UOp,
     slope: UOp,
     by_value: UOp,
@@ -151,7 +151,10 @@ def _split(
         alone = build.expand(build.reshape(alone, (*alone.shape, 1)), (*alone.shape, 2))
     through = build.where(build.broadcast_to(outside, pairs), build.mul(by_value, beside), 0)
     by_first = build.add(through, build.mul(by_slope, tilt))
-    parts = _but(alone, by_value, by_first), _but(alone, by_slope, build.mul(by_slope, beside))
+    parts = (
+        _or_single(alone, by_value, by_first),
+        _or_single(alone, by_slope, build.mul(by_slope, beside)),
+    )
     first, second = (_stored(build.reshape(u, value.shape)) for u in parts)
     return first, second
 
@@ -167,7 +170,7 @@ def _halves(u: UOp) -> list[UOp]:
     ]
 
 
-def _but(alone: UOp | None, single: UOp, pair: UOp) -> UOp:
+def _or_single(alone: UOp | None, single: UOp, pair: UOp) -> UOp:
     """Return `pair`, with `single` for pairs that have no second element."""
     if alone is None:
         return pair

@@ -83,9 +83,9 @@ def set_data(tensor: TensorBase, value: TensorBase) -> None:
     with state.no_grad():
         new = value.detach()._fitted(tensor)  # type: ignore[attr-defined]
         if owner is tensor:
-            _part(list(_handles_of(owner).values()), owner)
+            _separate(list(_handles_of(owner).values()), owner)
         else:
-            _part([tensor], owner)
+            _separate([tensor], owner)
             if hasattr(tensor, "_whose"):
                 raise JitError(
                     "data: the tensor is the .data of another tensor, taken outside the traced "
@@ -103,7 +103,7 @@ def _handles_of(owner: TensorBase) -> WeakValueDictionary[int, TensorBase]:
     return found
 
 
-def _part(handles: Iterable[TensorBase], owner: TensorBase) -> None:
+def _separate(handles: Iterable[TensorBase], owner: TensorBase) -> None:
     """Separate ``data`` tensors from `owner`, with their current value, where that is possible.
 
     They continue to alias each other.

@@ -157,7 +157,7 @@ class _Search:
         self._kinds: dict[object, _Kind] = {}
 
     def look(self, results: Sequence[Buffer]) -> None:
-        """Raise NonFiniteError if `results`, the values of the roots, show a non-finite operation."""
+        """Raise NonFiniteError if an operation made `results`, the root values, non-finite."""
         kinds = [_kind(data) for data in results]
         if not any(kinds):
             return

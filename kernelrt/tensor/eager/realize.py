@@ -264,12 +264,12 @@ def _run(
             # assignments stay pending.
             raise
         except Exception:
-            _salvage(nodes)
+            _execute_sound(nodes)
             raise
         targets = [t for t in targets if not t.is_realized]
 
 
-def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
+def _execute_sound(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
     """After a failed run, execute the commits that do not fail, and drop the others.
 
     Assignments of one step are executed or dropped together. No commit reads a tensor that another
@@ -282,23 +282,23 @@ def _salvage(commits: Sequence[tuple[TensorBase, UOp | None]]) -> None:
     complete = True
     for unit in units.values():
         try:
-            evaluate([_twin(*entry) for entry in unit], [], set(), None)
+            evaluate([_lazy_copy(*entry) for entry in unit], [], set(), None)
         except (Warning, PlanBusyError):
             complete = False
         except Exception:  # noqa: BLE001 - the caller raises the first one
-            _give_up(unit)
+            _drop(unit)
         else:
             sound.append(unit)
     if not complete:
         return  # the remaining assignments may read memory that the others would write
     try:
         while sound:
-            sound = _carry_out(sound)
+            sound = _execute(sound)
     except (Warning, PlanBusyError):
         pass  # they stay pending
 
 
-def _carry_out(units: list[_Unit]) -> list[_Unit]:
+def _execute(units: list[_Unit]) -> list[_Unit]:
     """Execute all of `units`, or execute none, drop some and return the rest.
 
     A lazy tensor that must be computed before a write, but fails, prevents only the units that
@@ -320,7 +320,7 @@ def _carry_out(units: list[_Unit]) -> list[_Unit]:
             if failing and not any(reads(node, touched) for node in failing):
                 rest.append(unit)
             else:
-                _give_up(unit)
+                _drop(unit)
         return rest
     return []
 
@@ -345,7 +345,7 @@ def _failing(tensors: Sequence[TensorBase]) -> list[UOp]:
     return []
 
 
-def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
+def _lazy_copy(tensor: TensorBase, node: UOp | None) -> TensorBase:
     """Return a new lazy tensor with the class of `tensor` and the node `node`."""
     twin = type(tensor).__new__(type(tensor))
     twin._uop, twin._grad, twin._leaf = node, None, None
@@ -353,7 +353,7 @@ def _twin(tensor: TensorBase, node: UOp | None) -> TensorBase:
     return twin
 
 
-def _give_up(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
+def _drop(commits: Iterable[tuple[TensorBase, UOp | None]]) -> None:
     for t, node in commits:
         if node is not None:
             give([], [(t, node, t._at_rest())], state.pending)

@@ -77,10 +77,10 @@ def batched_run(
     if not isinstance(count, int):
         raise VariableError(f"vmap: a loop needs a fixed number of batch elements, not {count}")
     if isinstance(program, Loop):
-        return _Mapped(program, nodes, operands, count).values()
+        return _BatchedLoop(program, nodes, operands, count).values()
     if operands[0].apart:
-        return _all_chosen(program, nodes, operands, count)
-    return _chosen(program, nodes, operands, count)
+        return _selected_branches(program, nodes, operands, count)
+    return _batched_branch(program, nodes, operands, count)
 
 
 def _along(
@@ -107,7 +107,7 @@ def _flat(node: UOp, count: int) -> UOp:
     return build.reshape(node, (count, size))
 
 
-def _chosen(
+def _batched_branch(
     program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
 ) -> dict[UOp, Along]:
     since = count_asked()
@@ -134,7 +134,7 @@ def _chosen(
     return dict(zip(nodes, map(Along, found, apart), strict=True))
 
 
-def _all_chosen(
+def _selected_branches(
     program: Choice, nodes: Sequence[UOp], operands: Sequence[Along], count: int
 ) -> dict[UOp, Along]:
     """Batch a branch whose index differs between batch elements.
@@ -156,7 +156,7 @@ def _all_chosen(
     nodes = [n for n in nodes if n not in made]
     taken: list[UOp] = []
     for k in range(program.branches) if nodes else ():
-        here = _takes(each, k, program.branches)
+        here = _takes_branch(each, k, program.branches)
         given = {p: _safe(found, here) for p, found in mapped.items()}
         any_ = build.reduce(here, Op.MAX, (0,)).cast(dt.int64)
         since = count_asked()
@@ -170,7 +170,7 @@ def _all_chosen(
     return made | dict(zip(nodes, [Along(t, True) for t in taken], strict=True))
 
 
-def _takes(each: UOp, k: int, branches: int) -> UOp:
+def _takes_branch(each: UOp, k: int, branches: int) -> UOp:
     """Return the mask of batch elements that take branch `k`; indices are clamped to the range."""
     number = build.full(k, dt.int64, each.shape)
     if k == 0:
@@ -200,7 +200,7 @@ def _safe(value: UOp, here: UOp) -> UOp:
     return _where(here, value, detach(build.broadcast_to(row, value.shape)))
 
 
-class _Mapped:
+class _BatchedLoop:
     def __init__(
         self, program: Loop, nodes: Sequence[UOp], operands: Sequence[Along], count: int
     ) -> None:
@@ -229,7 +229,7 @@ class _Mapped:
         number = slot((1,), dt.int64) if loop.numbered or self._counts is not None else None
         if number is not None and loop.numbered:
             put[loop.ports[-1]] = number.place
-        begins, goes = self._alive(carried, number)
+        begins, goes = self._running(carried, number)
         # A batch element that has ended computes with the inputs of its last iteration.
         held = [self._slot(p) for p in loop.ports[: self._carried]] if goes is not None else []
         used: list[UOp] = []
@@ -256,7 +256,7 @@ class _Mapped:
             for p, m in zip(loop.ports, made[: self._carried], strict=False)
         ]
         apart = dict(zip(rows, made[self._carried :], strict=True))
-        turns = self._turns(carried, new, goes)
+        turns = self._batched_carries(carried, new, goes)
         if begins is not None:
             firsts = (_safe(self._first(k), begins) for k in range(self._carried))
             turns += zip(held, firsts, map(detach, used), strict=True)
@@ -299,8 +299,8 @@ class _Mapped:
             return build.reshape(found.value, shape)
         return _swapped(build.reshape(found.value, (self._count, *shape)))
 
-    def _alive(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
-        """Return masks: who runs at all, and in this iteration; None if all end together."""
+    def _running(self, slots: Sequence[Slot], number: Slot | None) -> tuple[UOp | None, UOp | None]:
+        """Return masks: runs at all, runs in this iteration; None if all elements end together."""
         if not self._apart:
             return None, None
         if self._counts is None:
@@ -313,7 +313,7 @@ class _Mapped:
         turn = build.broadcast_to(number.node, counts.shape)
         return zeros.alu(Op.LT, counts), turn.alu(Op.LT, counts)
 
-    def _turns(
+    def _batched_carries(
         self, slots: Sequence[Slot], new: Sequence[UOp], goes: UOp | None
     ) -> list[tuple[Slot, UOp, UOp]]:
         """Return each carry: its slot, its first value and its value after an iteration."""

@@ -97,12 +97,12 @@ def _marked(node: UOp, done: Mapping[UOp, Along], count: Dim) -> UOp:
     if not isinstance(known, Custom):
         return mark(value, known)
     n = len(known.inputs)
-    rule = _Batched(_apart(node), count)
+    rule = _Batched(_detached_copy(node), count)
     return mark(value, Custom(rule, tuple(rest[:n]), tuple(rest[n:]), known.arg))
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Placeholder:
     """The `arg` of a placeholder BUFFER and of its tag, for an input of a derivative rule.
 
     Attributes
@@ -117,27 +117,27 @@ class _Place:
     size: int
 
 
-def _stand_in(node: UOp, number: int) -> UOp:
+def _placeholder(node: UOp, number: int) -> UOp:
     """Return a placeholder with the shape and dtype of `node`.
 
     Its tag makes it unique and stops simplification: otherwise a transpose of a transposed
     placeholder would be the memory below it, and the placeholder would not be found.
     """
-    place = _Place(number, math.prod(map(dim_max, node.shape)))
+    place = _Placeholder(number, math.prod(map(dim_max, node.shape)))
     memory = UOp(Op.BUFFER, node.dtype, (), place)
     if not is_static(node.shape):
         memory = build.shrink(memory, [(0, prod(node.shape))])
     return mark(build.reshape(memory, node.shape), place)
 
 
-def _apart(one: UOp) -> UOp:
+def _detached_copy(one: UOp) -> UOp:
     """Return a tagged value with placeholders for its inputs, so that it reads no other graph.
 
     Constants are not replaced, because rules may read them.
     """
     known: Custom = one.arg
     value, *reads = (
-        node if build.const_value(node) is not None else _stand_in(node, k)
+        node if build.const_value(node) is not None else _placeholder(node, k)
         for k, node in enumerate((*one.src, *known.inputs, *known.parts))
     )
     n = len(known.inputs)
@@ -163,7 +163,7 @@ class _Batched:
         one = self.one
         before: Custom = one.arg
         now: Custom = node.arg
-        seed = _stand_in(one, -1)
+        seed = _placeholder(one, -1)
         share = before.rule(one, seed, i)
         if share is None:
             return None

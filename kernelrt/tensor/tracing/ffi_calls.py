@@ -143,7 +143,7 @@ def call(
         raise DTypeError(f"name: expected a str, not {type(name).__name__}")
     if vjp is not None and not callable(vjp):
         raise DTypeError(f"vjp: expected a callable, not {type(vjp).__name__}")
-    made = _Made(fn, nest, results or (_DUMMY,), vjp, name)
+    made = _CheckedCall(fn, nest, results or (_DUMMY,), vjp, name)
     made.vectorized, made.fails = flag(vectorized, "vectorized"), flag(fails, "fails")
     if made.fails and not made.address:
         raise DTypeError("fails: for C functions only; raise an exception in a Python function")
@@ -153,11 +153,11 @@ def call(
         t if isinstance(t, TensorBase) else from_data(kind, t, f"tensors[{i}]")
         for i, t in enumerate(tensors)
     ]
-    found = _results(made, kind, *given) if pure else _in_turn(made, kind, given)
+    found = _results(made, kind, *given) if pure else _ordered_results(made, kind, given)
     return None if out is None else nest.filled(iter(found))
 
 
-def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[Any]:
+def _ordered_results(made: _CheckedCall, kind: type[Any], given: Sequence[TensorBase]) -> list[Any]:
     """Return the results of a call with pure=False, ordered after earlier such calls."""
     if state.local.trace is None:
         realize(*given)  # in a run of their own, so that no failure follows the call
@@ -172,7 +172,7 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
             "elements of vmap have no order; pass pure=True, or make the call outside vmap"
         )
     made.ordered = True
-    turn = _turn(kind)
+    turn = _order_token(kind)
     found = _results(made, kind, *given, turn)
     with state.no_grad():
         first = build.reshape(found[0].uop, (build.volume(found[0].dims),))
@@ -180,35 +180,35 @@ def _in_turn(made: _Made, kind: type[Any], given: Sequence[TensorBase]) -> list[
     return found
 
 
-def _turn(kind: type[Any]) -> Any:
+def _order_token(kind: type[Any]) -> Any:
     """Return a state token that each pure=False call in a jitted function reads and then writes.
 
     The token makes these calls side effects on state, so they are kept and stay in order. Its
     value is meaningless.
     """
-    if not _turns:
+    if not _order_tokens:
         with state.lock:
-            if not _turns:
-                _turns.append(kind._over(Buffer(1, dt.uint8), (1,)))
-    return _turns[0]
+            if not _order_tokens:
+                _order_tokens.append(kind._over(Buffer(1, dt.uint8), (1,)))
+    return _order_tokens[0]
 
 
 def keeps_order(tensors: Iterable[TensorBase]) -> bool:
     """Return whether `tensors`, which a graph assigns to, include the token of pure=False calls."""
-    return any(t is turn for t in tensors for turn in _turns)
+    return any(t is turn for t in tensors for turn in _order_tokens)
 
 
-_turns: list[Any] = []
+_order_tokens: list[Any] = []
 #: The result of a function without results.
 _DUMMY: Form = ((), dt.uint8)
 
 
 @operation
-def _results(made: _Made, kind: type[Any], *tensors: TensorBase) -> list[Any]:
+def _results(made: _CheckedCall, kind: type[Any], *tensors: TensorBase) -> list[Any]:
     return [kind._of(node) for node in made.nodes(*(t.uop for t in tensors))]
 
 
-class _Made:
+class _CheckedCall:
     """A checked call, without its operands."""
 
     def __init__(
@@ -399,14 +399,14 @@ class _Vjp(RuleOfAll):
 
     def at(self, node: UOp, gradient: UOp) -> CustomRule:
         """Return the rule for one gradient; call the user's function once."""
-        found = self._asked(node, gradient)
+        found = self._input_gradients(node, gradient)
         return lambda _node, _gradient, i: found[i]
 
     def __call__(self, node: UOp, g: UOp, i: int) -> UOp | None:
         """Return the gradient of one input."""
-        return self._asked(node, g)[i]
+        return self._input_gradients(node, g)[i]
 
-    def _asked(self, node: UOp, g: UOp) -> list[UOp | None]:
+    def _input_gradients(self, node: UOp, g: UOp) -> list[UOp | None]:
         floats, others = self._cut(node), iter(node.arg.parts)
         results = [next(floats) if dtype.is_float else next(others) for _, dtype in self.forms]
         slopes = self._cut(g)

@@ -117,8 +117,8 @@ def frontier(
                 bound.add(node)
             for r in reads:
                 if r in outside:
-                    found[r if _is_laid_out(r, node, turns) else bare(r)] = None
-        elif reached or varied or _begins(node):
+                    found[r if _needs_copy(r, node, turns) else bare(r)] = None
+        elif reached or varied or _is_not_constant(node):
             outside.add(node)
     for root in roots:
         if root in outside:
@@ -133,9 +133,9 @@ def bare(node: UOp) -> UOp:
     return node
 
 
-def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
+def _needs_copy(node: UOp, reader: UOp, turns: int) -> bool:
     """Return whether a loop should get a copy of `node` in permuted order for this reader."""
-    if node.op not in MOVED or not _is_turned(node):
+    if node.op not in MOVED or not _permutes_axes(node):
         return False
     size, least, read = (build.volume(n.shape) for n in (node, bare(node), reader))
     if not (isinstance(size, int) and isinstance(least, int) and size <= least):
@@ -145,16 +145,16 @@ def _is_laid_out(node: UOp, reader: UOp, turns: int) -> bool:
     return reader.op is Op.REGION and turns > 1  # an inner loop would copy it in each iteration
 
 
-def _is_turned(node: UOp) -> bool:
+def _permutes_axes(node: UOp) -> bool:
     """Return whether the movement ops above a value change the order of its axes."""
     while node.op in MOVED:
-        if node.op is Op.PERMUTE and _moves(node):
+        if node.op is Op.PERMUTE and _permutes(node):
             return True
         node = node.src[0]
     return False
 
 
-def _moves(node: UOp) -> bool:
+def _permutes(node: UOp) -> bool:
     """Return whether a PERMUTE changes the order of axes that have more than one element."""
     axes = [axis for axis in node.arg if node.src[0].shape[axis] != 1]
     return axes != sorted(axes)
@@ -169,7 +169,7 @@ def _marked(node: UOp) -> Iterator[UOp]:
         yield node
 
 
-def _begins(node: UOp) -> bool:
+def _is_not_constant(node: UOp) -> bool:
     """Return whether a node is no constant, whatever its operands are."""
     return _is_mark(node) or node.op in (Op.BUFFER, Op.VAR, Op.REGION)
 

@@ -374,10 +374,10 @@ class Trace(TraceMode):
             if isinstance(before, gradient_state.Spent):
                 use.now = before
             if read and gradient_state.kind_of(before) == gradient_state.GIVEN:
-                self._begin_with(use)
+                self._start_from_existing(use)
         return use
 
-    def _begin_with(self, use: gradient_state.Use) -> None:
+    def _start_from_existing(self, use: gradient_state.Use) -> None:
         """Initialize `use` with the existing gradient.
 
         The function sees a new tensor of the trace over the home of the gradient. So it can be
@@ -422,7 +422,7 @@ class Trace(TraceMode):
         assigned = self._states.get(id(tensor))
         return tensor._uop if assigned is None else assigned[1]
 
-    def _apart(self, use: gradient_state.Use) -> Buffer:
+    def _spare(self, use: gradient_state.Use) -> Buffer:
         """Return new storage for the value assigned to a gradient that the function found."""
         buffer = gradient_state.home_of(use.tensor).buffer
         other = self._elsewhere[id(use.start)] = Buffer(buffer.size, buffer.dtype)
@@ -467,7 +467,7 @@ class Trace(TraceMode):
             changed = None
             owns = use.start is not None and use.same is None
             if owns and id(use.start) in self._states:
-                changed = self._apart(use) if made else gradient_state.home_of(use.tensor).buffer
+                changed = self._spare(use) if made else gradient_state.home_of(use.tensor).buffer
             effects.append(
                 gradient_state.Effect(
                     tensor=use.tensor,

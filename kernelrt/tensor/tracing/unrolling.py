@@ -41,7 +41,7 @@ def unrolled(
     firsts = [first for _, first, _ in carried]
     stacks: list[list[UOp]] = []
     for begin, end, count in parts:
-        slots, news, made = _together(carried, sliced, rows, count, reverse=reverse)
+        slots, news, made = _unrolled_body(carried, sliced, rows, count, reverse=reverse)
         wholes = [
             build.reshape(
                 build.shrink(whole, [(begin, end), *((0, d) for d in whole.shape[1:])]),
@@ -62,7 +62,7 @@ def unrolled(
     return firsts, [build.cat(column, 0) for column in zip(*in_order, strict=True)]
 
 
-def _together(
+def _unrolled_body(
     carried: Sequence[tuple[Slot, UOp, UOp]],
     sliced: Sequence[tuple[Slot, UOp]],
     rows: Sequence[UOp],
