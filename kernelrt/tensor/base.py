@@ -448,8 +448,8 @@ class TensorBase(LazyHandle):
             return self
         if not self.dtype.is_float:
             raise GradientError(
-                f"requires_grad: expected a floating dtype, not {self.dtype.name}; cast the tensor "
-                "first, as in x.float()"
+                f"requires_grad: gradients need a floating dtype, not {self.dtype.name}; cast the "
+                "tensor first, as in x.float()"
             )
         self._enter()
         known = self._lineage
