@@ -67,7 +67,7 @@ computing = False
 #: Number of expressions given to live tensors so far, as the only element. While it stays the
 #: same, no tensor has begun to read a buffer.
 births: list[int] = [0]
-#: Number of changes of `requires_grad` of any tensor, as the only element.
+#: Number of changes of `requires_grad` or of hooks of leaves, as the only element.
 flips: list[int] = [0]
 #: Threads, by their ids, that are differentiating functions, with the nesting depth. Jitted
 #: functions called there run without jit, because results of jitted functions have no history.

@@ -782,7 +782,7 @@ class _Kernel:
             raise _Unfit
         spec = device.renderer.render(UOp(Op.SINK, dtype, (store,)))
         if spec.global_size != (1, 1, 1) or spec.var_names:
-            raise _Unfit  # it is no single call
+            raise _Unfit  # the kernel needs more than one call
         [self._program] = device.loader.load(device.compiler.compile([spec]))
         self.address: int = self._program.address
 

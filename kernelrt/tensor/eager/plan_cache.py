@@ -74,7 +74,7 @@ class SizeFamily(Used):
 
     @property
     def is_compiled(self) -> bool:
-        """True once the budget for interpreting these graphs is spent."""
+        """Whether the budget for interpreting these graphs is spent."""
         return self.budget.spent > self.budget.limit
 
     def find(
@@ -166,7 +166,7 @@ class PlanCache(PlanTable):
         self._large: dict[int, _Memory] = {}
 
     def clear(self) -> None:
-        """Forget all plans."""
+        """Drop all plans."""
         self.entries.clear()
         self.families.clear()
         self._size_families.clear()

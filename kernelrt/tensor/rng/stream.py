@@ -1,4 +1,4 @@
-"""The stream of random words behind all random numbers.
+"""The stream of random words that all random numbers are computed from.
 
 The n-th pair of words is a hash of n: threefry2x32 with 20 rounds (Salmon, Moraes, Dror, Shaw:
 Parallel random numbers: as easy as 1, 2, 3, SC 2011). The key comes from the seed; the count of

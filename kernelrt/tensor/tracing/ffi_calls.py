@@ -67,13 +67,13 @@ def call(
     Parameters
     ----------
     fn : callable, int or object
-        Either a Python callable. It is called with a NumPy array for each of `tensors`; the
-        arrays are copies that it may keep and change. It returns arrays, nested as `out`. It runs
-        with the GIL on the thread that runs the plan.
-        Or a C function ``void (void *const *bufs, const int64_t *vals)``, given as an address, a
-        ctypes function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the
-        results, then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is
-        the number of elements of ``bufs[i]``. It runs without the GIL, possibly on another thread.
+        A Python callable or a C function. A Python callable gets a NumPy array for each of
+        `tensors`, copies that it may keep and change, and returns arrays, nested as `out`. It runs
+        with the GIL on the thread that runs the plan. A C function has the signature
+        ``void (void *const *bufs, const int64_t *vals)`` and is given as an address, a ctypes
+        function pointer, a numba cfunc or a capsule. ``bufs`` has the addresses of the results,
+        then of the operands; each is row-major, and they do not overlap. ``vals[i]`` is the number
+        of elements of ``bufs[i]``. The function runs without the GIL, possibly on another thread.
         kernelrt cannot verify its signature or that it stays within its buffers.
     *tensors : Tensor, array or number
         Operands, of fixed sizes.

@@ -69,7 +69,7 @@ stepwise = _Stepwise()
 
 
 class AsNumbers:
-    """Context whose `Numbers` are weakly typed in promotion while it is entered."""
+    """Context manager that returns a `Numbers`, whose values are weakly typed within it."""
 
     def __enter__(self) -> Numbers:
         self._before = stepwise.numbers
