@@ -1,4 +1,4 @@
-"""Converts modules to another floating type."""
+"""Converts modules to another floating-point dtype."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _M = TypeVar("_M")
 
 
 def converted(root: _M, dtype: object) -> _M:
-    """`root`, with other tensors of type `dtype` in the place of its floating-point ones.
+    """Replace the floating-point tensors of `root` by tensors of type `dtype`; return `root`.
 
     Raises
     ------
     DTypeError
-        `dtype` is no floating type.
+        `dtype` is not a floating-point dtype.
     StateError
-        A tensor lies in a tuple or another object that cannot be changed.
+        A tensor is in a tuple or another immutable object.
     """
     wanted = dt.parse(dtype)
     if not wanted.is_float:
-        raise DTypeError(f"dtype: modules are of floating types, not {wanted.name}")
+        raise DTypeError(f"dtype: expected a floating-point dtype, not {wanted.name}")
     forbid("converting a module")
     made: dict[int, Tensor] = {}
     owners = [owner for _, owner in tree.named_objects(root)]
@@ -46,8 +46,8 @@ def converted(root: _M, dtype: object) -> _M:
     for owner, key, _ in places:
         if not isinstance(owner, list | MutableMapping) and not hasattr(owner, "__dict__"):
             raise StateError(
-                f"to: a tensor lies in a {type(owner).__name__} (at {key!r}), which cannot be "
-                "changed; keep it in a list or a dict, or as an attribute"
+                f"to: cannot replace the tensor at {key!r} of a {type(owner).__name__}, which is "
+                "immutable; keep the tensor in a list or a dict, or as an attribute"
             )
     for owner, key, value in places:
         if id(value) not in made:
@@ -60,12 +60,12 @@ def converted(root: _M, dtype: object) -> _M:
         later = getattr(owner, "__dict__", {})
         if tree.UNMADE in later:
             later[tree.UNMADE] = {**later[tree.UNMADE], "dtype": wanted}
-    modes.changed()  # traced functions look again at what they read
+    modes.changed()  # traced functions check the attributes that they read
     return root
 
 
 def _held(owner: object) -> list[tuple[Any, Any]]:
-    """What lies directly in an object, with where it is to be put."""
+    """Return the (key, value) pairs directly in an object."""
     if isinstance(owner, Tensor):
         return []
     if isinstance(owner, list | tuple):

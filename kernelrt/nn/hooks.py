@@ -21,9 +21,10 @@ _HOOKS = "_hooks"
 
 
 class Hook(NamedTuple):
-    """A function, whether it comes before forward, whether it sees keyword arguments, and more.
+    """A hook function and its options.
 
-    `always` is whether it is called after forward also where that fails.
+    `before`: it runs before forward. `with_kwargs`: it receives keyword arguments. `always`: it
+    also runs if forward fails.
     """
 
     function: Callable[..., Any]
@@ -36,14 +37,14 @@ _Hooks = tuple[Entry[Hook], ...]
 
 
 def hooks_of(owner: Any) -> tuple[Entry[Hook], ...]:
-    """The hooks of a module, which a trace depends on."""
+    """Return the hooks of a module, and note them as a dependency of the trace."""
     found: tuple[Entry[Hook], ...] = owner.__dict__.get(_HOOKS, ())
     modes.note(owner, _HOOKS, owner.__dict__.get(_HOOKS, MISSING))
     return found
 
 
 def _edit(owner: Any, change: Callable[[_Hooks], _Hooks]) -> None:
-    """Exchange the hooks of a module in one step."""
+    """Replace the hooks of a module atomically."""
     with state.lock:
         before = owner.__dict__.get(_HOOKS, ())
         hooks = change(before)
@@ -61,7 +62,7 @@ def added(owner: Any, hook: Hook, first: bool) -> Handle:
 
 
 def dropped(owner: Any, function: object) -> None:
-    """Take a function away from the hooks of a module, if it is among them."""
+    """Remove a function from the hooks of a module, if it is registered."""
 
     def rest(hooks: _Hooks) -> _Hooks:
         left = tuple(h for h in hooks if h.hook.function is not function)
@@ -74,7 +75,7 @@ def called(
     forward: Callable[..., Any], owner: Any, hooks: _Hooks,
     args: tuple[Any, ...], kwargs: dict[str, Any],
 ) -> Any:  # fmt: skip
-    """What forward gives, with hooks around it."""
+    """Call forward with the hooks around it, and return the result."""
     waiting = [entry.hook for entry in hooks if entry.hook.always]
     results: list[Any] = [None]
     try:
@@ -93,7 +94,7 @@ def _call(
     forward: Callable[..., Any], owner: Any, hooks: _Hooks, args: tuple[Any, ...],
     kwargs: dict[str, Any], waiting: list[Hook], results: list[Any],
 ) -> None:  # fmt: skip
-    """Call all of them; those that were called leave `waiting`, and what they give is last."""
+    """Call the hooks and forward; append each result, and remove called hooks from `waiting`."""
     for entry in hooks:
         hook = entry.hook
         if not hook.before:

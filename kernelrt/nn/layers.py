@@ -21,7 +21,7 @@ __all__ = ["Flatten", "Identity", "LayerNorm", "Linear", "Unflatten"]
 
 
 def positive(name: str, value: object) -> int:
-    """`value` as a positive int, or an error that names the argument."""
+    """Return `value` as a positive int, or raise an error that names the argument."""
     number = whole(index_of(value))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")
@@ -31,36 +31,36 @@ def positive(name: str, value: object) -> int:
 
 
 def parameter(shape: tuple[int, ...], dtype: object) -> Tensor:
-    """Make an empty parameter, to be filled by kernelrt.nn.init."""
+    """Return an uninitialized parameter, for kernelrt.nn.init to fill."""
     parsed = dt.parse(dtype)
     if not parsed.is_float:
-        raise DTypeError(f"dtype: a layer needs a floating type, not {parsed.name}")
+        raise DTypeError(f"dtype: a layer needs a floating-point dtype, not {parsed.name}")
     return empty(shape, dtype=parsed, requires_grad=True)
 
 
 def bias_bound(fan_in: int) -> float:
-    """PyTorch's bound for the uniform distribution of biases."""
+    """Return the bound of the uniform distribution that PyTorch draws biases from."""
     return 1.0 / math.sqrt(fan_in) if fan_in else 0.0
 
 
 class Linear(Module):
-    """``x @ weight.T + bias`` over the last axis.
+    """Apply a linear map to the last axis: ``x @ weight.T + bias``.
 
     Parameters
     ----------
     in_features, out_features : int
-        Sizes of the last axis of input and result.
+        Sizes of the last axis of the input and of the result.
     bias : bool
-        Whether to add a bias.
+        Whether to add a learned bias.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight : Tensor, shape (out_features, in_features)
-        Drawn uniformly from ±1/sqrt(in_features).
+        Initialized uniformly between ±1/sqrt(in_features).
     bias : Tensor of shape (out_features,), or None
-        Drawn from the same distribution.
+        Initialized from the same distribution.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
+        """Draw new initial values for weight and bias."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             bound = bias_bound(self.in_features)
@@ -89,32 +89,32 @@ class Linear(Module):
         return input.linear(self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         return f"{self.in_features}, {self.out_features}" + (
             "" if self.bias is not None else ", bias=False"
         )
 
 
 class LayerNorm(Module):
-    """Normalization over the last axes: ``(x - mean) / sqrt(var + eps) * weight + bias``.
+    """Apply layer normalization: ``(x - mean) / sqrt(var + eps) * weight + bias``.
 
     Parameters
     ----------
     normalized_shape : int or sequence of int
-        Sizes of the last axes, over which mean and (biased) variance are taken.
+        Sizes of the last axes, over which to take the mean and the (biased) variance.
     eps : float
         Added to the variance.
     elementwise_affine : bool
-        Whether there are a weight and a bias.
+        Whether to have a learned weight and bias.
     bias : bool
-        Whether there is a bias, if elementwise_affine.
+        Whether to have a bias, if `elementwise_affine`.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight, bias : Tensor of shape normalized_shape, or None
-        Ones and zeros at first.
+        Initialized to ones and zeros.
     """
 
     def __init__(
@@ -139,21 +139,21 @@ class LayerNorm(Module):
                 self.bias = init.zeros_(parameter(self.normalized_shape, dtype))
 
     def forward(self, input: Tensor) -> Tensor:
-        """Normalize (..., *normalized_shape)."""
+        """Normalize an input of shape (..., *normalized_shape)."""
         return input.layer_norm(self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """Give the shape and eps."""
+        """Return the shape and eps as text."""
         return f"{self.normalized_shape}, eps={self.eps}"
 
 
 class Flatten(Module):
-    """Axes start_dim to end_dim as one.
+    """Flatten the axes from `start_dim` to `end_dim` into one axis.
 
     Parameters
     ----------
     start_dim, end_dim : int
-        First and last axis; by default all but the first.
+        First and last axis to flatten; by default all axes but the first.
     """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
@@ -161,19 +161,19 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, input: Tensor) -> Tensor:
-        """Flatten `x`."""
+        """Flatten `input`."""
         return input.flatten(self.start_dim, self.end_dim)
 
 
 class Unflatten(Module):
-    """One axis as several: the reverse of :class:`Flatten`.
+    """Split one axis into several: the inverse of :class:`Flatten`.
 
     Parameters
     ----------
     dim : int
-        Which axis.
+        Axis to split.
     unflattened_size : sequence of int
-        The sizes it becomes; one may be -1.
+        Sizes of the new axes; one may be -1, to be inferred.
     """
 
     def __init__(self, dim: int, unflattened_size: Sequence[int]) -> None:
@@ -181,26 +181,26 @@ class Unflatten(Module):
         self.unflattened_size = tuple(unflattened_size)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Unflatten `x`."""
+        """Unflatten `input`."""
         return input.unflatten(self.dim, self.unflattened_size)
 
     def extra_repr(self) -> str:
-        """Give the axis and the sizes."""
+        """Return the axis and the sizes as text."""
         return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
 
 
 class Identity(Module):
-    """The input itself.
+    """Return the input unchanged.
 
     Parameters
     ----------
     *args, **kwargs
-        Not used: where a layer is taken out, its arguments may stay.
+        Ignored, so that Identity can replace a layer without changing its arguments.
     """
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         pass
 
     def forward(self, input: Tensor) -> Tensor:
-        """Give `x` back."""
+        """Return `input`."""
         return input

@@ -1,7 +1,7 @@
 """Loss layers.
 
-PyTorch's deprecated `size_average` and `reduce` are not there; what stands behind them there is
-given by name.
+PyTorch's deprecated `size_average` and `reduce` do not exist; the arguments that follow them in
+PyTorch are keyword-only here.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
 
 
 class _Loss(Module):
-    """A method of Tensor whose arguments, but for the first ones, are attributes.
+    """Base of losses that call a method of Tensor; its extra arguments are attributes.
 
     Parameters
     ----------
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method: ClassVar[str]
@@ -51,26 +51,26 @@ class _Loss(Module):
         return loss
 
     def extra_repr(self) -> str:
-        """Give the arguments that are no tensors, and the reduction."""
+        """Return the reduction and the arguments that are not tensors as text."""
         shown = (n for n in (*self._arguments, "reduction") if not n.endswith("weight"))
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in shown)
 
 
 class _Pair(_Loss):
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Compare `x` with `target`."""
+        """Return the loss of `input` against `target`."""
         return self._loss(input, target)
 
 
 class _Weighted(_Pair):
-    """One that weighs.
+    """Base of losses with a weight.
 
     Parameters
     ----------
     weight : Tensor, optional
-        Multiplies the losses of elements; a part of the state.
+        Factor of each element's loss; part of the state.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ("weight",)
@@ -82,26 +82,26 @@ class _Weighted(_Pair):
 
 
 class MSELoss(_Pair):
-    """Squared differences; see ``Tensor.mse_loss``."""
+    """Mean squared error; see ``Tensor.mse_loss``."""
 
     _method = "mse_loss"
 
 
 class L1Loss(_Pair):
-    """Absolute differences; see ``Tensor.l1_loss``."""
+    """Mean absolute error; see ``Tensor.l1_loss``."""
 
     _method = "l1_loss"
 
 
 class SmoothL1Loss(_Pair):
-    """Absolute differences that are squares up to `beta`; see ``Tensor.smooth_l1_loss``.
+    """L1 loss, but quadratic for errors below `beta`; see ``Tensor.smooth_l1_loss``.
 
     Parameters
     ----------
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     beta : float
-        Where the two meet.
+        Error at which the loss changes from quadratic to linear.
     """
 
     _method, _arguments = "smooth_l1_loss", ("beta",)
@@ -112,14 +112,14 @@ class SmoothL1Loss(_Pair):
 
 
 class HuberLoss(_Pair):
-    """:class:`SmoothL1Loss` times `delta`; see ``Tensor.huber_loss``.
+    """:class:`SmoothL1Loss` times `delta`: the Huber loss; see ``Tensor.huber_loss``.
 
     Parameters
     ----------
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     delta : float
-        Where squares and absolute differences meet.
+        Error at which the loss changes from quadratic to linear.
     """
 
     _method, _arguments = "huber_loss", ("delta",)
@@ -130,14 +130,14 @@ class HuberLoss(_Pair):
 
 
 class KLDivLoss(_Pair):
-    """Divergence of distributions, given as logarithms; see ``Tensor.kl_div``.
+    """Kullback-Leibler divergence; the input holds log-probabilities; see ``Tensor.kl_div``.
 
     Parameters
     ----------
     reduction : "mean", "batchmean", "sum" or "none"
-        What becomes of the losses; "batchmean" divides their sum by the first size.
+        Reduction of the element losses; "batchmean" divides their sum by the batch size.
     log_target : bool
-        Whether the target is given as logarithms, too.
+        Whether the target holds log-probabilities, too.
     """
 
     _method, _arguments = "kl_div", ("log_target",)
@@ -155,16 +155,16 @@ class BCELoss(_Weighted):
 
 
 class BCEWithLogitsLoss(_Weighted):
-    """Binary cross entropy of scores; see ``Tensor.binary_cross_entropy_with_logits``.
+    """Binary cross entropy of logits; see ``Tensor.binary_cross_entropy_with_logits``.
 
     Parameters
     ----------
     weight : Tensor, optional
-        Multiplies the losses of elements; a part of the state.
+        Factor of each element's loss; part of the state.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     pos_weight : Tensor, optional
-        Multiplies the losses of targets that are 1; a part of the state.
+        Factor of the losses whose target is 1; part of the state.
     """
 
     _method, _arguments = "binary_cross_entropy_with_logits", ("weight", "pos_weight")
@@ -179,16 +179,16 @@ class BCEWithLogitsLoss(_Weighted):
 
 
 class NLLLoss(_Weighted):
-    """Negative log-probability of the right classes; see ``Tensor.nll_loss``.
+    """Negative log-likelihood of the target classes; see ``Tensor.nll_loss``.
 
     Parameters
     ----------
     weight : Tensor, optional
-        A weight for each class; a part of the state.
+        Weight of each class; part of the state.
     ignore_index : int
-        A class whose elements do not count.
+        Class index whose elements are ignored.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method = "nll_loss"
@@ -202,18 +202,18 @@ class NLLLoss(_Weighted):
 
 
 class CrossEntropyLoss(NLLLoss):
-    """Negative log-probability of the right classes, of scores; see ``Tensor.cross_entropy``.
+    """Cross entropy between logits and target classes; see ``Tensor.cross_entropy``.
 
     Parameters
     ----------
     weight : Tensor, optional
-        A weight for each class; a part of the state.
+        Weight of each class; part of the state.
     ignore_index : int
-        A class whose elements do not count.
+        Class index whose elements are ignored.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     label_smoothing : float
-        How much of each target is shared among all classes.
+        Part of each target that is spread evenly over all classes.
     """
 
     _method = "cross_entropy"
@@ -228,13 +228,13 @@ class CrossEntropyLoss(NLLLoss):
 
 
 class SoftMarginLoss(_Pair):
-    """``log(1 + exp(-target * x))``; see ``Tensor.soft_margin_loss``."""
+    """Logistic loss ``log(1 + exp(-target * x))``; see ``Tensor.soft_margin_loss``."""
 
     _method = "soft_margin_loss"
 
 
 class MultiLabelMarginLoss(_Pair):
-    """Margins between classes that hold and others; see ``Tensor.multilabel_margin_loss``."""
+    """Multi-label hinge loss; see ``Tensor.multilabel_margin_loss``."""
 
     _method = "multilabel_margin_loss"
 
@@ -246,18 +246,18 @@ class MultiLabelSoftMarginLoss(_Weighted):
 
 
 class MultiMarginLoss(_Weighted):
-    """Margins between the right class and the others; see ``Tensor.multi_margin_loss``.
+    """Multi-class hinge loss, target class against others; see ``Tensor.multi_margin_loss``.
 
     Parameters
     ----------
     p : 1 or 2
-        The power of what lacks.
+        Power to which margin violations are raised.
     margin : float
-        By how much the right class has to be above another.
+        Amount by which the target class's score has to exceed the other scores.
     weight : Tensor, optional
-        A weight for each class; a part of the state.
+        Weight of each class; part of the state.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method, _arguments = "multi_margin_loss", ("p", "margin", "weight")
@@ -273,14 +273,14 @@ class MultiMarginLoss(_Weighted):
 
 
 class _Margin(_Loss):
-    """One with a margin.
+    """Base of losses with a margin.
 
     Parameters
     ----------
     margin : float
         The margin.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ("margin",)
@@ -291,7 +291,10 @@ class _Margin(_Loss):
 
 
 class HingeEmbeddingLoss(_Margin):
-    """Distances of pairs that are alike (1) or not (-1); see ``Tensor.hinge_embedding_loss``."""
+    """Hinge loss on distances of similar (1) or dissimilar (-1) pairs.
+
+    See ``Tensor.hinge_embedding_loss``.
+    """
 
     _method = "hinge_embedding_loss"
 
@@ -299,45 +302,47 @@ class HingeEmbeddingLoss(_Margin):
         super().__init__(margin, reduction=reduction)
 
     def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        """Judge distances `x` by `target`, of 1 and -1."""
+        """Return the loss of the distances `input`; `target` is 1 (similar) or -1 (dissimilar)."""
         return self._loss(input, target)
 
 
 class MarginRankingLoss(_Margin):
-    """Whether one of two is the greater as it should be; see ``Tensor.margin_ranking_loss``."""
+    """Loss on the order of two inputs; see ``Tensor.margin_ranking_loss``."""
 
     _method = "margin_ranking_loss"
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Judge whether `x1` is above `x2`, where `target` is 1, or below, where it is -1."""
+        """Return the loss; `target` is 1 where `input1` should be greater, and -1 otherwise."""
         return self._loss(input1, input2, target)
 
 
 class CosineEmbeddingLoss(_Margin):
-    """Angles of pairs that are alike (1) or not (-1); see ``Tensor.cosine_embedding_loss``."""
+    """Cosine loss of similar (1) or dissimilar (-1) pairs; see ``Tensor.cosine_embedding_loss``."""
 
     _method = "cosine_embedding_loss"
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
-        """Judge the angle of rows of `x1` and `x2` by `target`, of 1 and -1."""
+        """Return the loss of the rows of `input1` and `input2`; `target` is 1 or -1."""
         return self._loss(input1, input2, target)
 
 
 class TripletMarginLoss(_Margin):
-    """Whether an anchor is nearer to what is alike; see ``Tensor.triplet_margin_loss``.
+    """Triplet loss: the anchor should be nearer to the positive than to the negative example.
+
+    See ``Tensor.triplet_margin_loss``.
 
     Parameters
     ----------
     margin : float
-        By how much it has to be nearer.
+        Amount by which the negative distance has to exceed the positive distance.
     p : float
-        The norm of distances.
+        Order of the norm that measures distances.
     eps : float
-        Added to differences.
+        Added to the differences of elements.
     swap : bool
-        Whether the distance between the two others counts where it is less.
+        Whether to use the positive-negative distance where it is the smaller negative distance.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method, _arguments = "triplet_margin_loss", ("margin", "p", "eps", "swap")
@@ -352,23 +357,23 @@ class TripletMarginLoss(_Margin):
         self.p, self.eps, self.swap = real(p, "p"), real(eps, "eps"), swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Compare distances from `anchor`, all of shape (batch, width)."""
+        """Return the loss of three tensors of shape (batch, width)."""
         return self._loss(anchor, positive, negative)
 
 
 class TripletMarginWithDistanceLoss(_Margin):
-    """:class:`TripletMarginLoss` by any distance.
+    """:class:`TripletMarginLoss` with a custom distance.
 
     Parameters
     ----------
     distance_function : callable, optional
-        Gives distances of two tensors; ``PairwiseDistance()`` if not given.
+        Function that returns the distances of two tensors; ``PairwiseDistance()`` by default.
     margin : float
-        By how much the anchor has to be nearer to what is alike.
+        Amount by which the negative distance has to exceed the positive distance.
     swap : bool
-        Whether the distance between the two others counts where it is less.
+        Whether to use the positive-negative distance where it is the smaller negative distance.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method = "triplet_margin_with_distance_loss"
@@ -389,23 +394,23 @@ class TripletMarginWithDistanceLoss(_Margin):
         self.distance_function, self.swap = distance_function, swap
 
     def forward(self, anchor: Tensor, positive: Tensor, negative: Tensor) -> Tensor:
-        """Compare distances from `anchor`."""
+        """Return the loss of the distances between `anchor` and the two others."""
         return self._loss(anchor, positive, negative)
 
 
 class PoissonNLLLoss(_Pair):
-    """Negative log-probability of counts; see ``Tensor.poisson_nll_loss``.
+    """Negative log-likelihood of Poisson-distributed counts; see ``Tensor.poisson_nll_loss``.
 
     Parameters
     ----------
     log_input : bool
-        Whether rates are given as logarithms.
+        Whether the input holds logarithms of the rates.
     full : bool
-        Whether to add what does not depend on the rates, by Stirling's formula.
+        Whether to add the term that does not depend on the rates (Stirling's approximation).
     eps : float
-        Added to rates that are no logarithms.
+        Added to the rates if `log_input` is false.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method, _arguments = "poisson_nll_loss", ("log_input", "full", "eps")
@@ -418,21 +423,21 @@ class PoissonNLLLoss(_Pair):
         self.log_input, self.full, self.eps = log_input, full, real(eps, "eps")
 
     def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        """Compare two tensors of one shape."""
+        """Return the loss of two tensors of the same shape."""
         return super().forward(log_input, target)
 
 
 class GaussianNLLLoss(_Loss):
-    """Negative log-probability under normal distributions; see ``Tensor.gaussian_nll_loss``.
+    """Negative log-likelihood of normal distributions; see ``Tensor.gaussian_nll_loss``.
 
     Parameters
     ----------
     full : bool
-        Whether to add the constant.
+        Whether to add the constant term of the normal distribution.
     eps : float
-        The least variance.
+        Lower bound of the variances.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     """
 
     _method, _arguments = "gaussian_nll_loss", ("full", "eps")
@@ -444,21 +449,21 @@ class GaussianNLLLoss(_Loss):
         self.full, self.eps = full, real(eps, "eps")
 
     def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        """Judge means `x` and variances `var` by `target`."""
+        """Return the loss of normal distributions with means `input` and variances `var`."""
         return self._loss(input, target, var)
 
 
 class CTCLoss(_Loss):
-    """Connectionist temporal classification; see ``Tensor.ctc_loss``.
+    """Connectionist temporal classification loss; see ``Tensor.ctc_loss``.
 
     Parameters
     ----------
     blank : int
-        The class that stands for no label.
+        Class index of the blank label.
     reduction : "mean", "sum" or "none"
-        What becomes of the losses.
+        Reduction of the element losses.
     zero_infinity : bool
-        Whether losses that are infinite, as no path is possible, are 0, and their gradients.
+        Whether infinite losses (no path is possible) and their gradients become 0.
     """
 
     _method, _arguments = "ctc_loss", ("blank", "zero_infinity")
@@ -472,5 +477,5 @@ class CTCLoss(_Loss):
     def forward(
         self, log_probs: Tensor, targets: Tensor, input_lengths: Any, target_lengths: Any
     ) -> Tensor:
-        """Judge (steps, batch, classes) by labels; see ``Tensor.ctc_loss``."""
+        """Return the loss of log-probabilities of shape (steps, batch, classes)."""
         return self._loss(log_probs, targets, input_lengths, target_lengths)

@@ -1,7 +1,8 @@
 """Attributes of modules and optimizers that a traced function read.
 
-A trace bakes in what ``module.training`` was, or an optimizer's momentum. The jit therefore notes
-what was read, and looks again before a run once anything of the kind was set.
+A trace bakes in the value of an attribute such as ``module.training`` or an optimizer's momentum.
+The jit therefore notes the attributes that it reads, and checks them before a run once any such
+attribute was set.
 """
 
 from __future__ import annotations
@@ -18,26 +19,27 @@ from kernelrt.native.thread_modes import MISSING, OBSERVED, Mode, local
 __all__ = ["MISSING", "Noted", "changed", "is_watched", "note", "note_write", "noted", "observe",
            "same", "version", "watch"]
 
-#: (id of the owner, attribute) of what was read -> it; with _BEFORE, what was written before that.
+#: (id of the owner, attribute) -> the attribute as it was read; with _BEFORE: as it was before it
+#: was written.
 Observations = dict[tuple[Any, ...], tuple[Any, ...]]
 _BEFORE = "before"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Noted:
-    """An attribute that was read.
+    """An attribute that a traced function read.
 
     Attributes
     ----------
     owner : object
-        A module, an optimizer.
+        A module or an optimizer.
     attribute : str
-        Its name in the ``__dict__`` of `owner`.
+        Name of the attribute in the ``__dict__`` of `owner`.
     value : object
-        What it was; MISSING where there was none. Numbers and texts, also in tuples, are compared
-        by type, value and sign, all else by identity.
+        Value that was read; MISSING if there was none. Numbers and strings, also in tuples, are
+        compared by type, value and sign, other objects by identity.
     default : object
-        What it is where the ``__dict__`` has none.
+        Value of the attribute if the ``__dict__`` has no entry.
     """
 
     owner: Any
@@ -46,18 +48,18 @@ class Noted:
     default: object = MISSING
 
     def holds(self) -> bool:
-        """Whether the attribute has the value still."""
+        """Whether the attribute still has the noted value."""
         return same(self.owner.__dict__.get(self.attribute, self.default), self.value)
 
     def change(self) -> str:
-        """What changed, in words."""
+        """Return a text that says what changed."""
         now = self.owner.__dict__.get(self.attribute, self.default)
         owner = getattr(self.owner, "called", type(self.owner).__name__)
         text = f"{owner}.{self.attribute.removeprefix('_')}"
         if self.value is MISSING:
             return f"{text} was set"
         if now is MISSING:
-            return f"{text} was taken away"
+            return f"{text} was deleted"
         if not isinstance(now, _VALUES) or not isinstance(self.value, _VALUES):
             return f"{text} was replaced"
         return f"{text} changed from {self.value!r} to {now!r}"
@@ -67,7 +69,7 @@ _VALUES = (bool, int, float, complex, str, bytes, np.generic)
 
 
 def same(a: object, b: object) -> bool:
-    """Whether two values are one object, or equal numbers or texts of one type."""
+    """Whether two values are the same object, or equal numbers or strings of the same type."""
     if a is b:
         return True
     if type(a) is not type(b):
@@ -80,7 +82,7 @@ def same(a: object, b: object) -> bool:
 
 
 def observe() -> Mode[Observations]:
-    """Collect the attributes that this thread reads."""
+    """Return a context that collects the attributes that this thread reads."""
     return Mode(OBSERVED, {})
 
 
@@ -92,9 +94,10 @@ def note(owner: object, attribute: str, value: object, default: object = MISSING
 
 
 def note_write(owner: object, attribute: str, value: object, default: object = MISSING) -> None:
-    """Record that an attribute, which has `value`, is about to be set.
+    """Record that an attribute with the current value `value` is about to be set.
 
-    Whatever sets one that is noted has to say so: what is read afterwards is the function's own.
+    Code that sets a noted attribute has to call this: a later read then returns a value that the
+    traced function itself set, so it is no dependency of the trace.
     """
     observed = local.observed
     if observed is not None and (id(owner), attribute) not in observed:
@@ -103,10 +106,11 @@ def note_write(owner: object, attribute: str, value: object, default: object = M
 
 
 def noted(observed: Observations) -> list[Noted]:
-    """What was collected.
+    """Return the collected attributes.
 
-    What was set before it was read, and set back in the end, is to be what it was before: then a
-    call changes nothing. What is read on the way does not depend on that.
+    If an attribute was set before it was read, and has its original value again at the end, that
+    value is noted: a call then leaves the attribute as it was. Values read in between do not
+    depend on it.
     """
     found = {key: Noted(*item) for key, item in observed.items() if len(key) == 2}
     for key, item in observed.items():
@@ -116,7 +120,7 @@ def noted(observed: Observations) -> list[Noted]:
 
 
 def watch(item: Noted) -> None:
-    """Say when the attribute, of a module, is set to something else."""
+    """Watch the attribute of a module: setting it then counts as a change."""
     item.owner.__dict__.setdefault(_WATCHED, set()).add(item.attribute)
 
 
@@ -130,11 +134,11 @@ _changes = [0]
 
 
 def changed() -> None:
-    """Say that a noted attribute may have changed."""
+    """Record that a noted attribute may have changed."""
     _changes[0] += 1
     touch()
 
 
 def version() -> int:
-    """A number that is another one after each change."""
+    """Return a counter that grows with each change."""
     return _changes[0]

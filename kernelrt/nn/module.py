@@ -28,17 +28,18 @@ R = TypeVar("R")
 
 
 class _Forward(Protocol[P, R_co]):
-    """What calling a module takes and gives: what its forward does."""
+    """Signature of a module's call: that of its ``forward``."""
 
     def forward(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
 
 
 class Module(Observed):
-    """Something with parameters that is called.
+    """Base class of layers and models.
 
-    A subclass sets tensors and other modules as attributes, at any depth of lists and dicts, and
-    defines ``forward``. Nothing is registered: what is reachable belongs to the module, and a
-    tensor that requires a gradient, or did until it was frozen, is a parameter.
+    A subclass sets tensors and other modules as attributes, also inside lists and dicts at any
+    depth, and defines ``forward``. No registration is needed: every tensor that is reachable from
+    the attributes belongs to the module. A tensor that requires a gradient is a parameter, and
+    stays a parameter when it is frozen.
 
     Examples
     --------
@@ -72,16 +73,16 @@ class Module(Observed):
     def __setattr__(self, name: str, value: object) -> None:
         if "." in name:
             raise StateError(
-                f"{name!r} is the name of no attribute; set the item of what holds it, as in "
-                "module.layers[0] = ..."
+                f"{name!r} is not a valid attribute name: it contains a dot; set the item on its "
+                "container, as in module.layers[0] = ..."
             )
         if isinstance(value, Tensor) and not is_parameter(value):
             before = self.__dict__.get(name)
             if isinstance(before, Tensor) and is_parameter(before):
                 raise DTypeError(
-                    f"{name}: setting the attribute would replace a parameter of "
-                    f"{type(self).__name__} by a tensor that is none; write to the parameter with "
-                    ".assign(value), set an nn.Parameter, or delete the attribute first"
+                    f"{name}: this would replace a parameter of {type(self).__name__} by a tensor "
+                    "that is not a parameter; write to the parameter with .assign(value), set an "
+                    "nn.Parameter, or delete the attribute first"
                 )
         object.__setattr__(self, name, value)
         if modes.is_watched(self, name):
@@ -93,20 +94,20 @@ class Module(Observed):
             modes.changed()
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Compute the module's result; to be overridden."""
+        """Compute the module's result. Subclasses override this."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward")
 
     # ---- modes
 
     @property
     def training(self) -> bool:
-        """Whether layers such as Dropout act as in training; see :meth:`train`."""
+        """Whether the module is in training mode; see :meth:`train`."""
         training: bool = self.__dict__.get("_training", True)
         modes.note(self, "_training", training, True)
         return training
 
     def train(self, mode: bool = True) -> Self:
-        """Put this module and those in it into training mode, or into evaluation mode."""
+        """Set training mode (or evaluation mode) for this module and all its submodules."""
         mode = flag(mode, "mode")
         before = [module.__dict__.get("_training", True) for module in self.modules()]
         for module, was in zip(self.modules(), before, strict=True):
@@ -117,29 +118,29 @@ class Module(Observed):
         return self
 
     def eval(self) -> Self:
-        """Put this module and those in it into evaluation mode: Dropout passes all through."""
+        """Set evaluation mode for this module and all its submodules: no dropout, for example."""
         return self.train(False)
 
     # ---- contents
 
     def modules(self, remove_duplicate: bool = True) -> Iterator[Module]:
-        """Yield this module and every module in it; see :meth:`named_modules`."""
+        """Yield this module and all its submodules; see :meth:`named_modules`."""
         for _, module in self.named_modules(remove_duplicate=remove_duplicate):
             yield module
 
     def named_modules(
         self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Module]]:
-        """(dotted name, module) for this module and every module in it.
+        """Yield (dotted name, module) for this module and all its submodules.
 
         Parameters
         ----------
         memo : set of Module, optional
-            Modules to leave out; those that are yielded are added.
+            Modules to leave out. Yielded modules are added to it.
         prefix : str
-            Put before each name, with a dot.
+            Prefix of each name, joined by a dot.
         remove_duplicate : bool
-            Whether a module with several names is yielded once only.
+            Whether to yield a module that has several names only once.
         """
         once = flag(remove_duplicate, "remove_duplicate")
         seen: set[Module] = set() if memo is None else memo
@@ -156,16 +157,16 @@ class Module(Observed):
     def named_parameters(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) for each parameter, frozen or not.
+        """Yield (dotted name, tensor) for each parameter, frozen or not.
 
         Parameters
         ----------
         prefix : str
-            Put before each name, with a dot.
+            Prefix of each name, joined by a dot.
         recurse : bool
-            Whether parameters of the modules in this one are among them.
+            Whether to include the parameters of submodules.
         remove_duplicate : bool
-            Whether a tensor with several names is yielded once only.
+            Whether to yield a tensor that has several names only once.
         """
         return self._named_tensors(prefix, recurse, remove_duplicate, parameters=True)
 
@@ -181,7 +182,7 @@ class Module(Observed):
                 yield name, tensor
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters; or set them to zeros."""
+        """Drop the gradients of all parameters, or set them to zero."""
         for tensor in tree.made_parameters(self):
             if set_to_none or tensor.grad is None:
                 tensor.grad = None
@@ -189,9 +190,9 @@ class Module(Observed):
                 tensor.grad.zero_()
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Freeze the parameters of this module, or let gradients be collected for them again.
+        """Freeze the parameters of this module, or unfreeze them.
 
-        Other tensors, as the running mean of a normalization, stay what they are; see
+        Buffers, such as the running mean of a normalization layer, do not change; see
         :func:`kernelrt.nn.parameters`.
         """
         for tensor in tree.made_parameters(self):
@@ -203,36 +204,36 @@ class Module(Observed):
         return self
 
     def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
-        """Set an attribute, as PyTorch's modules want to be told: ``self.name = tensor``.
+        """Set an attribute to a buffer, like ``self.name = tensor``.
 
-        A tensor that requires no gradient is part of the state and no parameter, however it became
-        an attribute.
+        Registration is optional and exists for compatibility with PyTorch: every tensor attribute
+        that requires no gradient is a buffer and part of the state.
 
         Parameters
         ----------
         name : str
-            Of the attribute.
+            Name of the attribute.
         tensor : Tensor or None
-            Its value.
+            Value of the attribute.
         persistent : bool
-            Whether :meth:`state_dict` has it.
+            Whether :meth:`state_dict` includes the buffer.
 
         Raises
         ------
         DTypeError
-            `name` is no name of an attribute, or `tensor` is something else.
+            `name` is not a valid attribute name, or `tensor` is neither a Tensor nor None.
         GradientError
             `tensor` requires a gradient, so that it would be a parameter.
         StateError
-            There is such an attribute, and it is no buffer.
+            The attribute exists and is not a buffer.
         """
         self._check_new(name, lambda old: isinstance(old, Tensor) and not is_parameter(old))
         if tensor is not None and not isinstance(tensor, Tensor):
             raise DTypeError(f"tensor: expected a Tensor or None, not {kind_name(tensor)}")
         if tensor is not None and tensor.requires_grad:
             raise GradientError(
-                "tensor: requires a gradient and would be a parameter; give tensor.detach(), or "
-                f"set self.{name} = tensor"
+                "tensor: expected a tensor that requires no gradient (it would be a parameter); "
+                f"pass tensor.detach(), or set self.{name} = tensor"
             )
         if not persistent:
             self.__dict__[tree.TRANSIENT] = (*self.__dict__.get(tree.TRANSIENT, ()), name)
@@ -244,9 +245,9 @@ class Module(Observed):
         Raises
         ------
         DTypeError
-            `name` is no name of an attribute, or `param` is no parameter.
+            `name` is not a valid attribute name, or `param` is not a parameter.
         StateError
-            There is such an attribute, and it is no parameter.
+            The attribute exists and is not a parameter.
         """
         self._check_new(name, lambda old: isinstance(old, Tensor) and is_parameter(old))
         if param is not None and not (isinstance(param, Tensor) and is_parameter(param)):
@@ -257,7 +258,7 @@ class Module(Observed):
         setattr(self, name, param)
 
     def add_module(self, name: str, module: Any) -> None:
-        """Set an attribute to a module, or to None: ``self.name = module``."""
+        """Set an attribute to a submodule, or to None: ``self.name = module``."""
         self._check_new(name, lambda old: isinstance(old, Module))
         if module is not None and not isinstance(module, Module):
             raise DTypeError(f"module: expected a Module or None, not {kind_name(module)}")
@@ -266,16 +267,16 @@ class Module(Observed):
     register_module = add_module
 
     def _check_new(self, name: object, is_alike: Callable[[object], bool]) -> None:
-        """Names are texts without dots; what has one already gives way to its like alone."""
+        """Raise if `name` is not an attribute name, or is taken by a value of another category."""
         if not isinstance(name, str) or not name or "." in name:
-            raise DTypeError(f"name: expected the name of an attribute, not {name!r}")
+            raise DTypeError(f"name: expected an attribute name without dots, not {name!r}")
         if hasattr(self, name):
             old = getattr(self, name)
             if old is not None and not is_alike(old):
-                raise StateError(f"name: {type(self).__name__} has {name!r} already")
+                raise StateError(f"name: {type(self).__name__} already has an attribute {name!r}")
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
-        """(name, module) for each module directly in this one, each once."""
+        """Yield (name, module) for each direct submodule, each once."""
         seen: set[int] = set()
         for name, module in _direct_modules(self):
             if id(module) not in seen:
@@ -283,38 +284,38 @@ class Module(Observed):
                 yield name, module
 
     def children(self) -> Iterator[Module]:
-        """Yield each module directly in this one once."""
+        """Yield each direct submodule once."""
         for _, module in self.named_children():
             yield module
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> Iterator[tuple[str, Tensor]]:
-        """(dotted name, tensor) for each tensor in this module that is no parameter.
+        """Yield (dotted name, tensor) for each buffer: each tensor that is not a parameter.
 
-        Parameters are those of :meth:`named_parameters`.
+        The arguments are those of :meth:`named_parameters`.
         """
         return self._named_tensors(prefix, recurse, remove_duplicate, parameters=False)
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
-        """Yield each tensor in this module that is no parameter once."""
+        """Yield each buffer of this module once; see :meth:`named_buffers`."""
         for _, tensor in self.named_buffers(recurse=recurse):
             yield tensor
 
     def get_submodule(self, target: str) -> Module:
-        """Give the module of a dotted name; this one for an empty name."""
+        """Return the submodule with a dotted name; an empty name means this module."""
         return _found(self, dict(self.named_modules()), target, "module")
 
     def get_parameter(self, target: str) -> Tensor:
-        """Give the parameter of a dotted name."""
+        """Return the parameter with a dotted name."""
         return _found(self, dict(self.named_parameters()), target, "parameter")
 
     def get_buffer(self, target: str) -> Tensor:
-        """Give the tensor of a dotted name that is no parameter."""
+        """Return the buffer with a dotted name."""
         return _found(self, dict(self.named_buffers()), target, "buffer")
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call `fn` with every module in this one, each once, and last with this one."""
+        """Call `fn` once with every submodule, then with this module, and return the module."""
         for module in reversed(list(self.modules())):
             fn(module)
         return self
@@ -324,22 +325,23 @@ class Module(Observed):
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Let ``hook(module, args)`` be called before :meth:`forward`; what it gives replaces args.
+        """Register a hook ``hook(module, args)`` that runs before :meth:`forward`.
 
         Parameters
         ----------
         hook : callable
-            Gives None, an argument or a tuple of them; with `with_kwargs` it is called with
-            ``(module, args, kwargs)`` and gives None or both.
+            Returns None, or new arguments: a single argument or a tuple of them. With
+            `with_kwargs` it is called as ``hook(module, args, kwargs)`` and returns None or
+            ``(args, kwargs)``.
         prepend : bool
-            Whether it comes before the hooks that are there.
+            Whether the hook runs before the hooks that are already registered.
         with_kwargs : bool
-            Whether it sees keyword arguments.
+            Whether the hook receives the keyword arguments.
 
         Returns
         -------
         Handle
-            Its ``remove()`` takes the hook away.
+            Its ``remove()`` removes the hook.
         """
         return added(self, Hook(hook, True, with_kwargs), prepend)
 
@@ -347,27 +349,27 @@ class Module(Observed):
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:  # fmt: skip
-        """Let ``hook(module, args, result)`` be called after :meth:`forward`.
+        """Register a hook ``hook(module, args, result)`` that runs after :meth:`forward`.
 
-        What it gives, unless None, is the result. A jitted function is traced again where hooks
-        changed, and its traces hold what they computed.
+        If the hook returns anything but None, that replaces the result. Adding or removing a hook
+        makes jitted functions trace again. A trace contains the tensor operations of the hooks.
 
         Parameters
         ----------
         hook : callable
-            With `with_kwargs` it is called with ``(module, args, kwargs, result)``.
+            With `with_kwargs` it is called as ``hook(module, args, kwargs, result)``.
         prepend : bool
-            Whether it comes before the hooks that are there.
+            Whether the hook runs before the hooks that are already registered.
         with_kwargs : bool
-            Whether it sees keyword arguments.
+            Whether the hook receives the keyword arguments.
         always_call : bool
-            Whether it is also called, with None as the result, where forward or a hook before it
-            raises; what it gives or raises then is left aside.
+            Whether to call the hook, with None as the result, also when forward or an earlier hook
+            raises. Its result and any exception it raises are then ignored.
 
         Returns
         -------
         Handle
-            Its ``remove()`` takes the hook away.
+            Its ``remove()`` removes the hook.
         """
         hook_ = Hook(hook, False, with_kwargs, flag(always_call, "always_call"))
         return added(self, hook_, prepend)
@@ -377,18 +379,18 @@ class Module(Observed):
     def to(
         self, *args: object, dtype: object = None, device: object = None, non_blocking: bool = False
     ) -> Self:
-        """Convert the floating-point tensors of this module to another type.
+        """Convert the floating-point tensors of this module to another dtype.
 
-        They become other tensors: do it before an optimizer takes them.
+        The module gets new tensors, so convert it before you create an optimizer.
 
         Parameters
         ----------
         *args : DType, str, Tensor
-            A type, "cpu", or a tensor of such a type.
+            A dtype, "cpu", or a tensor whose dtype to use.
         dtype, device : optional
-            The same by name.
+            The same as keyword arguments.
         non_blocking : bool
-            Accepted, and without a meaning on the CPU.
+            Accepted for compatibility; it has no effect on the CPU.
         """
         del non_blocking
         wanted = type_of_to(args, dtype, device)
@@ -415,7 +417,7 @@ class Module(Observed):
         return converted(self, dst_type)
 
     def cpu(self) -> Self:
-        """Give this module, which is on the CPU."""
+        """Return this module, which is already on the CPU."""
         return self
 
     # ---- state
@@ -425,18 +427,19 @@ class Module(Observed):
         self, *, destination: dict[str, Tensor] | None = None, prefix: str = "",
         keep_vars: bool = False,
     ) -> dict[str, Tensor]:  # fmt: skip
-        """Every tensor in this module by its dotted name, without copies.
+        """Return every tensor in this module by its dotted name, without copies.
 
-        Those that require gradients are given as detached views, which can be changed in place.
+        Tensors that require gradients are returned as detached views, which you can change in
+        place.
 
         Parameters
         ----------
         destination : dict, optional
-            What the tensors are put into and is given back, in the place of a new dict.
+            Dict to add the tensors to and to return, instead of a new dict.
         prefix : str
-            Put before each name; where it does not end with a dot, with one.
+            Prefix of each name. A dot is added if it does not end with one.
         keep_vars : bool
-            Give the parameters themselves instead of views.
+            Whether to return the parameters themselves instead of detached views.
         """
         found = tree.tensors_by_name(self, prefix.removesuffix("."))
         if not flag(keep_vars, "keep_vars"):
@@ -455,20 +458,20 @@ class Module(Observed):
         Raises
         ------
         StateError
-            `assign` is true: modules keep their tensors, which optimizers and plans hold.
+            `assign` is true: modules keep their tensors, which optimizers and plans refer to.
         """
         if flag(assign, "assign"):
             raise StateError(
-                "assign: a module keeps its tensors, which optimizers and plans hold; leave it "
-                "out to copy the values, after module.to(dtype) where types differ, or set the "
-                "attribute, as in module.weight = nn.Parameter(value)"
+                "assign: a module keeps its tensors, because optimizers and plans refer to them; "
+                "leave assign out to copy the values, after module.to(dtype) where dtypes differ, "
+                "or set the attribute, as in module.weight = nn.Parameter(value)"
             )
         return state_dicts.copy_into(self, state_dict, strict=strict)
 
     # ---- text
 
     def extra_repr(self) -> str:
-        """Give what stands between the parentheses of this module's repr."""
+        """Return the text between the parentheses of this module's repr."""
         return ""
 
     def __repr__(self) -> str:
@@ -508,7 +511,7 @@ def _direct_modules(module: Module) -> Iterator[tuple[str, Module]]:
 def _not_a_tensor(
     module: Any, error: AttributeError, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> DTypeError | None:
-    """What there is to say where an argument lacks what a Tensor has."""
+    """Return an error for an argument that should have been a Tensor, or None."""
     wrong = error.obj
     if isinstance(wrong, Tensor) or not hasattr(Tensor, str(error.name)):
         return None

@@ -1,4 +1,4 @@
-"""State dicts: collects, checks and loads them; kernelrt.nn.files reads and writes files."""
+"""State dicts: collect, check and load them. kernelrt.nn.files reads and writes files."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ __all__ = ["IncompatibleKeys", "copy_into", "load_state_dict", "overwrite", "rea
 
 
 class IncompatibleKeys(NamedTuple):
-    """What :func:`load_state_dict` left out when it was not strict."""
+    """Names that :func:`load_state_dict` skipped because it was not strict."""
 
     missing_keys: list[str]
     unexpected_keys: list[str]
 
 
 def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
-    """Every tensor reachable from `root` by its dotted name; the tensors themselves, no copies.
+    """Return every tensor reachable from `root` by its dotted name, without copies.
 
-    Of an object in `root` whose class defines a ``state_dict`` of tensors, as LBFGS does, it has
-    what that gives.
+    If the class of an object in `root` defines a ``state_dict`` of tensors, as LBFGS does, its
+    result is used for that object.
 
     Parameters
     ----------
     root : object
         A module, an optimizer, or any object, list, tuple or dict of them.
     prefix : str
-        Put before each name, with a dot.
+        Prefix of each name, joined by a dot.
 
     Raises
     ------
     StateError
-        Two tensors have one name, as in ``{"a.b": x, "a": {"b": y}}``, or a class defines
+        Two tensors have the same name, as in ``{"a.b": x, "a": {"b": y}}``, or a class defines
         ``get_extra_state``.
     """
     return tree.tensors_by_name(root, prefix, ask_root=tree.is_complete(root))
@@ -51,31 +51,31 @@ def state_dict(root: object, prefix: str = "") -> dict[str, Tensor]:
 def load_state_dict(
     root: object, values: Mapping[str, Any], *, strict: bool = True
 ) -> IncompatibleKeys:
-    """Copy `values` into the tensors of `root`, in place: plans made before see them.
+    """Copy `values` into the tensors of `root`, in place: existing plans see the new values.
 
-    Everything is checked before the first value is copied. Then an object in `root` whose class
-    defines a ``load_state_dict``, as LBFGS does, is given what is called after it.
+    All values are checked before the first is copied. Then each object in `root` whose class
+    defines a ``load_state_dict``, as LBFGS does, loads the values below its name.
 
     Parameters
     ----------
     root : object
         A module, an optimizer, or any object, list, tuple or dict of them.
     values : mapping of str to array_like
-        Tensors, NumPy arrays, or anything NumPy or DLPack can read, such as a state dict of
+        Tensors, NumPy arrays, or anything that NumPy or DLPack can read, such as a state dict of
         PyTorch.
     strict : bool
-        Whether the names have to be exactly those of ``state_dict(root)``.
+        Whether the names have to match those of ``state_dict(root)`` exactly.
 
     Returns
     -------
     IncompatibleKeys
-        Names that were missing or unexpected; both lists are empty if strict.
+        The missing and the unexpected names; both lists are empty if `strict`.
 
     Raises
     ------
     StateError
-        Names are missing or unexpected (if strict), or shapes or types do not fit. The message
-        lists all of them.
+        Names are missing or unexpected (if `strict`), or shapes or dtypes do not fit. The message
+        lists all problems.
     """
     if tree.is_complete(root):
         found: IncompatibleKeys = _give(root, values, strict)
@@ -84,7 +84,7 @@ def load_state_dict(
 
 
 def copy_into(root: object, values: Mapping[str, Any], *, strict: bool) -> IncompatibleKeys:
-    """As :func:`load_state_dict`, also where the class of `root` itself defines one."""
+    """Do the work of :func:`load_state_dict`, even if the class of `root` defines its own."""
     if not isinstance(values, Mapping):
         raise DTypeError(
             f"state_dict: expected a mapping of names to arrays, not {type(values).__name__}"
@@ -126,7 +126,7 @@ def copy_into(root: object, values: Mapping[str, Any], *, strict: bool) -> Incom
 
 
 def _takes(value: object) -> bool:
-    """Whether what an object's ``state_dict`` gave is for a ``load_state_dict`` of its own."""
+    """Whether an object loads its state with a ``load_state_dict`` of its own."""
     return tree.defines(value, "load_state_dict")
 
 
@@ -136,14 +136,14 @@ def _give(taker: Any, values: Mapping[str, Any], strict: bool) -> Any:
 
 
 def _prefixed(targets: Mapping[str, Tensor], names: list[str]) -> str:
-    """A word on names that would fit without what all begin with, as of a wrapped module."""
+    """Return a hint if all names have a common prefix, as those of a wrapped module do."""
     first, wanted = names[0] if names else "", next(iter(targets), "")
     prefix = first.removesuffix(wanted)
     if not prefix or prefix == first or not all(n.startswith(prefix) for n in names):
         return ""
     return (
-        f"\nAll names begin with {prefix!r}: give {{name.removeprefix({prefix!r}): value for name, "
-        "value in state_dict.items()}"
+        f"\nAll names begin with {prefix!r}; remove the prefix: {{name.removeprefix({prefix!r}): "
+        "value for name, value in state_dict.items()}"
     )
 
 
@@ -152,7 +152,7 @@ def _describe(name: str, tensor: Tensor) -> str:
 
 
 def _fitting(name: str, value: object, target: Tensor) -> Tensor:
-    """`value` in the type of `target`, or an error that says what does not fit."""
+    """Return `value` in the dtype of `target`, or raise an error that says why it does not fit."""
     source = read(name, value)
     if source.shape != target.shape:
         raise ShapeError(
@@ -165,11 +165,11 @@ def _fitting(name: str, value: object, target: Tensor) -> Tensor:
 
 
 def read(name: str, value: object) -> Tensor:
-    """Return `value` as a tensor; an error names the entry of the state dict."""
+    """Return `value` as a tensor; errors name the entry of the state dict."""
     if isinstance(value, Tensor):
         return views.undetached(value)
     if getattr(value, "requires_grad", False) is True and hasattr(value, "detach"):
-        value = value.detach()  # a parameter of PyTorch refuses to be read otherwise
+        value = value.detach()  # PyTorch refuses to export tensors that require gradients
     try:
         return tensor(value)
     except KernelrtError as error:
@@ -177,7 +177,7 @@ def read(name: str, value: object) -> Tensor:
 
 
 def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
-    """Give each target the value of its source now, in the memory that the target has."""
+    """Write the value of each source into the memory of its target, immediately."""
     pairs = list(pairs)
     if is_tracing() or not _copied(pairs):
         assign_all(pairs)
@@ -185,7 +185,7 @@ def overwrite(pairs: Iterable[tuple[Tensor, Tensor]]) -> None:
 
 
 def _copied(pairs: list[tuple[Tensor, Tensor]]) -> bool:
-    """Copy memory to memory where that is all there is to do."""
+    """Copy memory directly if possible; return whether that was done."""
     with lock:
         flush()
         buffers = [target._buffer for target, _ in pairs]  # noqa: SLF001 - copies as a plan does

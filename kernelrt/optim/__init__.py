@@ -1,4 +1,4 @@
-"""Optimizers: what is in :mod:`kernelrt.nn.optim`, under the name that PyTorch has for it."""
+"""Optimizers: an alias of :mod:`kernelrt.nn.optim`, as in PyTorch."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Averages of weights: what is in :mod:`kernelrt.nn.optim.swa_utils`."""
+"""Weight averaging: an alias of :mod:`kernelrt.nn.optim.swa_utils`."""
 
 from kernelrt.nn.optim import swa_utils as _swa_utils
 from kernelrt.nn.optim.swa_utils import *  # noqa: F403 - an alias

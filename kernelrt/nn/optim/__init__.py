@@ -49,7 +49,7 @@ _PLACES = {
 }
 _LATER = {name: place for place, names in _PLACES.items() for name in names}
 
-if not TYPE_CHECKING:  # else any name would pass for one that is there
+if not TYPE_CHECKING:  # type checkers would accept any name of a module with __getattr__
     _others = lazy_import.submodules(
         __name__, ("lr_scheduler", "swa_utils"), of_module(__name__, OPTIM, __all__)
     )

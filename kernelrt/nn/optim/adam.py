@@ -22,22 +22,22 @@ class Adam(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay of the running means of the gradient and of its square.
+        Decay rates of the running means of the gradient and of its square.
     eps : float
         Added to the denominator.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     amsgrad : bool
-        Divide by the greatest mean of the squares so far (Reddi, Kale and Kumar,
+        Whether to divide by the maximum of the mean squares so far (Reddi, Kale and Kumar,
         arXiv:1904.09237).
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     decoupled_weight_decay : bool
-        Take ``lr * weight_decay`` of the parameter away instead, as :class:`AdamW` does.
+        Whether to subtract ``lr * weight_decay * param`` instead, as :class:`AdamW` does.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -71,7 +71,7 @@ class Adam(Optimizer):
 
     @classmethod
     def _prepare(cls, group: Group) -> None:
-        # The steps of each parameter are those in which it had a gradient.
+        # Each parameter has its own counter: only steps in which it had a gradient count.
         group.scalars("step")
         group.zeros("exp_avg")
         group.zeros("exp_avg_sq")
@@ -82,7 +82,7 @@ class Adam(Optimizer):
         beta1, beta2 = group["betas"]
         eps, amsgrad, old = group["eps"], group["amsgrad"], group.scalars("step")
         counts = group.only(active, old + 1, old)
-        # Scalars of the step, computed once and not again for each element.
+        # Scalars of the step: computed once, not for each element.
         sizes = (group.rate / (1 - beta1**counts)).contiguous()
         scales = (1 - beta2**counts).rsqrt().contiguous()
         rest = 1 - beta1, 1 - beta2
@@ -104,7 +104,7 @@ class Adam(Optimizer):
         return [*new, (old, counts)]
 
     def _decay(self, group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-        """Parameter and gradient with the weight decay in one of them."""
+        """Apply the weight decay to the parameter or to the gradient, and return both."""
         if not group.on("weight_decay"):
             return param, grad
         if not group["decoupled_weight_decay"]:
@@ -121,7 +121,7 @@ class AdamW(Adam):
     params, lr, betas, eps, amsgrad, maximize
         As in :class:`Adam`.
     weight_decay : float
-        Each step takes ``lr * weight_decay`` of the parameter away.
+        Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """

@@ -19,7 +19,7 @@ __all__ = ["Adamax", "NAdam", "RAdam"]
 
 
 class _Moments(Optimizer):
-    """What keeps running means of gradients and of their squares."""
+    """Base of optimizers with running means of gradients and of their squares."""
 
     betas = Hyperparameter(decays, live=True)
     eps = Hyperparameter(non_negative, live=True)
@@ -34,7 +34,7 @@ class _Moments(Optimizer):
         group.zeros(cls._second)
 
     def _counted(self, group: Group, active: Active) -> tuple[Tensor, Tensor]:
-        """The state that counts steps, and its new value."""
+        """Return the step counters, and their new value."""
         old = group.scalars("step")
         return old, group.only(active, old + 1, old)
 
@@ -55,17 +55,17 @@ class Adamax(_Moments):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay of the running mean of the gradient and of its running greatest size.
+        Decay rates of the running mean of the gradient and of its running maximum norm.
     eps : float
-        Added to the size of each gradient.
+        Added to the absolute value of each gradient.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -103,22 +103,22 @@ class NAdam(_Moments):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay of the running means of the gradient and of its square.
+        Decay rates of the running means of the gradient and of its square.
     eps : float
         Added to the denominator.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     momentum_decay : float
-        How fast the momentum grows to ``betas[0]``: it is ``betas[0] * (1 - 0.96 ** (t *
+        Rate at which the momentum grows to ``betas[0]``: it is ``betas[0] * (1 - 0.96 ** (t *
         momentum_decay) / 2)`` in step t.
     decoupled_weight_decay : bool
-        Take ``lr * weight_decay`` of the parameter away instead, as AdamW does.
+        Whether to subtract ``lr * weight_decay * param`` instead, as AdamW does.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -168,7 +168,7 @@ class NAdam(_Moments):
 
 
 def decayed(group: Group, param: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
-    """Parameter and gradient with the weight decay in one of them."""
+    """Apply the weight decay to the parameter or to the gradient, and return both."""
     if not group.on("weight_decay") or not group["decoupled_weight_decay"]:
         return param, penalized(group, param, grad)
     factor = (1 - group.rate * group["weight_decay"]).cast(param.dtype)
@@ -181,19 +181,19 @@ class RAdam(_Moments):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay of the running means of the gradient and of its square.
+        Decay rates of the running means of the gradient and of its square.
     eps : float
         Added to the denominator.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     decoupled_weight_decay : bool
-        Take ``lr * weight_decay`` of the parameter away instead, as AdamW does.
+        Whether to subtract ``lr * weight_decay * param`` instead, as AdamW does.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -218,7 +218,7 @@ class RAdam(_Moments):
         kept = beta2**counts
         most = 2 / (1 - beta2) - 1
         length = most - counts * 2 * kept / (1 - kept)
-        # Above 5 the variance of the step is known, which the factor makes the same in each step.
+        # Above 5 the variance of the step is tractable, and the factor makes it constant.
         known = length > 5
         safe = where(known, length, 6.0)
         factor = (safe - 4) * (safe - 2) * most / ((most - 4) * (most - 2) * safe)

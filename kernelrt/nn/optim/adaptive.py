@@ -1,4 +1,4 @@
-"""Optimizers that divide by a mean of squares: RMSprop, Adagrad, Adadelta."""
+"""Optimizers that divide by the root of averaged squares: RMSprop, Adagrad, Adadelta."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Adadelta", "Adagrad", "RMSprop", "penalized"]
 
 
 def penalized(group: Group, param: Tensor, grad: Tensor) -> Tensor:
-    """The gradient with the L2 penalty of the parameter."""
+    """Return the gradient with the L2 penalty of the parameter added."""
     if not group.on("weight_decay"):
         return grad
     total: Tensor = grad + param * at(group["weight_decay"], param)
@@ -30,21 +30,21 @@ class RMSprop(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     alpha : float
-        Decay of the running mean of the squared gradient.
+        Decay rate of the running mean of the squared gradient.
     eps : float
-        Added to its root.
+        Added to the root of that mean.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     momentum : float
-        How much of the last update stays in the next.
+        Momentum factor.
     centered : bool
-        Divide by the deviation of the gradient from its running mean.
+        Whether to divide by the standard deviation of the gradient around its running mean.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -105,19 +105,19 @@ class Adagrad(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     lr_decay : float
-        How fast it falls: it is divided by ``1 + lr_decay * t`` in step t, counted from 0.
+        Decay of the learning rate: it is divided by ``1 + lr_decay * t`` in step t, from 0.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     initial_accumulator_value : float
-        Where the sums of squares begin.
+        Initial value of the sums of squares.
     eps : float
-        Added to their root.
+        Added to the root of the sums.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -167,17 +167,17 @@ class Adadelta(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
-        A factor of each update.
+        Factor of each update.
     rho : float
-        Decay of the running means of squares.
+        Decay rate of the running means of squares.
     eps : float
-        Added to them before their roots are taken.
+        Added to these means before their roots are taken.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """

@@ -1,4 +1,4 @@
-"""Optimizer steps outside of jit, as plans that are made once a set of gradients."""
+"""Optimizer steps outside of jit: plans that are cached for each set of gradients."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.native.evaluate import Entry
 
-    #: Index of a parameter, the parameter, its gradient.
+    #: (index of the parameter, parameter, gradient) for each parameter that has a gradient.
     Active = list[tuple[int, Tensor, Tensor]]
 
 __all__ = ["Steps"]
 
-#: An optimizer keeps so many plans: one for each set of parameters that have gradients.
+#: Number of plans an optimizer caches: one for each set of parameters that have gradients.
 MOST_STEPS: Final = 8
 
 
@@ -39,11 +39,11 @@ class _Step(Used):
     entry : Entry
         The plan.
     buffers : tuple
-        The BUFFER nodes it takes; in the place of each gradient, which one it is.
+        BUFFER nodes that the plan reads; an int is the index of a gradient.
     targets : tuple of (Tensor, Buffer)
-        What it assigns to, and where that lay when it was made.
+        Tensors that the plan assigns to, and their buffers when the plan was made.
     written : Written
-        The memory of these.
+        Memory of these tensors.
     """
 
     entry: Entry
@@ -52,17 +52,17 @@ class _Step(Used):
     written: Written
 
     def fits(self) -> bool:
-        """Whether everything lies where it lay."""
+        """Whether all targets still have the buffers that the plan was made for."""
         return all(tensor._memory is buffer for tensor, buffer in self.targets)
 
 
 class Steps:
-    """The plans of one optimizer.
+    """Cached plans of one optimizer.
 
     Parameters
     ----------
     update : callable
-        Assigns to parameters and state, given (index, parameter, gradient) of each.
+        Assigns new values to parameters and state, given a list of (index, parameter, gradient).
     """
 
     def __init__(self, update: Callable[[Active], None]) -> None:
@@ -75,11 +75,11 @@ class Steps:
         Parameters
         ----------
         active : list of (int, Tensor, Tensor)
-            Index of a parameter, the parameter, its gradient.
+            (index, parameter, gradient) of each parameter to update.
         numbers : hashable
-            The Python values that an update is made with.
+            Python values that the update depends on.
         """
-        if state.local.nonfinite:  # which looks at each operation
+        if state.local.nonfinite:  # the check for non-finite values needs every operation
             self._update(active)
             return
         key = numbers, tuple([(i, id(param)) for i, param, _ in active])
@@ -99,14 +99,14 @@ class Steps:
                 before = state.changing
                 try:
                     state.changing = step.written if before is None else before
-                    # Lazy tensors that interrupting code has made since are computed first.
+                    # Compute lazy tensors first that interrupting code (a signal handler) made.
                     born = (state.births, births) if left else None
                     outcome = step.entry.run(nodes, [], [], [], born)
                 finally:
                     state.changing = before
                 if outcome != CHANGED:
                     break
-        if outcome:  # something that changes shares memory with something else that is read
+        if outcome:  # a written buffer shares memory with one that is read
             self._update(active)
 
     def _made(self, active: Active) -> _Step:

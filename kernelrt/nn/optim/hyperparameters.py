@@ -1,4 +1,4 @@
-"""Hyperparameters of optimizers, and the effect of setting one."""
+"""Hyperparameters of optimizers: declaration, checks, and setting them."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ class _Grouped(Protocol):
 
 
 class Hyperparameter(Generic[T]):
-    """An attribute of an optimizer that its groups hold, and that jitted steps read.
+    """An optimizer attribute that is stored in the parameter groups and read by jitted steps.
 
-    Read, it is that of the first group; set, it is that of all of them.
+    Reading it returns the value of the first group; setting it sets all groups.
 
     Parameters
     ----------
     check : callable
-        Given the name and what it is set to; returns the value, or raises what is wrong with it.
+        Function of the name and a new value. It returns the value to store, or raises an error.
     live : bool
-        Whether an update can read it from memory, so that plans need not be made anew each time
-        that it changes.
+        Whether an update can read the value from memory, so that a change of the value does not
+        require a new plan.
     """
 
     def __init__(self, check: Callable[[str, object], T], *, live: bool = False) -> None:
@@ -61,11 +61,11 @@ class Hyperparameter(Generic[T]):
         return value
 
     def __set__(self, instance: _Grouped, value: object) -> None:
-        instance._set_everywhere(self._name, value)  # noqa: SLF001 - a part of it
+        instance._set_everywhere(self._name, value)  # noqa: SLF001 - part of the optimizer
 
 
 def rules_of(kind: type) -> dict[str, Hyperparameter[Any]]:
-    """The hyperparameters of a class by name, those of its bases first."""
+    """Return the hyperparameters of a class by name, those of its bases first."""
     return {
         name: value
         for base in reversed(kind.__mro__)
@@ -75,7 +75,7 @@ def rules_of(kind: type) -> dict[str, Hyperparameter[Any]]:
 
 
 class _Sealing(type):
-    """Says of an object when its construction is over."""
+    """Metaclass that marks an object as sealed after its construction."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         made = super().__call__(*args, **kwargs)
@@ -84,14 +84,14 @@ class _Sealing(type):
 
 
 class Hyper(metaclass=_Sealing):
-    """An object with hyperparameters, to which no other attributes can be added by mistake."""
+    """Base class of objects that have hyperparameters and reject unknown attributes."""
 
     def __setattr__(self, name: str, value: object) -> None:
         known = name.startswith("_") or name in self.__dict__ or "_sealed" not in self.__dict__
         if not known and not any(name in vars(base) for base in type(self).__mro__):
             raise UnknownNameError(
-                f"{type(self).__name__} has no attribute {name!r} to be set; what steps are made "
-                f"with are {', '.join(['lr', *rules_of(type(self))])}"
+                f"{type(self).__name__}: unknown attribute {name!r}, expected one of "
+                f"{', '.join(['lr', *rules_of(type(self))])}"
             )
         super().__setattr__(name, value)
 
@@ -105,7 +105,7 @@ def _number(name: str, value: object) -> float:
 
 
 def _named(value: object) -> str:
-    """What came in the place of a number, and what members of a population may have."""
+    """Describe a value given instead of a number, with a hint for populations."""
     shape = getattr(value, "shape", None)
     if not isinstance(shape, tuple):
         return type(value).__name__
@@ -113,12 +113,12 @@ def _named(value: object) -> str:
     if not shape:
         return f"{text}; pass its item()"
     if len(shape) == 1:
-        return f"{text}; it is one number for all members of a population"
-    return f"{text}; members of a population have numbers of their own in one of shape (members,)"
+        return f"{text}; this hyperparameter is one number for all members of a population"
+    return f"{text}; for a number per member of a population pass an array of shape (members,)"
 
 
 def non_negative(name: str, value: object) -> float:
-    """`value` as a finite float of at least 0, or an error that names the argument."""
+    """Return `value` as a finite float of at least 0, or raise an error that names the argument."""
     if isinstance(value, bool) or not isinstance(value, int | float | np.floating | np.integer):
         raise DTypeError(f"{name}: expected a number, not {_named(value)}")
     if not (0.0 <= value <= sys.float_info.max):
@@ -127,7 +127,7 @@ def non_negative(name: str, value: object) -> float:
 
 
 def positive(name: str, value: object) -> float:
-    """`value` as a finite float above 0."""
+    """Return `value` as a finite float above 0."""
     number = non_negative(name, value)
     if not number:
         raise ShapeError(f"{name}: expected a number above 0, not {value}")
@@ -135,17 +135,17 @@ def positive(name: str, value: object) -> float:
 
 
 def any_number(name: str, value: object) -> float:
-    """`value` as a finite float."""
+    """Return `value` as a finite float."""
     return _number(name, value)
 
 
 def maybe_number(name: str, value: object) -> float | None:
-    """`value` as a finite float of at least 0, or None."""
+    """Return `value` as a finite float of at least 0, or None."""
     return None if value is None else non_negative(name, value)
 
 
 def fraction(name: str, value: object) -> float:
-    """`value` as a float from 0 to 1."""
+    """Return `value` as a float from 0 to 1."""
     number = non_negative(name, value)
     if number > 1:
         raise ShapeError(f"{name}: expected a number from 0 to 1, not {value}")
@@ -153,7 +153,7 @@ def fraction(name: str, value: object) -> float:
 
 
 def decays(name: str, value: object) -> tuple[float, float]:
-    """`value` as a pair of floats from 0 to below 1."""
+    """Return `value` as a pair of floats from 0 to below 1."""
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise DTypeError(f"{name}: expected a pair of floats, not {value!r}")
     first, second = (non_negative(f"{name}[{i}]", beta) for i, beta in enumerate(value))
@@ -163,7 +163,7 @@ def decays(name: str, value: object) -> tuple[float, float]:
 
 
 def numbers(count: int) -> Callable[[str, object], tuple[float, ...]]:
-    """A check for so many finite floats."""
+    """Return a check for `count` finite floats."""
 
     def check(name: str, value: object) -> tuple[float, ...]:
         if not isinstance(value, tuple | list) or len(value) != count:
@@ -174,7 +174,7 @@ def numbers(count: int) -> Callable[[str, object], tuple[float, ...]]:
 
 
 def whole(least: int) -> Callable[[str, object], int]:
-    """A check for an int of at least `least`."""
+    """Return a check for an int of at least `least`."""
 
     def check(name: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
@@ -187,7 +187,7 @@ def whole(least: int) -> Callable[[str, object], int]:
 
 
 def one_of(choices: Sequence[str | None]) -> Callable[[str, object], str | None]:
-    """A check for one of some words."""
+    """Return a check for one of `choices`."""
 
     def check(name: str, value: object) -> str | None:
         if value is not None and not isinstance(value, str):
@@ -201,5 +201,5 @@ def one_of(choices: Sequence[str | None]) -> Callable[[str, object], str | None]
 
 
 def flag(name: str, value: object) -> bool:
-    """`value` as a bool."""
+    """Return `value` as a bool."""
     return arguments.flag(value, name)

@@ -1,4 +1,4 @@
-"""Optimizers that look at whole parameters: LAMB, Adafactor, Muon."""
+"""Optimizers whose step depends on a whole parameter: LAMB, Adafactor, Muon."""
 
 from __future__ import annotations
 
@@ -33,23 +33,23 @@ __all__ = ["LAMB", "Adafactor", "Muon"]
 class LAMB(Optimizer):
     """LAMB (You and others, arXiv:1904.00962, algorithm 2), for large batches.
 
-    The step of each parameter, Adam's with the decay, is scaled to the size of the parameter: by
-    ``|param| / |step|``, or by 1 where one of them is 0.
+    The step of each parameter (Adam's step plus weight decay) is scaled to the norm of the
+    parameter: by ``|param| / |step|``, or by 1 if either norm is 0.
 
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     betas : (float, float)
-        Decay of the running means of the gradient and of its square.
+        Decay rates of the running means of the gradient and of its square.
     eps : float
         Added to the denominator.
     weight_decay : float
-        So much of the parameter is added to its step.
+        Adds ``weight_decay * param`` to the step.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -101,31 +101,32 @@ class LAMB(Optimizer):
 
 def _epsilons(name: str, value: object) -> tuple[float | None, float]:
     if not isinstance(value, tuple | list) or len(value) != 2:
-        raise DTypeError(f"{name}: expected a pair of a number or None and a number, not {value!r}")
+        raise DTypeError(f"{name}: expected a pair (number or None, number), not {value!r}")
     return maybe_number(f"{name}[0]", value[0]), non_negative(f"{name}[1]", value[1])
 
 
 class Adafactor(Optimizer):
     """Adafactor (Shazeer and Stern, arXiv:1804.04235), as in ``torch.optim.Adafactor``.
 
-    Of matrices it keeps the mean squares of rows and columns only.
+    For matrices it keeps only the mean squares of rows and columns.
 
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
-        The greatest relative step.
+        Upper bound of the relative step size.
     beta2_decay : float
-        The decay of mean squares is ``1 - t ** beta2_decay`` in step t.
+        Exponent of the decay rate of mean squares: ``1 - t ** beta2_decay`` in step t.
     eps : (float or None, float)
-        The least mean square, by default that of the type, and the least size of a parameter.
+        Lower bound of the denominator, by default the machine epsilon of the dtype, and lower bound
+        of a parameter's root mean square in the step size.
     d : float
-        An update of a greater mean size is scaled down to it.
+        Clipping threshold: an update with a larger root mean square is scaled down to it.
     weight_decay : float
-        Each step takes ``lr * weight_decay`` of the parameter away.
+        Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -191,7 +192,7 @@ class Adafactor(Optimizer):
         self, group: Group, i: int, grad: Tensor, fresh: Tensor, floor: float,
         new: list[tuple[Tensor, Tensor]],
     ) -> Tensor:  # fmt: skip
-        """The running mean of squares; what it is made of is added to the assignments."""
+        """Return the running mean of squares; append its assignments to `new`."""
         found = {name: group.zeros(name)[i] for name in ("row_var", "col_var", "variance")}
         if grad.ndim < 2:
             held = found["variance"]
@@ -209,49 +210,49 @@ class Adafactor(Optimizer):
 
 
 def _least(x: Tensor, least: float) -> Tensor:
-    """The greater of the two; what is NaN does not count, as one element may be."""
+    """Return the maximum, ignoring NaN: a single element of the parameter may be NaN."""
     return x.where(x > least, least)
 
 
-#: A, B and C of x -> A x + B x^3 + C x^5, which Keller Jordan found to bring what lies between 0
-#: and 1 near 1 in five rounds (kellerjordan.github.io/posts/muon).
+#: A, B and C of x -> A x + B x^3 + C x^5. With these values by Keller Jordan, five iterations map
+#: numbers between 0 and 1 close to 1 (kellerjordan.github.io/posts/muon).
 _QUINTIC: Final = (3.4445, -4.775, 2.0315)
 
 
 class Muon(Optimizer):
     """Muon (Jordan and others, 2024), for matrices, as in ``torch.optim.Muon``.
 
-    Each step follows the momentum made nearly orthogonal by Newton-Schulz rounds. They are
-    computed in the type of sums of the parameter, where PyTorch computes them in bfloat16.
+    Each step follows the momentum, made nearly orthogonal by Newton-Schulz iterations. kernelrt
+    computes them in the accumulation dtype of the parameter, PyTorch in bfloat16.
 
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize: matrices only. Use another optimizer, as AdamW, for all else.
+        Matrices to optimize. Use another optimizer, such as AdamW, for everything else.
     lr : float or Tensor
         Learning rate.
     weight_decay : float
-        Each step takes ``lr * weight_decay`` of the parameter away.
+        Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     momentum : float
-        Share of the momentum that stays.
+        Fraction of the momentum that is kept.
     nesterov : bool
-        Look ahead along the momentum.
+        Whether to use Nesterov momentum.
     ns_coefficients : (float, float, float)
-        Of the odd polynomial of a round.
+        Coefficients of the odd polynomial of an iteration.
     eps : float
-        The least norm that is divided by.
+        Lower bound of the norm that the momentum is divided by.
     ns_steps : int
-        Number of rounds, below 100.
+        Number of iterations, below 100.
     adjust_lr_fn : "original", "match_rms_adamw" or None
-        Factor of the learning rate for a matrix of (n, m): ``sqrt(max(1, n / m))``, which None
-        means, too, or ``0.2 * sqrt(max(n, m))``.
+        Factor of the learning rate for a matrix of shape (n, m): ``sqrt(max(1, n / m))`` for
+        "original" and None, ``0.2 * sqrt(max(n, m))`` for "match_rms_adamw".
     **ways : bool, optional
         As in :class:`Optimizer`.
 
     Raises
     ------
     ShapeError
-        A parameter is no matrix.
+        A parameter is not a matrix.
     """
 
     _plain = True
@@ -283,8 +284,8 @@ class Muon(Optimizer):
         for i, param in enumerate(group.params):
             if param.ndim != 2 + (group.members is not None):
                 raise ShapeError(
-                    f"params[{i}]: Muon updates matrices only, not shape {param.shape}; give "
-                    "other parameters to another optimizer, as AdamW"
+                    f"params[{i}]: expected a matrix, as Muon updates no others, not shape "
+                    f"{param.shape}; give this parameter to another optimizer, such as AdamW"
                 )
         group.zeros("momentum_buffer")
 
@@ -310,7 +311,7 @@ class Muon(Optimizer):
 
 
 def _orthogonal(group: Group, matrix: Tensor) -> Tensor:
-    """`matrix` with singular values near 1."""
+    """Return `matrix` with its singular values mapped close to 1."""
     a, b, c = group["ns_coefficients"]
     wide = dt.float32 if matrix.dtype.itemsize < 4 else matrix.dtype
     x = matrix.cast(wide)

@@ -31,27 +31,27 @@ _T = TypeVar("_T")
 class LBFGS(Optimizer):
     """Limited-memory BFGS (Nocedal, Math. Comp. 35, 1980), as in ``torch.optim.LBFGS``.
 
-    A step evaluates the loss several times and decides by what it finds, so it is no part of a
-    jitted function; its closure may call one that computes the loss and the gradients.
+    A step evaluates the loss several times and branches on its value, so it cannot be part of a
+    jitted function. The closure may call a jitted function that computes loss and gradients.
 
     Parameters
     ----------
     params : iterable of Tensor
-        What to optimize; one group.
+        Parameters to optimize; a single group.
     lr : float or Tensor
-        Length of a step; where there is a line search, the first one to try.
+        Step length; with a line search, the first length to try.
     max_iter : int
-        How many directions a step follows at most.
+        Maximum number of iterations in a step.
     max_eval : int, optional
-        After how many evaluations it ends; a quarter more than `max_iter` by default.
+        Maximum number of evaluations of the loss in a step; ``max_iter * 5 // 4`` by default.
     tolerance_grad : float
-        A step ends where no element of the gradient is greater.
+        A step ends when no element of the gradient exceeds this.
     tolerance_change : float
-        A step ends where neither a parameter nor the loss changes by more.
+        A step ends when neither a parameter nor the loss changes by more.
     history_size : int
-        How many changes of the gradient are remembered.
+        Number of past gradient changes to keep.
     line_search_fn : "strong_wolfe" or None
-        How the length of a step is found.
+        Method that finds the step length.
     """
 
     _plain = True
@@ -83,7 +83,9 @@ class LBFGS(Optimizer):
 
     def _add(self, given: Mapping[str, Any], name: str) -> None:
         if self.param_groups:
-            raise ShapeError("params: LBFGS has one group of parameters; use an optimizer for each")
+            raise ShapeError(
+                "params: expected one group, as LBFGS supports no more; use an optimizer for each"
+            )
         super()._add(given, name)
 
     def step(self, closure: Callable[[], _T] | None = None) -> _T | None:
@@ -92,22 +94,22 @@ class LBFGS(Optimizer):
         Parameters
         ----------
         closure : callable
-            Sets gradients to those of the loss, and returns it.
+            Sets the gradients to those of the loss, and returns the loss.
 
         Returns
         -------
         object
-            What the closure returned first.
+            Result of the first call of the closure.
         """
         if not callable(closure):
             raise DTypeError(
-                "closure: LBFGS evaluates the loss several times in a step; pass a function that "
-                "calls zero_grad() and backward() and returns the loss"
+                "closure: expected a function that calls zero_grad() and backward() and returns "
+                "the loss, because LBFGS evaluates the loss several times in a step"
             )
         if is_tracing():
             raise JitError(
-                "LBFGS.step: it makes decisions from computed values, so it cannot run inside a "
-                "jitted function; jit the closure's work instead"
+                "LBFGS.step: cannot run inside a jitted function, because it branches on computed "
+                "values; jit the work of the closure instead"
             )
         with enable_grad():
             first = closure()
@@ -163,7 +165,7 @@ class LBFGS(Optimizer):
     def _look(
         self, closure: Callable[[], float], origin: list[Array], length: float, way: Array
     ) -> Point:
-        """What is found at a length; the parameters go back."""
+        """Return the point at a step length; the parameters are restored."""
         self._move(origin, length, way)
         loss, gradient = closure(), self._gradient()
         self._move(origin, 0.0, way)
@@ -173,7 +175,7 @@ class LBFGS(Optimizer):
         return [_array(p) for p in self.params]
 
     def _gradient(self) -> Array:
-        """All gradients in one line; zeros where there is none."""
+        """Return all gradients as one vector, with zeros for missing ones."""
         parts = [
             np.zeros(p.numel(), _array(p).dtype) if p.grad is None else _array(p.grad).reshape(-1)
             for p in self.params
@@ -193,7 +195,7 @@ class LBFGS(Optimizer):
 
     @tree.completes
     def state_dict(self) -> dict[str, Tensor]:
-        """Learning rate and history by name; the tensor of the learning rate itself."""
+        """Return learning rate and history by name; the learning rate is the tensor itself."""
         found = super().state_dict()
         memory = self._memory
         if memory is not None and memory.gradient is not None and memory.way is not None:
@@ -211,9 +213,11 @@ class LBFGS(Optimizer):
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
     ) -> state_dicts.IncompatibleKeys:
-        """Go on from what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         if "param_groups" in state_dict:
-            raise StateError("state_dict: LBFGS takes none of PyTorch; begin a history of its own")
+            raise StateError(
+                "state_dict: LBFGS cannot load a state dict of PyTorch; start with a new history"
+            )
         found = state_dicts.copy_into(
             self, {k: v for k, v in state_dict.items() if k not in _HISTORY}, strict=strict
         )
@@ -230,7 +234,7 @@ _HISTORY = frozenset({"n_iter", "t", "d", "prev_flat_grad", "H_diag", "ro", "old
 
 
 class _Memory:
-    """Past steps and changes of the gradient, which stand for the second derivatives."""
+    """Past steps and gradient changes, which approximate the second derivatives."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -244,7 +248,7 @@ class _Memory:
 
     @classmethod
     def of(cls, held: dict[str, Array]) -> _Memory:
-        """What a state dict says."""
+        """Return the history that a state dict holds."""
         made = cls()
         made.turns, made.length = int(held["n_iter"]), float(held["t"])
         made.scale, made.way = float(held["H_diag"]), held["d"]
@@ -254,7 +258,7 @@ class _Memory:
         return made
 
     def direction(self, gradient: Array, most: int) -> Array:
-        """Where to go from here, by the two-loop recursion."""
+        """Return the next search direction, by the two-loop recursion."""
         self.turns += 1
         if self.way is None or self.gradient is None:
             self.way = -gradient
@@ -286,7 +290,7 @@ class _Memory:
 
 
 def _array(value: Any) -> Array:
-    """A copy as an array; bfloat16 as float32."""
+    """Return a copy as an array; bfloat16 becomes float32."""
     if isinstance(value, Tensor):
         value = value.detach()
         value = (value.float() if value.dtype.name == "bfloat16" else value).numpy()

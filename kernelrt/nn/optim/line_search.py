@@ -1,7 +1,7 @@
-"""A line search for a step that meets the strong Wolfe conditions.
+"""Line search for a step length that satisfies the strong Wolfe conditions.
 
 Nocedal and Wright, Numerical Optimization (2nd edition), algorithms 3.5 and 3.6, with the cubic of
-equation 3.59 and with the choices that PyTorch made where the book leaves them open.
+equation 3.59. Where the book leaves choices open, this code follows PyTorch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CURVATURE: Final = 0.9
 
 
 class Point(NamedTuple):
-    """What is known of a step: its length, the loss there, the gradient, and the slope."""
+    """A point on the search line: step length, loss, gradient, directional derivative."""
 
     length: float
     loss: float
@@ -33,22 +33,22 @@ def search(
     evaluate: Callable[[float], Point], start: Point, length: float, widest: float,
     tolerance: float, most: int,
 ) -> tuple[Point, int]:  # fmt: skip
-    """A point along a direction, and how often the loss was evaluated.
+    """Return a point along the search direction, and the number of evaluations of the loss.
 
     Parameters
     ----------
     evaluate : callable
-        Gives the point at a length.
+        Function that returns the point at a step length.
     start : Point
-        That of length 0.
+        Point at length 0.
     length : float
-        The first to try.
+        First length to try.
     widest : float
-        The greatest size of an element of the direction.
+        Largest absolute value of an element of the direction.
     tolerance : float
-        A bracket that moves no element further than this is not divided again.
+        A bracket is not divided further if it moves no element by more than this.
     most : int
-        How many rounds are made at most.
+        Maximum number of iterations.
     """
     ends, rounds, done = _bracket(evaluate, start, length, most)
     count = 1 + rounds
@@ -80,7 +80,10 @@ def _too_high(new: Point, start: Point) -> bool:
 def _bracket(
     evaluate: Callable[[float], Point], start: Point, length: float, most: int
 ) -> tuple[list[Point], int, bool]:
-    """Two points with one between that meets the conditions, or one that does; rounds made."""
+    """Return the ends of a bracket around a solution, or a single point that is a solution.
+
+    Also return the number of iterations, and whether the point is a solution.
+    """
     last, new = start, evaluate(length)
     for rounds in range(most):
         if _too_high(new, start) or (rounds > 1 and new.loss >= last.loss):
@@ -96,7 +99,7 @@ def _bracket(
 
 
 def _inside(ends: list[Point], stalled: bool) -> tuple[float, bool]:
-    """The next length within a bracket, away from its ends at least each second time."""
+    """Return the next length inside a bracket, away from its ends at least every second time."""
     first, second = sorted(p.length for p in ends)
     step = _cubic(ends[0], ends[1], first, second)
     margin = 0.1 * (second - first)
@@ -109,7 +112,7 @@ def _inside(ends: list[Point], stalled: bool) -> tuple[float, bool]:
 
 
 def _cubic(a: Point, b: Point, least: float, most: float) -> float:
-    """Where the cubic through two points with their slopes is least, between two lengths."""
+    """Minimize the cubic through two points and their derivatives, between two lengths."""
     if a.length > b.length:
         a, b = b, a
     if a.length == b.length:

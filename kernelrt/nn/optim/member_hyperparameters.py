@@ -1,8 +1,8 @@
 """Hyperparameters with one value for each member of a population.
 
-They are vectors over the first axis of the parameters. An update with such is computed as that of
-one member, called for all of them at once: so whatever it computes, norms and products of matrices
-included, is computed of each member alone.
+Such a hyperparameter is a vector; its axis is the first axis of the parameters. The update is
+traced for one member and vectorized over all members. So everything in it, also norms and matrix
+products, is computed for each member separately.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ __all__ = ["changes", "check_fit", "checked", "is_vector", "numbers_of", "sizes_
 
 
 def is_vector(value: object) -> bool:
-    """Whether a value has one number for each member."""
+    """Whether a value is a vector of one number for each member."""
     return isinstance(value, Tensor | np.ndarray) and value.ndim == 1
 
 
 def numbers_of(name: str, value: Any) -> np.ndarray[Any, Any]:
-    """The numbers of a vector, in float64.
+    """Return the numbers of a vector as float64.
 
     Raises
     ------
     DTypeError
-        It does not hold numbers.
+        The vector does not hold numbers.
     """
     refuse_masked(value, name)
     found = value.detach().double().numpy() if isinstance(value, Tensor) else np.asarray(value)
@@ -48,13 +48,13 @@ def numbers_of(name: str, value: Any) -> np.ndarray[Any, Any]:
 
 
 def checked(name: str, value: Any, rule: Hyperparameter[Any]) -> Any:
-    """A hyperparameter in which vectors may stand for numbers, as arrays."""
+    """Return a checked hyperparameter, with vectors (one number per member) as arrays."""
     parts = value if isinstance(value, tuple | list) else (value,)
     if not any(map(is_vector, parts)):
         return rule.check(name, value)
     if not rule.live:
         raise DTypeError(
-            f"{name}: it says how steps are computed, which is one for all members; give one value"
+            f"{name}: expected one value for all members, because it decides how steps are computed"
         )
     arrays = [numbers_of(name, p) if is_vector(p) else p for p in parts]
     (count,) = sizes_of(name, arrays)
@@ -66,36 +66,36 @@ def checked(name: str, value: Any, rule: Hyperparameter[Any]) -> Any:
 
 
 def sizes_of(name: str, value: Any) -> set[int]:
-    """How many members the vectors in a value are for: one number, or none without vectors.
+    """Return the number of members that the vectors in a value have, as a set of at most one.
 
     Raises
     ------
     ShapeError
-        They disagree.
+        The vectors differ in length.
     """
     parts = value if isinstance(value, tuple | list) else (value,)
     found = {int(p.shape[0]) for p in parts if is_vector(p)}
     if len(found) > 1:
         raise ShapeError(
-            f"{name}: vectors of {' and '.join(map(str, sorted(found)))} numbers; give each one "
-            "number for each member"
+            f"{name}: expected vectors of the same length, one number for each member, not "
+            f"{' and '.join(map(str, sorted(found)))} numbers"
         )
     return found
 
 
 def check_fit(kind: type[Any], params: Sequence[Tensor], name: str, count: int) -> None:
-    """Raise ShapeError where `params` are not those of `count` members."""
+    """Raise ShapeError if `params` are not parameters of `count` members."""
     if not kind.per_member:
         raise ShapeError(
-            f"{name}: {kind.__name__} makes one step of all parameters together, so it cannot have "
-            f"{count} values, one for each member; give one number"
+            f"{name}: expected one number, not {count} values, because {kind.__name__} computes "
+            "one step of all parameters together"
         )
     for i, param in enumerate(params):
         if not param.ndim or param.dims[0] != count:
             raise ShapeError(
-                f"{name}: it has {count} values, one for each member, but params[{i}] has the "
-                f"shape {format_shape(param.dims)}; its first axis would have to be {count}, as of "
-                "what kernelrt.nn.stack_modules makes"
+                f"{name}: it has {count} values, one for each member, so params[{i}] needs a first "
+                f"axis of size {count}, but has shape {format_shape(param.dims)}; stack the "
+                "members with kernelrt.nn.stack_modules"
             )
 
 
@@ -103,18 +103,18 @@ def changes(
     compute: Callable[[Group, Active], list[tuple[Tensor, Tensor]]], group: Group, active: Active,
     vectors: Mapping[str, Tensor],
 ) -> list[tuple[Tensor, Tensor]]:  # fmt: skip
-    """(target, value) for each parameter and its state, where each member has its own numbers.
+    """Return (target, new value) pairs of an update in which members have their own numbers.
 
     Parameters
     ----------
     compute : callable
-        Gives these pairs for one member, of a group of its tensors.
+        Function that returns such pairs for one member, given a group with its tensors.
     group : Group
-        The group of all members.
+        Group of all members.
     active : list of (int, Tensor, Tensor)
-        Index of a parameter, the parameter, its gradient.
+        (index, parameter, gradient) of each parameter to update.
     vectors : mapping of str to Tensor
-        The attributes of the group that have a number for each member; pairs of numbers with a dot.
+        Tensors of the group with one number for each member, by hyperparameter name.
     """
     load("kernelrt.tensor.tracing.vmap_trace")
     from kernelrt.tensor.tracing.vmap_trace import ERROR, MemberTrace
@@ -128,8 +128,9 @@ def changes(
             s.dims != p.dims for s, p in zip(held, group.params, strict=True)
         ):
             raise ShapeError(
-                f"{group.called}: its state {name!r} has not the shapes of the parameters, so "
-                "members cannot have values of their own; give one value for all"
+                f"{group.called}: the shapes of its state {name!r} differ from those of the "
+                "parameters, so members cannot have separate hyperparameters; give one value for "
+                "all members"
             )
     whole = [*group.params, *(g for _, _, g in active), *states, *vectors.values()]
     stacks = {id(t): t.uop for t in whole}
@@ -142,14 +143,15 @@ def changes(
     found = []
     for (target, _), made in zip(pairs, trace.spread(nodes), strict=True):
         if id(target) in targets:
-            new = Tensor._of(made.lifted(count))  # noqa: SLF001 - a tensor of what was batched
+            new = Tensor._of(made.lifted(count))  # noqa: SLF001 - the result of vectorization
             found.append((targets[id(target)], new))
         elif not made.apart:
             found.append((target, Tensor._of(made.value)))  # noqa: SLF001
         else:
             raise ShapeError(
-                f"{group.called}: a number that all members share is computed of "
-                f"{', '.join(sorted(vectors))}, of which each has its own; give one value for all"
+                f"{group.called}: it computes a number for all members together from "
+                f"{', '.join(sorted(vectors))}, which has a value for each member; give one value "
+                "for all members"
             )
     trace.close()
     return found

@@ -1,4 +1,4 @@
-"""The base of all optimizers: checked parameter groups, a live learning rate, state."""
+"""Optimizer, the base class: checks parameter groups, keeps the learning rate and the state."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ __all__ = ["Active", "Optimizer", "Params", "Ways"]
 
 _T = TypeVar("_T")
 
-#: Index of a parameter, the parameter, its gradient.
+#: (index of the parameter, parameter, gradient) for each parameter that has a gradient.
 Active = list[tuple[int, Tensor, Tensor]]
 
-#: Parameters, parameters with names, or groups of them.
+#: Parameters, (name, parameter) pairs, or parameter groups.
 Params = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 
 
 class Ways(TypedDict, total=False):
-    """How PyTorch computes a step: accepted, as the numbers are the same."""
+    """Implementation options of PyTorch's optimizers, which do not change the results."""
 
     foreach: bool | None
     capturable: bool
@@ -52,45 +52,46 @@ class Ways(TypedDict, total=False):
 class Optimizer(Hyper):
     """Base class of optimizers.
 
-    A step assigns new values to parameters and state, all as functions of the gradient at the
-    same place, so that one pass over memory updates a parameter with everything that belongs to
-    it. State is made with the optimizer, not in the first step, and lies in storage of its own:
-    under ``jit`` the plan updates it in place.
+    A step assigns new values to the parameters and the state. Every new value is an elementwise
+    function of the gradient, so one pass over memory updates a parameter together with its state.
+    The constructor allocates the state, not the first step, in memory of its own: under ``jit`` the
+    plan updates it in place.
 
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize; see :func:`kernelrt.nn.parameters`. Or groups of it: dicts with "params",
-        and "lr" and other hyperparameters where they are not those of the other groups. Frozen
-        ones wait: a step leaves alone what has no gradient.
+        Parameters to optimize, see :func:`kernelrt.nn.parameters`, or parameter groups: dicts with
+        "params", and with "lr" and other hyperparameters where they differ from those of the
+        optimizer. A step skips parameters without a gradient, such as frozen ones.
     lr : float, Tensor or dict
-        Learning rate. It is held as a tensor that plans read, so setting ``optimizer.lr`` takes
-        effect with the next step, jitted or not. A tensor of shape () is used as it is. A dict is
-        that of PyTorch's base class: "lr" and the other hyperparameters of a class of one's own,
-        whose ``step`` finds them in the groups.
+        Learning rate. It is kept in a tensor that plans read, so setting ``optimizer.lr`` takes
+        effect in the next step, jitted or not. A tensor of shape () is used itself, not copied. A
+        dict holds the defaults of a class of your own, as in PyTorch's base class: "lr" and other
+        hyperparameters, which your ``step`` reads from the groups.
     options : mapping of str to object, optional
-        The hyperparameters of groups that give no others.
+        Hyperparameters of groups that do not give their own.
     **ways : bool, optional
-        ``foreach``, ``fused`` and ``capturable`` change nothing; ``differentiable`` is refused.
+        ``foreach``, ``fused`` and ``capturable`` have no effect; ``differentiable=True`` raises an
+        error.
 
     Attributes
     ----------
     param_groups : list of Group
-        The groups. Each reads and is set like a dict: ``group["lr"] = 0.1``. A number that is set
-        a first time makes jitted steps trace again; from then on they read it from memory.
+        The groups. Each works like a dict: ``group["lr"] = 0.1``. The first time you change a
+        number, jitted steps trace again; from then on they read it from memory.
     params : list of Tensor
         The parameters of all groups.
 
     Raises
     ------
     DTypeError
-        `params` holds something else than floating-point tensors.
+        `params` holds anything but floating-point tensors.
     GradientError
-        A tensor is no parameter, or steps are to be differentiated.
+        A tensor is not a parameter, or ``differentiable`` is true.
     ShapeError
-        There are no parameters, or one comes twice, or `lr` is negative.
+        There are no parameters, a parameter is given twice, or `lr` is negative.
     UnknownNameError
-        A group has a key that this optimizer has no use for.
+        A group has a key that is not a hyperparameter of this optimizer.
     """
 
     def __init__(
@@ -110,7 +111,7 @@ class Optimizer(Hyper):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "step" in vars(cls):  # which may keep anything in `state`
+        if "step" in vars(cls):  # a step of its own may keep anything in `state`
             setattr(cls, tree.KEEPS_MORE, True)
 
     @property
@@ -121,23 +122,23 @@ class Optimizer(Hyper):
 
     @property
     def param_groups(self) -> list[Group]:
-        """The groups, each of which reads and is set like a dict."""
+        """The parameter groups, each of which works like a dict."""
         self._note_size()
         return self._groups
 
     def add_param_group(self, param_group: Mapping[str, Any]) -> None:
-        """Optimize more parameters from now on.
+        """Add a parameter group to the optimizer.
 
         Parameters
         ----------
         param_group : dict
-            ``"params"``: a tensor or an iterable of them; the rest are hyperparameters, by default
-            those that the optimizer was made with.
+            ``"params"``: a tensor or an iterable of tensors. The other keys are hyperparameters;
+            their defaults are those given to the optimizer.
         """
         if is_tracing():
             raise JitError(
-                "add_param_group: a traced function calls it, and replays run no Python; call it "
-                "outside of the function"
+                "add_param_group: cannot be called inside a traced function, because replays run "
+                "no Python; call it outside of the function"
             )
         self._add(check_mapping(param_group, "param_group"), "param_group['params']")
         modes.changed()
@@ -149,8 +150,8 @@ class Optimizer(Hyper):
                                name, self.params)  # fmt: skip
         if is_tracing():
             raise JitError(
-                f"{type(self).__name__}: a traced function makes an optimizer, and replays run no "
-                "Python; make it outside of the function, which may use it"
+                f"{type(self).__name__}: an optimizer cannot be created inside a traced function, "
+                "because replays run no Python; create it outside and use it inside"
             )
         realize(*params)
         lr = given.pop("lr")
@@ -161,13 +162,13 @@ class Optimizer(Hyper):
 
     @classmethod
     def _prepare(cls, group: Group) -> None:
-        """Make the state of a group, or raise where its hyperparameters do not fit together."""
+        """Create the state of a group, or raise if its hyperparameters contradict each other."""
 
     @property
     def lr(self) -> float | Tensor:
-        """Learning rate of the first group; while a function is traced, the tensor that holds it.
+        """Learning rate of the first group; inside a traced function, the tensor that holds it.
 
-        Set, it is that of all groups.
+        Setting it sets the learning rate of all groups.
         """
         rate: float | Tensor = self.param_groups[0]["lr"]
         return rate
@@ -179,10 +180,10 @@ class Optimizer(Hyper):
 
     @property
     def state(self) -> defaultdict[Tensor, dict[str, Any]]:
-        """What belongs to each parameter, by the parameter; of counters the number.
+        """State of each parameter: a dict of names and values (moments, counters) by parameter.
 
-        The optimizers of kernelrt keep it in tensors that plans update, which can be read here. A
-        class of one's own keeps here what it wants to: tensors and numbers are part of its
+        The optimizers of kernelrt keep their state in tensors that plans update; read it here. A
+        class with a ``step`` of its own stores its state here; tensors and numbers are part of its
         :meth:`state_dict`.
         """
         for group in self.param_groups:
@@ -207,7 +208,7 @@ class Optimizer(Hyper):
             raise
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters; or make zeros of them."""
+        """Drop the gradients of all parameters, or replace them by zeros."""
         for param in self.params:
             if set_to_none:
                 param.grad = None
@@ -215,12 +216,12 @@ class Optimizer(Hyper):
                 param.grad = zeros_like(grad)
 
     def step(self, closure: Callable[[], _T] | None = None) -> _T | None:
-        """Update every parameter that has a gradient; the others stay as they are.
+        """Update every parameter that has a gradient.
 
         Parameters
         ----------
         closure : callable, optional
-            Called first, to compute gradients; what it returns is returned.
+            Called first, to compute the gradients. Its result is returned.
         """
         loss: _T | None = None
         if closure is not None:
@@ -245,19 +246,19 @@ class Optimizer(Hyper):
         return loss
 
     def _note_size(self) -> None:
-        """Let a trace know what it went through: parameters that come later need another plan."""
+        """Note the number of parameters for the trace: a parameter added later needs a new plan."""
         if local.trace is not None:
             modes.note(self, "_size", self._size)
 
-    #: Whether a step of some parameters can be one of each member of a population alone.
+    #: Whether a step can be computed for each member of a population separately.
     per_member: ClassVar[bool] = True
-    #: Whether the update of this very class depends on its hyperparameters only.
+    #: Set in each class whose update depends on nothing but its hyperparameters.
     _plain: ClassVar[bool] = True
 
     def _numbers(self) -> Hashable:
-        """The Python values that updates are made with; None if they may depend on others."""
+        """Return the Python values that an update depends on, or None if they are not known."""
         if "_plain" not in vars(type(self)):
-            return None  # what the update of a derived class depends on is not known
+            return None  # a subclass may read other values
         groups = self.param_groups
         return groups[0].key() if len(groups) == 1 else tuple([g.key() for g in groups])
 
@@ -266,7 +267,7 @@ class Optimizer(Hyper):
         return Steps(self._update)
 
     def _update(self, active: Active) -> None:
-        """Assign to each parameter in (index, parameter, gradient), and to the state."""
+        """Assign new values to parameters and state, given (index, parameter, gradient) tuples."""
         pairs: list[tuple[Tensor, Tensor]] = []
         start = 0
         for group in self.param_groups:
@@ -285,13 +286,13 @@ class Optimizer(Hyper):
         assign_all(pairs)
 
     def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
-        """(target, value) for each parameter and its state; indices are those in the group."""
+        """Return (target, new value) pairs for parameters and state; indices count in the group."""
         raise NotImplementedError(f"{type(self).__name__} defines no _update")
 
     # ---- state
 
     def tree_items(self) -> Iterator[tuple[str, object]]:
-        """(name, tensor or list of tensors) for what a checkpoint needs beside the parameters."""
+        """Yield (name, tensor or list of tensors) for the state that a checkpoint needs."""
         groups = self.param_groups
         if len(groups) == 1:
             yield "lr", groups[0].rate
@@ -312,15 +313,16 @@ class Optimizer(Hyper):
 
     @tree.walks
     def state_dict(self) -> dict[str, Tensor]:
-        """Learning rate, counters and moments by name; the tensors themselves, no copies.
+        """Return learning rate, counters and moments by name: the tensors themselves, no copies.
 
-        Of a class with a ``step`` of its own also what it keeps in :attr:`state`: tensors as
-        "state.INDEX.NAME", with the index of the parameter, and numbers as "numbers.INDEX.NAME".
+        For a class with a ``step`` of its own the dict also holds the entries of :attr:`state`:
+        tensors as "state.INDEX.NAME", with the index of the parameter, and numbers as
+        "numbers.INDEX.NAME".
 
         Raises
         ------
         StateError
-            Such a class keeps something else there.
+            A class of your own keeps anything but tensors and numbers in :attr:`state`.
         """
         found = tree.tensors_by_name(self)
         if self._has_own_state():
@@ -338,7 +340,8 @@ class Optimizer(Hyper):
     ) -> IncompatibleKeys:
         """Copy values into the state, in place; see :func:`kernelrt.nn.load_state_dict`.
 
-        A state dict of PyTorch's optimizer of this name is taken, too, with its hyperparameters.
+        A state dict of PyTorch's optimizer of the same name is accepted, too; it also sets the
+        hyperparameters.
         """
         given: object = state_dict
         is_torchs = isinstance(given, Mapping) and {"state", "param_groups"} <= set(given)
@@ -360,7 +363,7 @@ class Optimizer(Hyper):
         return f"{type(self).__name__}({count}, {names})"
 
     def _options(self) -> dict[str, object]:
-        """The hyperparameters of the first group."""
+        """Return the hyperparameters of the first group."""
         group = self.param_groups[0]
         return {
             "lr": "traced" if is_tracing() else self.lr,
@@ -371,15 +374,15 @@ class Optimizer(Hyper):
 install(Optimizer, "an Optimizer of kernelrt", OPTIMIZER)
 
 
-#: What options are called elsewhere.
+#: Names of hyperparameters in other libraries.
 _ELSEWHERE: Final = {"learning_rate": "lr", "beta1": "betas", "beta2": "betas", "epsilon": "eps"}
 
 
 def _unknown(kind: type, key: str) -> str:
     known = ["lr", *rules_of(kind)]
     meant = [n for n in (_ELSEWHERE.get(key), *near(key, known)) if n in known]
-    word = f"; is {meant[0]} meant?" if meant else ""
-    return f"{kind.__name__}: there is no option {key!r}, but {', '.join(known)}{word}"
+    word = f"; did you mean {meant[0]}?" if meant else ""
+    return f"{kind.__name__}: unknown option {key!r}, expected one of {', '.join(known)}{word}"
 
 
 def _check_ways(kind: type, ways: Mapping[str, object]) -> None:
@@ -390,13 +393,13 @@ def _check_ways(kind: type, ways: Mapping[str, object]) -> None:
             flag(value, key)
     if ways.get("differentiable"):
         raise GradientError(
-            "differentiable: a step has no gradient; write the update as operations of tensors "
-            "to differentiate it"
+            "differentiable: expected False, as kernelrt does not differentiate steps; to "
+            "differentiate an update, write it as tensor operations"
         )
 
 
 def _check_groups(params: Params) -> list[Mapping[str, Any]]:
-    """`params` as groups."""
+    """Return `params` as a list of groups."""
     if isinstance(params, Tensor) or not isinstance(params, Iterable):
         raise DTypeError(
             f"params: expected an iterable of Tensors, not {type(params).__name__}; pass "
@@ -414,13 +417,13 @@ def _check_groups(params: Params) -> list[Mapping[str, Any]]:
 def _check_order(name: str, params: object) -> None:
     if isinstance(params, AbstractSet) and not isinstance(params, KeysView | ItemsView):
         raise DTypeError(
-            f"{name}: a {type(params).__name__} has another order in each process, and state dicts "
-            "tell parameters by their places; pass a list"
+            f"{name}: expected an ordered iterable, as state dicts identify parameters by position "
+            f"and the order of a {type(params).__name__} differs between processes; pass a list"
         )
 
 
 def _of_torch(value: object) -> str:
-    """A word on what is PyTorch's."""
+    """Return a hint for objects of PyTorch."""
     if not kind_name(value).startswith("torch."):
         return ""
     return " of a model of kernelrt.nn, which load_state_dict gives the weights of PyTorch's"
@@ -446,15 +449,15 @@ def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[T
         if not is_parameter(param):
             if param.requires_grad:
                 raise GradientError(
-                    f"{name}[{i}]: the tensor is the result of operations; pass the tensors that "
-                    "it was computed from"
+                    f"{name}[{i}]: expected a parameter, not the result of operations; pass the "
+                    "tensors that it was computed from"
                 )
             raise GradientError(
-                f"{name}[{i}]: the tensor never required a gradient; make it with "
-                "requires_grad=True"
+                f"{name}[{i}]: expected a parameter, but the tensor never required a gradient; "
+                "create it with requires_grad=True"
             )
         if id(param) in seen:
-            raise ShapeError(f"{name}[{i}]: the same tensor was given before")
+            raise ShapeError(f"{name}[{i}]: the same tensor is given twice")
         seen.add(id(param))
         checked.append(param)
     if not checked:

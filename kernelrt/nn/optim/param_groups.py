@@ -1,4 +1,4 @@
-"""Parameter groups: parameters with common hyperparameters, and their state."""
+"""Parameter groups: parameters with the same hyperparameters, and their state."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ if TYPE_CHECKING:
 __all__ = ["IGNORED", "Group", "at", "check_mapping", "share_of_square", "state_of",
            "zeros_state"]  # fmt: skip
 
-#: What says how PyTorch computes a step, which makes no other numbers.
+#: Options of PyTorch that select an implementation. They do not change the results.
 IGNORED: Final = ("foreach", "capturable", "fused")
-#: What schedulers and their users keep in a group.
+#: Keys that schedules and their users may store in a group.
 _NOTES: Final = ("initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum", "swa_lr",
                  "name", "param_names", "lr_scale", *IGNORED, "differentiable")  # fmt: skip
-#: Before their names among the attributes of a group.
+#: Prefix of such keys among the attributes of a group.
 _KEPT: Final = "_kept_"
 
 
 class Group(MutableMapping[str, Any]):
-    """One of an optimizer's ``param_groups``, which reads and is set like a dict.
+    """One parameter group of an optimizer; it works like a dict.
 
     Parameters
     ----------
     kind : type
-        The class of the optimizer.
+        Class of the optimizer.
     params : list of Tensor
-        The parameters.
+        Parameters of the group.
     lr : float, Tensor or array
-        Learning rate: numbers get storage that plans read, a tensor is used as it is.
+        Learning rate. Numbers are copied to memory that plans read; a Tensor is used itself.
     values : mapping of str to object
-        A value for each hyperparameter, and perhaps what schedulers keep.
+        Value of each hyperparameter, and optionally entries of schedules.
     own : iterable of str
-        Hyperparameters that the class does not declare, whatever their values are.
+        Names of hyperparameters that the class does not declare; they may have any value.
     """
 
     def __init__(
@@ -63,23 +63,23 @@ class Group(MutableMapping[str, Any]):
         values: Mapping[str, object], own: Iterable[str] = (),
     ) -> None:  # fmt: skip
         self._kind = kind
-        #: What errors and explanations of retraces call it.
+        #: Name of the group in errors and in explanations of retraces.
         self.called = kind.__name__
         self.params = params
-        #: Tensors that an update changes beside the parameters: one, or one for each parameter.
+        #: Tensors that an update changes together with the parameters: one for all, or one each.
         self.state: dict[str, Tensor | list[Tensor]] = {}
         self._rules = rules = rules_of(kind)
         rules.update((n, Hyperparameter(_anything)) for n in own if n not in rules)
         self._births = -1
         self._key: Hashable = None
-        #: How many members the parameters are of, where some hyperparameter has a value for each.
+        #: Number of members, if some hyperparameter has a value for each member of a population.
         self.members: int | None = None
         self.rate = _rate(lr)
         self._count_members("lr", self.rate)
         for name, value in values.items():
             if name in rules:
                 if "_" + name in self.__dict__:
-                    raise UnknownNameError(f"{name}: groups use the name themselves")
+                    raise UnknownNameError(f"{name}: this name is reserved in parameter groups")
                 self._begin(name, member_hyperparameters.checked(name, value, rules[name]))
             else:
                 self.__dict__[_KEPT + self._known(name)] = value
@@ -91,13 +91,13 @@ class Group(MutableMapping[str, Any]):
         if name in self._rules:
             return self.read(name)
         if name == "lr":
-            # While a function is traced, the tensor that plans read.
+            # Inside a traced function: the tensor that plans read.
             if is_tracing():
                 return self.rate
             if not self.rate.ndim:
                 return float(self.rate.item())
             rates = self.rate.double().numpy()
-            rates.setflags(write=False)  # a copy: what is stored in it would be lost
+            rates.setflags(write=False)  # a copy, so writing to it would have no effect
             return rates
         if name == "params":
             return list(self.params)
@@ -115,7 +115,8 @@ class Group(MutableMapping[str, Any]):
             self._set(name, value)
         elif name == "params":
             raise UnknownNameError(
-                "params: the parameters of a group stay as they are; see add_param_group"
+                "params: the parameters of a group cannot be changed; use add_param_group to add "
+                "others"
             )
         else:
             self._check_untraced(self._known(name))
@@ -124,7 +125,7 @@ class Group(MutableMapping[str, Any]):
 
     def __delitem__(self, name: str) -> None:
         if name in self._rules or name in ("lr", "params"):
-            raise UnknownNameError(f"{name}: every group has one")
+            raise UnknownNameError(f"{name}: cannot be deleted, every group needs it")
         self._check_untraced(name)
         if self.__dict__.pop(_KEPT + name, modes.MISSING) is modes.MISSING:
             raise KeyError(name)
@@ -143,13 +144,13 @@ class Group(MutableMapping[str, Any]):
         return f"{{'params': {len(self.params)} tensors, {str(rest)[1:]}"
 
     def __getstate__(self) -> dict[str, Any]:
-        # The count is that of this process; a copy looks again.
+        # `births` counts the tensors of this process only, so a copy starts anew.
         return {**self.__dict__, "_births": -1}
 
     def _known(self, name: str) -> str:
         if name not in _NOTES:
             raise UnknownNameError(
-                f"{self.called}: a group has no {name!r}; what steps are made with are "
+                f"{self.called}: unknown key {name!r} of a parameter group, expected one of "
                 f"{', '.join(['lr', *self._rules])}"
             )
         return name
@@ -157,9 +158,9 @@ class Group(MutableMapping[str, Any]):
     # ---- hyperparameters
 
     def read(self, name: str) -> Any:
-        """A hyperparameter: while a step is traced, the tensors where it changes often."""
+        """Return a hyperparameter; inside a traced step, tensors for values that often change."""
         held = self.__dict__
-        whole = held.get("_whole", self)  # where this is a group of one member
+        whole = held.get("_whole", self)  # set if this group is that of a single member
         if is_tracing() and (found := held.get("_live_" + name)) is not None:
             modes.note(whole, "_live_" + name, whole.__dict__["_live_" + name])
             return found
@@ -168,27 +169,27 @@ class Group(MutableMapping[str, Any]):
         return value
 
     def on(self, name: str) -> bool:
-        """Whether a hyperparameter is other than 0, or may be."""
+        """Whether a hyperparameter is nonzero, or may become nonzero."""
         value = self.read(name)
         parts = value if isinstance(value, tuple) else (value,)
         return any(isinstance(v, Tensor | np.ndarray) or bool(v) for v in parts)
 
     def has_new(self, name: str, value: object) -> bool:
-        """Whether setting a hyperparameter changes it."""
+        """Whether setting a hyperparameter to `value` changes it."""
         return not modes.same(self.__dict__["_" + name], value)
 
     def _check_untraced(self, name: str) -> None:
         if is_tracing():
             raise JitError(
-                f"{name}: a traced function sets it, and replays run no Python; set "
-                f"{self.called}.{name} outside of the function"
+                f"{name}: cannot be set inside a traced function, because replays run no Python; "
+                f"set {self.called}.{name} outside of the function"
             )
 
     def _set(self, name: str, value: object) -> None:
         self._give(name, member_hyperparameters.checked(name, value, self._rules[name]))
 
     def schedule(self, name: str, value: float | tuple[Any, ...]) -> None:
-        """Give a hyperparameter what a schedule says, which may leave its usual range a little."""
+        """Set a hyperparameter from a schedule, which may exceed the usual bounds slightly."""
         check = numbers(len(value)) if isinstance(value, tuple) else any_number
         loose = Hyperparameter[Any](check, live=self._rules[name].live)
         self._give(name, member_hyperparameters.checked(name, value, loose))
@@ -213,12 +214,12 @@ class Group(MutableMapping[str, Any]):
                 _write(place, number)
             return
         if self._rules[name].live and (isinstance(checked, tuple) or self.on(name)):
-            # What changed once changes again: from now on plans read it.
+            # A value that changed once will change again: from now on plans read it from memory.
             self._let_live(name, checked)
         modes.changed()
 
     def _begin(self, name: str, checked: Any) -> None:
-        """Have a hyperparameter, which plans read where each member has its own."""
+        """Initialize a hyperparameter; plans read it from memory if each member has its own."""
         self.__dict__["_" + name] = checked
         if self._count_members(name, checked):
             self._let_live(name, checked)
@@ -228,7 +229,7 @@ class Group(MutableMapping[str, Any]):
         self.__dict__["_live_" + name] = made if isinstance(checked, tuple) else made[0]
 
     def _count_members(self, name: str, value: Any) -> bool:
-        """Whether each member has a value of its own; as many as there are then."""
+        """Set `members` if `value` has one number for each member; return whether it has."""
         (count,) = member_hyperparameters.sizes_of(name, value) or (None,)
         if count is None:
             return False
@@ -237,7 +238,7 @@ class Group(MutableMapping[str, Any]):
         return True
 
     def vectors(self) -> dict[str, Tensor]:
-        """The tensors that have a number for each member, by the names of hyperparameters."""
+        """Return the tensors with one number for each member, by hyperparameter name."""
         found = {"lr": self.rate} if self.rate.ndim else {}
         for name in self._rules:
             live = self.__dict__.get("_live_" + name, ())
@@ -245,7 +246,7 @@ class Group(MutableMapping[str, Any]):
         return found
 
     def of_member(self, inside: Mapping[int, Tensor]) -> Group:
-        """This group for one member: with other tensors, by the identities of those of all."""
+        """Return this group for one member, with tensors replaced by those in `inside` (by id)."""
 
         def seen(value: Any) -> Any:
             if isinstance(value, tuple | list):
@@ -253,7 +254,7 @@ class Group(MutableMapping[str, Any]):
             return inside.get(id(value), value)
 
         one = object.__new__(type(self))
-        # The parameters of many members have no other names than those of one.
+        # One member's parameters have the same names as those of all members.
         one.__dict__.update(self.__dict__, _whole=self, params=seen(self.params))
         one.state = {name: seen(held) for name, held in self.state.items()}
         one.rate = seen(self.rate)
@@ -262,11 +263,11 @@ class Group(MutableMapping[str, Any]):
         return one
 
     def prepare(self) -> None:
-        """Check hyperparameters against each other, and make the state that they need."""
-        self._kind._prepare(self)  # noqa: SLF001 - the optimizer knows
+        """Check hyperparameters against each other, and create the state that they need."""
+        self._kind._prepare(self)  # noqa: SLF001 - only the optimizer class knows its state
 
     def key(self) -> Hashable:
-        """The Python values that updates are made with."""
+        """Return the Python values that updates depend on."""
         if self._key is None:
             held = self.__dict__
             self._key = tuple(
@@ -280,15 +281,15 @@ class Group(MutableMapping[str, Any]):
     def set_rate(
         self, value: object, check: Callable[[str, object], float] = any_number
     ) -> None:
-        """Give the learning rate another value, in the memory that plans read.
+        """Set the learning rate, in the memory that plans read.
 
-        Schedules may go below 0, by rounding or by their formulas, so it is any finite number
-        unless `check` says otherwise.
+        Schedules may go below 0, by rounding or by their formulas, so any finite number is
+        accepted unless `check` says otherwise.
         """
         if member_hyperparameters.is_vector(value) and not self.rate.ndim:
             raise ShapeError(
-                "lr: it is one number, and plans read it as one; for a rate of each member's own "
-                "make the optimizer with a vector"
+                "lr: expected one number, because the optimizer was made with one and plans read "
+                "it as such; for one rate per member make the optimizer with a vector"
             )
         if not isinstance(value, Tensor):
             several = member_hyperparameters.is_vector(value)
@@ -315,7 +316,7 @@ class Group(MutableMapping[str, Any]):
 
     def _write_rate(self, value: float | np.ndarray[Any, Any]) -> None:
         flush()
-        if self._births != births[0]:  # a tensor that came since may read what is to change
+        if self._births != births[0]:  # a tensor created since may lazily read the old value
             self._births = before_writes([_storage(self.rate)])
         if self.rate.dtype is dt.bfloat16:
             given = tensor(np.asarray(value, np.float32)).cast(dt.bfloat16)
@@ -326,7 +327,7 @@ class Group(MutableMapping[str, Any]):
     # ---- state
 
     def zeros(self, name: str) -> list[Tensor]:
-        """The state called `name`, one tensor of zeros like each parameter if it is new."""
+        """Return the state called `name`, a tensor like each parameter; create it as zeros."""
         found = self.state.get(name)
         if found is None:
             found = self.state[name] = [zeros_state(p) for p in self.params]
@@ -334,7 +335,7 @@ class Group(MutableMapping[str, Any]):
         return found
 
     def scalars(self, name: str, start: float = 0.0) -> Tensor:
-        """The state called `name`, one float64 for each parameter."""
+        """Return the state called `name`, a float64 for each parameter; create it as `start`."""
         found = self.state.get(name)
         if found is None:
             made = np.full(len(self.params), start)
@@ -343,7 +344,7 @@ class Group(MutableMapping[str, Any]):
         return found
 
     def only(self, active: list[tuple[int, Tensor, Tensor]], new: Tensor, old: Tensor) -> Tensor:
-        """Take `new` for the parameters that are updated and `old` for the others."""
+        """Return `new` for the parameters that are updated and `old` for the others."""
         if len(active) == len(self.params):
             return new
         chosen = np.zeros(len(self.params), np.bool_)
@@ -356,14 +357,15 @@ def _anything(_name: str, value: object) -> object:
 
 
 def at(value: Any, like: Tensor) -> Any:
-    """A number that is a tensor in the type of `like`; one of Python as it is."""
+    """Return a tensor cast to the dtype of `like`; return a Python number unchanged."""
     return value.cast(like.dtype) if isinstance(value, Tensor) else value
 
 
 def share_of_square(value: Tensor, share: Any) -> Tensor:
-    """``share * value ** 2``, which is infinite only where this product is too large.
+    """Return ``share * value ** 2``, which is infinite only if that product itself overflows.
 
-    The share comes first, as in PyTorch: the square alone of what is above 1.8e19 is no float32.
+    The multiplication by `share` comes first, as in PyTorch: in float32 the plain square of a value
+    above 1.8e19 overflows.
     """
     product: Tensor = value * (value * at(share, value))
     return product
@@ -375,7 +377,7 @@ def _each(value: Any) -> tuple[Any, ...]:
 
 def _rate(lr: float | Tensor) -> Tensor:
     if not isinstance(lr, Tensor):
-        # float64, so that the scalars of a step are as precise as Python's.
+        # float64, so that the scalars of a step are as precise as Python floats.
         vector = member_hyperparameters.is_vector(lr)
         number = _rates(lr, non_negative) if vector else non_negative("lr", lr)
         return _with_storage(np.array(number), dt.float64)
@@ -396,7 +398,7 @@ def _rates(value: Any, check: Callable[[str, object], float]) -> np.ndarray[Any,
 
 
 def _takes(place: Tensor, value: Any) -> bool:
-    """Whether numbers can be written to where others lie."""
+    """Whether a value fits into the memory of `place`."""
     return np.shape(value) in ((), place.shape)
 
 
@@ -413,13 +415,13 @@ def _storage(place: Tensor) -> Buffer:
 
 
 def zeros_state(like: Tensor) -> Tensor:
-    """Zeros of the shape and type of `like`, with storage."""
+    """Return zeros of the shape and dtype of `like`, with storage."""
     shape = tuple(dim_max(d) for d in like.dims)
     return _with_storage(np.zeros(shape, np.float32), like.dtype)
 
 
 def state_of(shape: tuple[int, ...], dtype: dt.DType) -> Tensor:
-    """Zeros with storage."""
+    """Return zeros with storage."""
     return _with_storage(np.zeros(shape, np.float32), dtype)
 
 
@@ -430,7 +432,7 @@ def _with_storage(array: np.ndarray[Any, Any], dtype: dt.DType) -> Tensor:
 
 
 def check_mapping(value: object, name: str) -> Mapping[str, Any]:
-    """A group as it was given."""
+    """Return a group as given, after checking that it is a dict with "params"."""
     if not isinstance(value, Mapping):
         raise DTypeError(f"{name}: expected a dict with 'params', not {type(value).__name__}")
     if "params" not in value:

@@ -26,20 +26,20 @@ class SGD(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     momentum : float
-        How much of the last update stays in the next.
+        Momentum factor.
     dampening : float
-        How much of the gradient is kept out of the momentum, after the first step. When it is
-        set later, a momentum of zeros counts as one before the first step.
+        Fraction of the gradient that is not added to the momentum, except in the first step. If you
+        set it later, a momentum buffer of all zeros counts as that before the first step.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     nesterov : bool
-        Look ahead along the momentum; needs a momentum and no dampening.
+        Whether to use Nesterov momentum; needs a momentum and no dampening.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -74,12 +74,12 @@ class SGD(Optimizer):
         momentum, dampening = group["momentum"], group["dampening"]
         if group["nesterov"] and (not group.on("momentum") or dampening):
             raise ShapeError(
-                f"nesterov: needs a positive momentum and no dampening, not momentum="
-                f"{momentum} and dampening={dampening}"
+                f"nesterov: expected a positive momentum and no dampening, not momentum={momentum} "
+                f"and dampening={dampening}"
             )
         if not group.on("momentum") and "momentum_buffer" not in group.state:
             return
-        # PyTorch keeps the whole of the first gradient, whatever the dampening.
+        # As in PyTorch, the first gradient is added whole, whatever the dampening.
         shares = np.ones(len(group.params))
         if "momentum_buffer" in group.state:
             buffers = group.zeros("momentum_buffer")
@@ -91,7 +91,7 @@ class SGD(Optimizer):
 
     def _changes(self, group: Group, active: Active) -> list[tuple[Tensor, Tensor]]:
         new: list[tuple[Tensor, Tensor]] = []
-        moves = group.on("momentum")  # without it there is nothing to keep out of
+        moves = group.on("momentum")  # dampening has no effect without momentum
         damps = moves and group["dampening"]
         shares = group.scalars("gradient_share", 1.0) if damps else None
         for i, param, grad in active:

@@ -1,4 +1,4 @@
-"""Optimizers that look at signs of gradients: Rprop and Lion; and ASGD, which averages."""
+"""Optimizers that use signs of gradients (Rprop, Lion), and averaged SGD (ASGD)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["ASGD", "Lion", "Rprop"]
 
 
 def _etas(name: str, value: object) -> tuple[float, ...]:
-    """Two factors, below and above 1."""
+    """Check two factors: one between 0 and 1, and one above 1."""
     low, high = pair = numbers(2)(name, value)
     if not 0 < low < 1 < high:
         raise ShapeError(f"{name}: expected a factor between 0 and 1 and one above 1, not {value}")
@@ -35,10 +35,10 @@ def _etas(name: str, value: object) -> tuple[float, ...]:
 
 
 def _interval(name: str, value: object) -> tuple[float, ...]:
-    """Two sizes in order."""
+    """Check a lower and an upper bound."""
     low, high = pair = numbers(2)(name, value)
     if not 0 <= low <= high:
-        raise ShapeError(f"{name}: expected sizes of at least 0 in order, not {value}")
+        raise ShapeError(f"{name}: expected 0 <= lower bound <= upper bound, not {value}")
     return pair
 
 
@@ -48,15 +48,15 @@ class Rprop(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
-        Size of the first step of each element; later steps go by signs alone.
+        Size of the first step of each element; later sizes depend on signs only.
     etas : (float, float)
-        Factors of the size where the sign of the gradient changed, and where it did not.
+        Factors of the step size where the sign of the gradient changed, and where it did not.
     step_sizes : (float, float)
-        Least and greatest size.
+        Lower and upper bound of the step size.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -102,15 +102,15 @@ class Lion(Optimizer):
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
-        Learning rate: how far each element moves in a step.
+        Learning rate: the amount by which each element moves in a step.
     betas : (float, float)
-        Share of the momentum in the direction of the step, and in the next momentum.
+        Weight of the momentum in the direction of the step, and in the next momentum.
     weight_decay : float
-        Each step takes ``lr * weight_decay`` of the parameter away.
+        Decoupled weight decay: each step subtracts ``lr * weight_decay * param``.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """
@@ -150,24 +150,24 @@ class Lion(Optimizer):
 class ASGD(Optimizer):
     """Averaged SGD (Polyak and Juditsky, SIAM J. Control Optim. 30, 1992), as ``torch.optim.ASGD``.
 
-    The averages are the state called ``ax``.
+    The averages are in the state ``ax``.
 
     Parameters
     ----------
     params : iterable of Tensor, or of dict
-        What to optimize.
+        Parameters to optimize, or parameter groups.
     lr : float or Tensor
         Learning rate.
     lambd : float
-        Decay of the parameters, and of the step.
+        Decay of the parameters, and of the step size.
     alpha : float
-        Power by which the step falls.
+        Exponent of the decay of the step size.
     t0 : float
-        The step from which on parameters are averaged.
+        Step from which on parameters are averaged.
     weight_decay : float
-        L2 penalty: so much of the parameter is added to its gradient.
+        L2 penalty: adds ``weight_decay * param`` to the gradient.
     maximize : bool
-        Go up along the gradient.
+        Whether to maximize the objective instead of minimizing it.
     **ways : bool, optional
         As in :class:`Optimizer`.
     """

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["SWALR", "AveragedModel", "get_ema_avg_fn", "get_ema_multi_avg_fn", "get_swa_avg_fn",
            "get_swa_multi_avg_fn", "update_bn"]  # fmt: skip
 
-#: Gives the new average from the average, the value, and how many values were averaged.
+#: Function of the average, the value and the number of averaged values; returns the new average.
 AverageFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
-#: The same for lists of tensors, which it assigns to.
+#: The same for lists of tensors; it assigns to the averages.
 ManyFunction = Callable[[list[Tensor], list[Tensor], Tensor], None]
 
 
 def get_swa_avg_fn() -> AverageFunction:
-    """The mean of all values, as each comes."""
+    """Return the update function of a running mean of all values."""
 
     def mean(averaged: Tensor, value: Tensor, count: Tensor) -> Tensor:
         return averaged + (value - averaged) / (count + 1).cast(averaged.dtype)
@@ -42,7 +42,13 @@ def get_swa_avg_fn() -> AverageFunction:
 
 
 def get_ema_avg_fn(decay: float = 0.999) -> AverageFunction:
-    """An average that keeps `decay` of what it was, from 0 to 1."""
+    """Return the update function of an exponential moving average.
+
+    Parameters
+    ----------
+    decay : float
+        Weight of the old average, from 0 to 1.
+    """
     share = fraction("decay", decay)
 
     def moving(averaged: Tensor, value: Tensor, _count: Tensor) -> Tensor:
@@ -60,38 +66,38 @@ def _many(function: AverageFunction) -> ManyFunction:
 
 
 def get_swa_multi_avg_fn() -> ManyFunction:
-    """:func:`get_swa_avg_fn` for lists of tensors."""
+    """Return the update function of a running mean, for lists of tensors."""
     return _many(get_swa_avg_fn())
 
 
 def get_ema_multi_avg_fn(decay: float = 0.999) -> ManyFunction:
-    """:func:`get_ema_avg_fn` for lists of tensors."""
+    """Return the update function of an exponential moving average, for lists of tensors."""
     return _many(get_ema_avg_fn(decay))
 
 
 class AveragedModel(Module):
-    """A copy of a model whose parameters are averages of the model's.
+    """A copy of a model whose parameters are averages of the model's parameters.
 
     Parameters
     ----------
     model : Module
-        What to average.
+        Model whose parameters to average.
     device : str, optional
-        "cpu".
+        "cpu", the only device.
     avg_fn : callable, optional
-        Gives the new average of a parameter, from the average, the parameter and how many were
-        averaged; the mean of all by default.
+        Function of the average, the parameter and the number of averaged values; it returns the new
+        average. By default the mean of all values.
     multi_avg_fn : callable, optional
-        In its place: assigns to a list of averages, from a list of parameters.
+        Alternative to `avg_fn`: assigns to a list of averages, given a list of parameters.
     use_buffers : bool
-        Whether to average the other tensors of the model, too, which are else copied.
+        Whether to average the floating-point buffers of the model, too. Otherwise they are copied.
 
     Attributes
     ----------
     module : Module
-        The copy.
+        The averaged copy.
     n_averaged : Tensor
-        How many were averaged, int64 of shape ().
+        Number of averaged values, int64 of shape ().
     """
 
     def __init__(
@@ -114,13 +120,13 @@ class AveragedModel(Module):
         self.use_buffers = use_buffers
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the copy gives."""
+        """Call the averaged copy."""
         return self.module(*args, **kwargs)
 
     def update_parameters(self, model: Module) -> None:
-        """Take the parameters of `model` into the averages; the first are copied.
+        """Add the parameters of `model` to the averages; the first call copies them.
 
-        It can be part of a jitted function.
+        A jitted function may call this.
         """
         mine, other = (_split(m, both=self.use_buffers) for m in (self.module, model))
         for (name, a), (_, b) in zip(mine[0] + mine[1], other[0] + other[1], strict=True):
@@ -139,7 +145,7 @@ class AveragedModel(Module):
                         for a, v, new in zip(averaged, values, news, strict=True)]  # fmt: skip
                 assign_all([*kept, *pairs, counted])
                 return
-            # Of equal values every average is that value, so the first is one of it with itself.
+            # The mean of equal values is that value, so the first update averages it with itself.
             assign_all([(a, v.where(first, a)) for a, v in zip(averaged, values, strict=True)])
             self.multi_avg_fn(averaged, values, self.n_averaged)
             assign_all([(a, v.where(first, a)) for a, v in zip(averaged, values, strict=True)])
@@ -150,7 +156,7 @@ Named = list[tuple[str, Tensor]]
 
 
 def _split(model: Module, *, both: bool) -> tuple[Named, Named]:
-    """The tensors to average, and those to copy."""
+    """Return the tensors to average, and those to copy."""
     found: dict[int, tuple[str, Tensor]] = {}
     for name, held in named_tensors(model):
         found.setdefault(id(held), (name, held))
@@ -163,20 +169,20 @@ def _split(model: Module, *, both: bool) -> tuple[Named, Named]:
 
 
 class SWALR(LRScheduler):
-    """Towards a learning rate that then stays, for averaging weights (arXiv:1803.05407).
+    """Anneal the learning rate to a constant, for weight averaging (arXiv:1803.05407).
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     swa_lr : float or list of float
-        The last learning rate, for all groups or one for each.
+        Final learning rate, for all groups or one for each.
     anneal_epochs : int
-        In how many epochs it is reached.
+        Number of epochs until it is reached.
     anneal_strategy : "cos" or "linear"
-        The shape of the way.
+        Shape of the curve.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -198,7 +204,7 @@ class SWALR(LRScheduler):
         return passed if self._straight else (1 - math.cos(math.pi * passed)) / 2
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this epoch, from those of the one before."""
+        """Return the learning rates of this epoch, computed from the current ones."""
         step = self._step_count - 1
         if self.anneal_epochs == 0:
             step = max(1, step)
@@ -212,16 +218,16 @@ class SWALR(LRScheduler):
 
 
 def update_bn(loader: Iterable[Any], model: Module, device: object = None) -> None:
-    """Compute the running means and variances of batch normalization anew, from some batches.
+    """Recompute the running means and variances of batch normalization layers.
 
     Parameters
     ----------
     loader : iterable
-        Batches; of a tuple or list the first item is passed to the model.
+        Batches. For a tuple or list, its first item is passed to the model.
     model : Module
-        Its modules with ``running_mean`` and ``running_var`` are set, in place.
+        Its modules with ``running_mean`` and ``running_var`` are updated in place.
     device : str, optional
-        "cpu".
+        "cpu", the only device.
     """
     if device not in (None, "cpu"):
         raise ShapeError(f"device: expected 'cpu', not {device!r}")

@@ -18,18 +18,18 @@ __all__ = ["read"]
 
 
 def read(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Set hyperparameters as a state dict of PyTorch says; give its tensors by kernelrt's names.
+    """Set hyperparameters from a PyTorch state dict; return its tensors by kernelrt's names.
 
     Raises
     ------
     StateError
-        It has other groups, or groups with other numbers of parameters.
+        The parameter groups differ in number or in size.
     """
     saved = given["param_groups"]
     sizes, others = [len(g.params) for g in groups], [len(g["params"]) for g in saved]
     if sizes != others:
         raise StateError(
-            f"state_dict: its groups have {others} parameters, those of the optimizer {sizes}"
+            f"state_dict: its groups have {others} parameters, expected {sizes} as in the optimizer"
         )
     found: dict[str, Any] = {}
     start = 0
@@ -45,7 +45,7 @@ def read(groups: Sequence[Group], given: Mapping[str, Any]) -> dict[str, Any]:
                 continue
             for i, (part, place) in enumerate(zip(parts, held, strict=True)):
                 value = part.get(name)
-                # What was never updated has no state yet.
+                # PyTorch keeps no state for a parameter before its first update.
                 fresh = np.zeros(tuple(int(d) for d in place.shape), np.float32)
                 found[f"{name}.{start + i}"] = fresh if value is None else value
         start += len(group.params)
@@ -59,8 +59,8 @@ def _called(name: str, k: int, groups: Sequence[Group]) -> str:
 def _numbers(
     group: Group, name: str, parts: Sequence[Mapping[str, Any]]
 ) -> np.ndarray[Any, Any]:
-    """One number for each parameter."""
-    if name == "gradient_share":  # which PyTorch tells by whether there is a buffer
+    """Return one number for each parameter."""
+    if name == "gradient_share":  # in PyTorch: whether there is a momentum buffer yet
         later = 1 - group["dampening"]
         return np.array([1.0 if p.get("momentum_buffer") is None else later for p in parts])
     fresh = 1.0 if name in ("mu", "mu_product") else 0.0

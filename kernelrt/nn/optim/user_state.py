@@ -1,4 +1,4 @@
-"""State dicts of optimizers that users write: the entries of ``Optimizer.state``."""
+"""State dicts of user-defined optimizers: the entries of ``Optimizer.state``."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
 
 __all__ = ["OwnState", "collected", "of_torch", "taken"]
 
-#: What the names of tensors and of numbers begin with.
+#: Name prefixes of tensors and of numbers.
 _TENSORS: Final = "state"
 _NUMBERS: Final = "numbers"
 
-#: (index of a parameter, name) -> the value.
+#: (index of the parameter, name) -> value.
 OwnState = dict[tuple[int, str], Any]
 
 
 def _entries(optimizer: Optimizer) -> OwnState:
-    """Return the entries of ``Optimizer.state`` that the user's class made."""
+    """Return the entries of ``Optimizer.state`` that the user's class added."""
     places = {id(p): i for i, p in enumerate(optimizer.params)}
     theirs = {id(p): g.state for g in optimizer.param_groups for p in g.params}
     found: OwnState = {}
     for key, values in optimizer.state.items():
         if id(key) not in places:
             raise StateError(
-                f"state: {kind_name(key)} {key!r} is no parameter of {type(optimizer).__name__}; "
-                "keep what belongs to all parameters as an attribute, and define state_dict and "
-                "load_state_dict"
+                f"state: expected parameters of {type(optimizer).__name__} as keys, not "
+                f"{kind_name(key)} {key!r}; keep state of all parameters as an attribute, and "
+                "define state_dict and load_state_dict"
             )
         for name, value in values.items():
             if name not in theirs[id(key)]:
@@ -48,12 +48,12 @@ def _entries(optimizer: Optimizer) -> OwnState:
 
 
 def collected(optimizer: Optimizer) -> dict[str, Tensor]:
-    """The tensors of ``optimizer.state`` as "state.INDEX.NAME"; numbers as "numbers.INDEX.NAME".
+    """Return tensors of ``optimizer.state`` as "state.INDEX.NAME", numbers as "numbers.INDEX.NAME".
 
     Raises
     ------
     StateError
-        There is something else.
+        A value is neither a tensor nor a number.
     """
     found: dict[str, Tensor] = {}
     for (i, name), value in _entries(optimizer).items():
@@ -64,14 +64,14 @@ def collected(optimizer: Optimizer) -> dict[str, Tensor]:
             found[f"{_NUMBERS}.{i}.{name}"] = tensor(value, dtype=kind)
         else:
             raise StateError(
-                f"state: {name!r} of parameter {i} is of type {kind_name(value)}; state dicts have "
-                "tensors and numbers: make one of it, or define state_dict and load_state_dict"
+                f"state: {name!r} of parameter {i} is of type {kind_name(value)}, expected a "
+                "tensor or a number; convert it, or define state_dict and load_state_dict"
             )
     return found
 
 
 def of_torch(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return these entries from a state dict in PyTorch's form."""
+    """Return such entries from a state dict of PyTorch."""
     theirs = [g.state for g in optimizer.param_groups for _ in g.params]
     order = [i for group in given["param_groups"] for i in group["params"]]
     found: dict[str, Any] = {}
@@ -86,10 +86,10 @@ def of_torch(optimizer: Optimizer, given: Mapping[str, Any]) -> dict[str, Any]:
 def taken(
     optimizer: Optimizer, values: Mapping[str, Any], *, strict: bool
 ) -> state_dicts.IncompatibleKeys:
-    """Load `values`: those with such names become ``optimizer.state``.
+    """Load `values`; entries named "state.*" and "numbers.*" go into ``optimizer.state``.
 
-    A tensor keeps its memory, which plans read, where its shape and type stay. If `strict`, what
-    `values` has not is dropped, as a new optimizer has none.
+    A tensor of unchanged shape and dtype is overwritten in place, as plans read its memory. If
+    `strict`, existing entries that `values` lacks are deleted.
     """
     count = len(optimizer.params)
     rest: dict[str, Any] = {}
@@ -101,7 +101,9 @@ def taken(
             rest[key] = value
             continue
         if int(place) >= count:
-            raise StateError(f"state_dict: {key!r}, but there are {count} parameters")
+            raise StateError(
+                f"state_dict: unexpected {key!r}, the optimizer has {count} parameters"
+            )
         source = state_dicts.read(key, value)
         own[int(place), name] = source.item() if kind == _NUMBERS else source
     found = state_dicts.copy_into(optimizer, rest, strict=strict)

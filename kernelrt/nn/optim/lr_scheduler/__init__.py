@@ -1,8 +1,8 @@
-"""Schedules of learning rates, by PyTorch's names, formulas and defaults.
+"""Learning rate schedules, with PyTorch's names, formulas and defaults.
 
-A schedule sets ``group["lr"]`` of an optimizer's groups each time that its ``step`` is called. The
-learning rate lies in memory that plans read, so a jitted training step sees each new one and is
-never traced again for it.
+A schedule sets ``group["lr"]`` of an optimizer's groups each time its ``step`` is called. Plans
+read the learning rate from memory, so a jitted training step uses each new value without being
+traced again.
 """
 
 from kernelrt.nn.optim.lr_scheduler.chained import (

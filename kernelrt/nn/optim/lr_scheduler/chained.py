@@ -1,4 +1,4 @@
-"""Schedules made of others, and ReduceLROnPlateau."""
+"""Schedules composed of others, and ReduceLROnPlateau."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["ChainedScheduler", "ReduceLROnPlateau", "SequentialLR"]
 
 
 class _Composed(LRScheduler):
-    """A schedule made of others."""
+    """Base of schedules composed of others."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "_schedulers")
     _schedulers: list[LRScheduler]
 
     def state_dict(self) -> dict[str, Any]:
-        """What to save, with that of each schedule in it."""
+        """Return the state, including that of each schedule inside."""
         return {**super().state_dict(), "_schedulers": [s.state_dict() for s in self._schedulers]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         found = self._checked(state_dict)
         parts = found.pop("_schedulers")
         if len(parts) != len(self._schedulers):
@@ -44,18 +44,18 @@ class _Composed(LRScheduler):
 
 
 class SequentialLR(_Composed):
-    """One schedule after the other.
+    """Run several schedules one after another, each for some epochs.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     schedulers : list of LRScheduler
-        Schedules of this optimizer.
+        Schedules of the same optimizer.
     milestones : list of int
-        The first epoch of each schedule but the first.
+        First epoch of each schedule except the first schedule.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -71,14 +71,14 @@ class SequentialLR(_Composed):
             )
         self._milestones = [whole(0)(f"milestones[{i}]", m) for i, m in enumerate(milestones)]
         if self._milestones != sorted(self._milestones):
-            raise ShapeError(f"milestones: expected them in order, not {milestones}")
+            raise ShapeError(f"milestones: expected epochs in ascending order, not {milestones}")
         self.last_epoch = last_epoch + 1
         for group in optimizer.param_groups:
             group["lr"] = group["initial_lr"]
         for schedule in self._schedulers:
             _take_back(schedule)
         first = self._schedulers[bisect_right(self._milestones, 0)]
-        first._begin()  # noqa: SLF001 - a schedule is made of others
+        first._begin()  # noqa: SLF001 - a part of this schedule
         self._last_lr = first.get_last_lr()
 
     def step(self, epoch: int | None = None) -> None:
@@ -89,21 +89,21 @@ class SequentialLR(_Composed):
         turn = bisect_right(self._milestones, self.last_epoch)
         schedule = self._schedulers[turn]
         if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
-            schedule._update(0)  # noqa: SLF001 - a schedule is made of others
+            schedule._update(0)  # noqa: SLF001 - a part of this schedule
         else:
             schedule.step()
         self._last_lr = schedule.get_last_lr()
 
 
 class ChainedScheduler(_Composed):
-    """Several schedules, one after the other in each epoch.
+    """Apply several schedules in every epoch, one after another.
 
     Parameters
     ----------
     schedulers : list of LRScheduler
-        Schedules of one optimizer.
+        Schedules of the same optimizer.
     optimizer : Optimizer, optional
-        That one.
+        Optimizer of the schedules; by default that of the first.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class ChainedScheduler(_Composed):
 
 def _no_epoch(epoch: int | None) -> None:
     if epoch is not None:
-        raise ShapeError(f"epoch: schedules made of others go on by one, not to {epoch}")
+        raise ShapeError(f"epoch: expected None, as a composed schedule cannot jump to {epoch}")
 
 
 def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> list[LRScheduler]:
@@ -139,47 +139,47 @@ def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> lis
                 f"schedulers[{i}]: expected a schedule by epochs, not {type(schedule).__name__}"
             )
         if schedule.optimizer is not optimizer:
-            raise ShapeError(f"schedulers[{i}]: it belongs to another optimizer")
+            raise ShapeError(f"schedulers[{i}]: expected a schedule of the same optimizer")
     return list(schedulers)
 
 
 def _take_back(schedule: LRScheduler) -> None:
-    """Let a schedule be as it was before its first step."""
+    """Undo the first step of a schedule."""
     if isinstance(schedule, _Composed):
-        for part in schedule._schedulers:  # noqa: SLF001 - a schedule is made of others
+        for part in schedule._schedulers:  # noqa: SLF001 - a part of this schedule
             _take_back(part)
     else:
         schedule.last_epoch -= 1
 
 
 class ReduceLROnPlateau(LRScheduler):
-    """Times `factor` where a number has not improved for more than `patience` epochs.
+    """Reduce the learning rate when a metric has not improved for more than `patience` epochs.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     mode : "min" or "max"
-        Whether less or more is better.
+        Whether the metric should decrease or increase.
     factor : float
-        Below 1.
+        Factor of the learning rate, below 1.
     patience : int
-        Epochs without an improvement that are allowed.
+        Number of epochs without improvement that are tolerated.
     threshold : float
-        What counts as one.
+        Minimum change that counts as an improvement.
     threshold_mode : "rel" or "abs"
-        Whether that is a share of the best or a difference.
+        Whether `threshold` is relative to the best value or an absolute difference.
     cooldown : int
-        Epochs after a change that are not looked at.
+        Number of epochs to ignore after a reduction.
     min_lr : float or list of float
-        The least learning rate, for all groups or one for each.
+        Minimum learning rate, for all groups or one for each.
     eps : float
-        A change that is not greater is not made.
+        A reduction by no more than this is not applied.
 
     Notes
     -----
-    Where the learning rate is a vector, one for each member of a population, the number may be one,
-    too: each member's rate then follows its own.
+    If the learning rate is a vector, one number for each member of a population, the metric may be
+    a vector, too: each member's learning rate then follows its own metric.
     """
 
     def __init__(
@@ -206,19 +206,19 @@ class ReduceLROnPlateau(LRScheduler):
         self._last_lr = self._rates()
 
     def step(self, metrics: Any, epoch: int | None = None) -> None:  # type: ignore[override]
-        """Look at the number of an epoch.
+        """Record the metric of an epoch, and reduce the learning rate if it stopped improving.
 
         Parameters
         ----------
         metrics : float, Tensor or array
-            A number, or a tensor or array of one; or one for each member.
+            One number, also as a tensor or array; or one number for each member.
         epoch : int, optional
-            Which epoch it is.
+            Number of the epoch; by default the next.
 
         Raises
         ------
         ShapeError
-            There is more than one, and not as many learning rates.
+            There are several numbers, but the learning rate has another shape.
         """
         outside(self)
         current = self._seen(metrics)
@@ -237,7 +237,7 @@ class ReduceLROnPlateau(LRScheduler):
         self._last_lr = self._rates()
 
     def _seen(self, metrics: Any) -> Any:
-        """The number, or those of the members as an array."""
+        """Return the metric as a number, or as an array of one number for each member."""
         try:
             given = metrics.tolist() if hasattr(metrics, "tolist") else metrics
             values = np.asarray(given, np.float64)
@@ -251,9 +251,9 @@ class ReduceLROnPlateau(LRScheduler):
             rates = np.shape(group["lr"])
             if rates != values.shape:
                 raise ShapeError(
-                    f"metrics: expected a number, or one for each learning rate of group {k}, that "
-                    f"has the shape {rates}, not shape {values.shape}; give the optimizer "
-                    "lr=np.full(members, rate) where each member has a number of its own"
+                    f"metrics: expected a number, or an array of shape {rates} as the learning "
+                    f"rate of group {k}, not of shape {values.shape}; for one number per member "
+                    "give the optimizer lr=np.full(members, rate)"
                 )
         return values
 
@@ -269,7 +269,7 @@ class ReduceLROnPlateau(LRScheduler):
 
     @property
     def in_cooldown(self) -> bool:
-        """Whether epochs are not looked at yet."""
+        """Whether epochs are ignored at present, after a reduction."""
         return bool(np.any(np.greater(self.cooldown_counter, 0)))
 
     def _is_better(self, current: Any) -> Any:
@@ -282,5 +282,5 @@ class ReduceLROnPlateau(LRScheduler):
 
 
 def _plain(value: Any) -> Any:
-    """A number of Python's where an array has none but one."""
+    """Return a 0-d array as a Python number, and other arrays unchanged."""
     return value if value.ndim else value.item()

@@ -19,20 +19,20 @@ __all__ = ["CosineAnnealingWarmRestarts", "CyclicLR", "OneCycleLR"]
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
-    """Along half a cosine to `eta_min`, again and again (SGDR, arXiv:1608.03983).
+    """Anneal along a half cosine to `eta_min`, then restart (SGDR, arXiv:1608.03983).
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     T_0 : int
-        Epochs of the first turn.
+        Number of epochs until the first restart.
     T_mult : int
-        How many times longer each turn is than the one before.
+        Factor by which the number of epochs grows after each restart.
     eta_min : float
-        The least learning rate.
+        Minimum learning rate.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def get_lr(self) -> list[float]:
-        """The learning rates at this place of the turn."""
+        """Return the learning rates at the current position between two restarts."""
         height = (1 + math.cos(math.pi * self.T_cur / self.T_i)) / 2
         return [self.eta_min + (base - self.eta_min) * height for base in self.base_lrs]
 
     def step(self, epoch: float | None = None) -> None:
-        """Set the learning rates of the next epoch, or of `epoch`, which may have a fraction."""
+        """Set the learning rates of the next epoch, or of `epoch`, which may be fractional."""
         outside(self)
         if epoch is None and self.last_epoch < 0:
             epoch = 0
@@ -81,18 +81,18 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
 
 class _Cycle(LRScheduler):
-    """A schedule that may move the momentum against the learning rate."""
+    """Base of schedules that can cycle the momentum inversely to the learning rate."""
 
     cycle_momentum: bool
     use_beta1: bool
 
     def _cycled(self, optimizer: Optimizer, base: Any, most: Any, begins: bool) -> None:
-        """Note between which momentums to go, and set the first."""
+        """Store the bounds of the momentum, and set its first value."""
         self.use_beta1 = "betas" in optimizer.defaults
         if not self.use_beta1 and "momentum" not in optimizer.defaults:
             raise ShapeError(
-                f"cycle_momentum: {type(optimizer).__name__} has neither a momentum nor betas; "
-                "pass cycle_momentum=False"
+                f"cycle_momentum: expected an optimizer with a momentum or betas, not "
+                f"{type(optimizer).__name__}; pass cycle_momentum=False"
             )
         self.max_momentums = per_group("max_momentum", optimizer, most)
         self.base_momentums = per_group("base_momentum", optimizer, base)
@@ -113,17 +113,17 @@ class _Cycle(LRScheduler):
         return [g["betas"][0] if self.use_beta1 else g["momentum"] for g in self._groups]
 
     def state_dict(self) -> dict[str, Any]:
-        """What to save, with the momentum of each group: the optimizer's state has none."""
+        """Return the state, with the momentum of each group, which the optimizer does not save."""
         held = super().state_dict()
         return {**held, "momentums": self._momentums()} if self.cycle_momentum else held
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave, and from the momentum of then."""
+        """Restore the state that :meth:`state_dict` returned, including the momentum."""
         found = self._checked(state_dict)
         momentums = found.pop("momentums", [])
         if self.cycle_momentum and len(momentums) != len(self._groups):
             raise StateError(
-                f"state_dict: it has a momentum for {len(momentums)} groups, expected "
+                f"state_dict: it has the momentum of {len(momentums)} groups, expected "
                 f"{len(self._groups)}"
             )
         self.__dict__.update(found)
@@ -132,30 +132,30 @@ class _Cycle(LRScheduler):
 
 
 class CyclicLR(_Cycle):
-    """Up and down between two learning rates (Smith, arXiv:1506.01186).
+    """Cycle the learning rate between two bounds (Smith, arXiv:1506.01186).
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     base_lr, max_lr : float or list of float
-        Where a cycle begins and what is its top, for all groups or one for each.
+        Lower and upper bound of the learning rate, for all groups or one for each.
     step_size_up, step_size_down : int
-        Steps up and down; as many down as up by default.
+        Number of rising and of falling steps; by default equal.
     mode : "triangular", "triangular2" or "exp_range"
-        The height of each cycle stays, halves, or shrinks by `gamma` in each step.
+        Amplitude: constant, halved in each cycle, or multiplied by `gamma` in each step.
     gamma : float
         See `mode`.
     scale_fn : callable, optional
-        Gives the height in place of `mode`.
+        Function that returns the amplitude, instead of `mode`.
     scale_mode : "cycle" or "iterations"
-        Whether it is given the number of the cycle, from 1, or of the step.
+        Argument of `scale_fn`: the number of the cycle, from 1, or of the step.
     cycle_momentum : bool
-        Whether the momentum, or the first of the betas, goes down as the learning rate goes up.
+        Whether to lower the momentum (or the first beta) while the learning rate rises.
     base_momentum, max_momentum : float or list of float
-        Between which it goes.
+        Bounds of the momentum.
     last_epoch : int
-        The step to go on after; -1 begins.
+        Step after which to resume; -1 starts anew.
     """
 
     _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "_scale")
@@ -203,7 +203,7 @@ class CyclicLR(_Cycle):
         return float(self.gamma**place)
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this step; sets the momentum, too."""
+        """Return the learning rates of this step, and set the momentum."""
         cycle = math.floor(1 + self.last_epoch / self.total_size)
         place = 1.0 + self.last_epoch / self.total_size - cycle
         rising = place <= self.step_ratio
@@ -220,34 +220,35 @@ class CyclicLR(_Cycle):
 
 
 class OneCycleLR(_Cycle):
-    """Once up and down, far below where it began (Smith and Topin, arXiv:1708.07120).
+    """Raise the learning rate once, then lower it below its start (Smith, Topin, arXiv:1708.07120).
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     max_lr : float or list of float
-        The top, for all groups or one for each.
+        Maximum learning rate, for all groups or one for each.
     total_steps : int, optional
-        Steps in all; by default ``epochs * steps_per_epoch``.
+        Total number of steps; by default ``epochs * steps_per_epoch``.
     epochs, steps_per_epoch : int, optional
-        Their factors.
+        Number of epochs, and of steps in each.
     pct_start : float
-        The share of them that goes up.
+        Fraction of the steps in which the learning rate rises.
     anneal_strategy : "cos" or "linear"
-        The shape of the way.
+        Shape of the curve.
     cycle_momentum : bool
-        Whether the momentum, or the first of the betas, goes down as the learning rate goes up.
+        Whether to lower the momentum (or the first beta) while the learning rate rises.
     base_momentum, max_momentum : float or list of float
-        Between which it goes.
+        Bounds of the momentum.
     div_factor : float
-        The first learning rate is ``max_lr / div_factor``.
+        The initial learning rate is ``max_lr / div_factor``.
     final_div_factor : float
-        The last one is the first one divided by this.
+        The final learning rate is the initial one divided by this.
     three_phase : bool
-        Come down to the first learning rate as fast as up, and to the last one in a third phase.
+        Whether to use three phases: up, symmetrically down to the initial learning rate, and down
+        to the final one.
     last_epoch : int
-        The step to go on after; -1 begins.
+        Step after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -262,7 +263,7 @@ class OneCycleLR(_Cycle):
         if total_steps is not None:
             self.total_steps = whole(1)("total_steps", total_steps)
         elif epochs is None or steps_per_epoch is None:
-            raise ShapeError("total_steps: pass it, or epochs and steps_per_epoch")
+            raise ShapeError("total_steps: pass total_steps, or both epochs and steps_per_epoch")
         else:
             each = whole(1)("steps_per_epoch", steps_per_epoch)
             self.total_steps = whole(1)("epochs", epochs) * each
@@ -289,11 +290,12 @@ class OneCycleLR(_Cycle):
         return end + (start - end) / 2.0 * (math.cos(math.pi * share) + 1)
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this step; sets the momentum, too."""
+        """Return the learning rates of this step, and set the momentum."""
         step = self.last_epoch
         if step > self.total_steps:
             raise ShapeError(
-                f"OneCycleLR: step {step} of {self.total_steps} steps; it has gone all its way"
+                f"OneCycleLR: cannot go to step {step}, as the schedule has {self.total_steps} "
+                "steps; pass a larger total_steps"
             )
         start, phase = 0.0, self._phases[0]
         for phase in self._phases:
@@ -313,7 +315,7 @@ _Phase = tuple[float, tuple[str, str], tuple[str, str]]
 
 
 def _phases(share: float, steps: int, three: bool) -> list[_Phase]:
-    """Each phase's last step, and between which of a group's numbers it goes."""
+    """Return for each phase its last step, and the keys of a group to interpolate between."""
     top = float(share * steps) - 1
     up: _Phase = (top, ("initial_lr", "max_lr"), ("max_momentum", "base_momentum"))
     down = ("base_momentum", "max_momentum")

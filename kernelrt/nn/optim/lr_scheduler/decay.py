@@ -1,4 +1,4 @@
-"""Schedules that scale the learning rate by a factor of the epoch."""
+"""Schedules that multiply the learning rate by a factor that depends on the epoch."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ __all__ = ["ConstantLR", "CosineAnnealingLR", "ExponentialLR", "LambdaLR", "Line
 
 
 class _Factor(LRScheduler):
-    """A schedule that multiplies the learning rates, whatever they are, in each epoch."""
+    """Base of schedules that multiply the current learning rates by a factor in each epoch."""
 
     def _factor(self) -> float:
-        """By what to multiply now."""
+        """Return the factor of this epoch."""
         raise NotImplementedError
 
     def _total(self) -> float:
-        """What the factors up to this epoch come to."""
+        """Return the product of the factors up to this epoch."""
         raise NotImplementedError
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this epoch, from those of the one before."""
+        """Return the learning rates of this epoch, computed from the current ones."""
         factor = self._factor()
         return [rate * factor for rate in self._rates()]
 
@@ -44,18 +44,18 @@ class _Factor(LRScheduler):
 
 
 class StepLR(_Factor):
-    """Times `gamma` after every `step_size` epochs.
+    """Multiply the learning rate by `gamma` after every `step_size` epochs.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     step_size : int
-        Epochs between two changes.
+        Number of epochs between two changes.
     gamma : float
-        The factor.
+        Factor of each change.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -74,18 +74,18 @@ class StepLR(_Factor):
 
 
 class MultiStepLR(_Factor):
-    """Times `gamma` at each of `milestones`.
+    """Multiply the learning rate by `gamma` at each of `milestones`.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     milestones : iterable of int
-        Epochs; one that comes twice counts twice.
+        Epochs of the changes; an epoch given twice counts twice.
     gamma : float
-        The factor.
+        Factor of each change.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -107,18 +107,18 @@ class MultiStepLR(_Factor):
 
 
 class ConstantLR(_Factor):
-    """Times `factor` until the epoch `total_iters`.
+    """Multiply the learning rate by `factor` until the epoch `total_iters`.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     factor : float
-        From 0 to 1.
+        Factor from 0 to 1.
     total_iters : int
-        The first epoch without it.
+        First epoch without the factor.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -141,20 +141,20 @@ class ConstantLR(_Factor):
 
 
 class LinearLR(_Factor):
-    """Times a factor that goes evenly from `start_factor` to `end_factor`.
+    """Multiply the learning rate by a factor that changes linearly over `total_iters` epochs.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     start_factor : float
-        The first one, above 0 and up to 1.
+        Factor of the first epoch, above 0 and up to 1.
     end_factor : float
-        The last one, from 0 to 1.
+        Final factor, from 0 to 1.
     total_iters : int
-        The epoch that has the last one.
+        Epoch from which on the factor is `end_factor`.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -186,16 +186,16 @@ class LinearLR(_Factor):
 
 
 class ExponentialLR(_Factor):
-    """Times `gamma` in each epoch.
+    """Multiply the learning rate by `gamma` in each epoch.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     gamma : float
-        The factor.
+        Factor of each epoch.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
@@ -210,18 +210,18 @@ class ExponentialLR(_Factor):
 
 
 class PolynomialLR(_Factor):
-    """Times ``(1 - epoch / total_iters) ** power``.
+    """Multiply the learning rate by ``(1 - epoch / total_iters) ** power``.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     total_iters : int
-        The epoch in which 0 is reached.
+        Epoch in which the learning rate reaches 0.
     power : float
-        Of the polynomial.
+        Exponent of the polynomial.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -243,18 +243,18 @@ class PolynomialLR(_Factor):
 
 
 class CosineAnnealingLR(LRScheduler):
-    """Along half a cosine to `eta_min` in `T_max` epochs, and back (SGDR, arXiv:1608.03983).
+    """Anneal along a half cosine to `eta_min` in `T_max` epochs, and back (SGDR, arXiv:1608.03983).
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     T_max : int
-        Epochs from the greatest to the least.
+        Number of epochs from the maximum to the minimum.
     eta_min : float
-        The least learning rate.
+        Minimum learning rate.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class CosineAnnealingLR(LRScheduler):
         return 1 + math.cos(math.pi * epoch / self.T_max)
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this epoch, from those of the one before."""
+        """Return the learning rates of this epoch, computed from the current ones."""
         if self._is_initial:
             return self._rates()
         if self._step_count == 1 and self.last_epoch > 0:
@@ -292,7 +292,7 @@ Rule = Callable[[int], float]
 
 
 class _Ruled(LRScheduler):
-    """A schedule by functions of the epoch, one for each group."""
+    """Base of schedules given by functions of the epoch, one for each group."""
 
     _unsaved: ClassVar[tuple[str, ...]] = ("optimizer", "lr_lambdas")
 
@@ -312,7 +312,7 @@ class _Ruled(LRScheduler):
         super().__init__(optimizer, last_epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """What to save: of callable objects their attributes, of functions nothing."""
+        """Return the state: of callable objects the attributes, of plain functions nothing."""
         held = [
             None if isinstance(r, FunctionType) else dict(getattr(r, "__dict__", {}))
             for r in self.lr_lambdas
@@ -320,7 +320,7 @@ class _Ruled(LRScheduler):
         return {**super().state_dict(), "lr_lambdas": held}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave."""
+        """Restore the state that :meth:`state_dict` returned."""
         found = self._checked(state_dict)
         for rule, held in zip(self.lr_lambdas, found.pop("lr_lambdas"), strict=True):
             if held:
@@ -329,39 +329,39 @@ class _Ruled(LRScheduler):
 
 
 class LambdaLR(_Ruled):
-    """The first learning rate times a function of the epoch.
+    """Multiply the initial learning rate by a function of the epoch.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Gives the factor of an epoch, for all groups or one for each.
+        Function from the epoch to the factor, for all groups or one for each.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this epoch."""
+        """Return the learning rates of this epoch."""
         pairs = zip(self.base_lrs, self.lr_lambdas, strict=True)
         return [base * rule(self.last_epoch) for base, rule in pairs]
 
 
 class MultiplicativeLR(_Ruled):
-    """The learning rate before, times a function of the epoch.
+    """Multiply the current learning rate by a function of the epoch.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     lr_lambda : callable or list of callable
-        Gives the factor of an epoch, for all groups or one for each.
+        Function from the epoch to the factor, for all groups or one for each.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
     """
 
     def get_lr(self) -> list[float]:
-        """The learning rates of this epoch, from those of the one before."""
+        """Return the learning rates of this epoch, computed from the current ones."""
         if self._is_initial:
             return self._rates()
         pairs = zip(self._rates(), self.lr_lambdas, strict=True)

@@ -1,4 +1,4 @@
-"""The base class of schedules: epoch, base learning rates and state."""
+"""LRScheduler, the base class of schedules: epoch, base learning rates and state."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ if TYPE_CHECKING:
 
 __all__ = ["LRScheduler", "check_optimizer", "per_group"]
 
-#: What PyTorch's state dicts have beside: its own bookkeeping, and what follows from the rest.
+#: Entries that only PyTorch's state dicts have: bookkeeping, and values that follow from others.
 _PYTORCHS: Final = frozenset(
     {"_get_lr_called_within_step", "_is_initial", "default_min_lr", "mode_worse", "verbose"}
 )
 
 
 class LRScheduler:
-    """Base class of schedules.
+    """Base class of learning rate schedules.
 
-    A schedule of one's own defines :meth:`get_lr`.
+    Subclasses define :meth:`get_lr`.
 
     Parameters
     ----------
     optimizer : Optimizer
-        Whose learning rates to set.
+        Optimizer whose learning rates the schedule sets.
     last_epoch : int
-        The epoch to go on after; -1 begins.
+        Epoch after which to resume; -1 starts anew.
 
     Raises
     ------
     DTypeError
-        `optimizer` is none, or a number is something else.
+        `optimizer` is not an Optimizer, or an argument has the wrong type.
     StateError
-        `last_epoch` goes on, but the groups know no ``initial_lr``.
+        `last_epoch` resumes a schedule, but the groups have no ``initial_lr``.
     """
 
-    #: What a state dict leaves out.
+    #: Attributes that are not in the state dict.
     _unsaved: ClassVar[tuple[str, ...]] = ("optimizer",)
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
@@ -54,8 +54,8 @@ class LRScheduler:
                 group.setdefault("initial_lr", group["lr"])
             elif "initial_lr" not in group:
                 raise StateError(
-                    f"last_epoch: {last_epoch} goes on, but param_groups[{i}] has no 'initial_lr'; "
-                    "set it, or begin with -1 and load the state of the schedule"
+                    f"last_epoch: cannot resume after {last_epoch}, because param_groups[{i}] has "
+                    "no 'initial_lr'; set it, or pass -1 and load the state of the schedule"
                 )
         self.base_lrs: list[float] = [g["initial_lr"] for g in optimizer.param_groups]
         self.last_epoch = last_epoch
@@ -81,24 +81,24 @@ class LRScheduler:
         return [group["lr"] for group in self._groups]
 
     def get_last_lr(self) -> list[float]:
-        """The learning rate of each group that was set last."""
+        """Return the learning rate of each group that was set last."""
         return self._last_lr
 
     def get_lr(self) -> list[float]:
-        """The learning rate of each group for the epoch ``last_epoch``."""
+        """Return the learning rate of each group for the epoch ``last_epoch``."""
         raise NotImplementedError(f"{type(self).__name__} defines no get_lr")
 
     def _closed(self) -> list[float]:
-        """The learning rates by the epoch alone."""
+        """Return the learning rates, computed from the epoch alone (closed form)."""
         return self.get_lr()
 
     def step(self, epoch: int | None = None) -> None:
-        """Set the learning rates of the next epoch; after the optimizer's step.
+        """Set the learning rates of the next epoch. Call it after the optimizer's step.
 
         Parameters
         ----------
         epoch : int, optional
-            Another epoch to go to.
+            Epoch to jump to instead.
         """
         self._step_count += 1
         self._update(epoch)
@@ -116,26 +116,26 @@ class LRScheduler:
     def _set(self, rates: list[float]) -> None:
         if len(rates) != len(self._groups):
             raise ShapeError(
-                f"{type(self).__name__}: it has {len(rates)} learning rates for "
-                f"{len(self._groups)} groups; make the schedule after adding groups"
+                f"{type(self).__name__}: it has {len(rates)} learning rates, but the optimizer has "
+                f"{len(self._groups)} parameter groups; add groups before you make the schedule"
             )
         for group, rate in zip(self._groups, rates, strict=True):
             group["lr"] = rate
         self._last_lr = self._rates()
 
     def state_dict(self) -> dict[str, Any]:
-        """What to save of the schedule: plain values, without the optimizer and functions."""
+        """Return the state of the schedule: plain values, without the optimizer and functions."""
         return {k: v for k, v in self.__dict__.items() if k not in self._unsaved}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what :meth:`state_dict` gave, or that of PyTorch's schedule of this name.
+        """Restore a state from :meth:`state_dict`, or from PyTorch's schedule of the same name.
 
-        Not those of OneCycleLR and CyclicLR, which keep other things.
+        States of PyTorch's OneCycleLR and CyclicLR cannot be loaded; they have other entries.
 
         Raises
         ------
         StateError
-            It is that of another kind of schedule.
+            The state is that of another class of schedule.
         """
         self.__dict__.update(self._checked(state_dict))
 
@@ -152,23 +152,23 @@ class LRScheduler:
 
 
 def outside(schedule: object) -> None:
-    """Raise where a function is traced: replays run no Python."""
+    """Raise an error inside a traced function, because replays run no Python."""
     if is_tracing():
         raise JitError(
-            f"{type(schedule).__name__}.step: a traced function calls it, and replays run no "
-            "Python; call it outside of the function, which sees the new learning rate"
+            f"{type(schedule).__name__}.step: cannot be called inside a traced function, because "
+            "replays run no Python; call it outside, and the function reads the new learning rate"
         )
 
 
 def check_optimizer(value: object) -> Optimizer:
-    """An optimizer of kernelrt."""
+    """Return an optimizer after checking its type."""
     if not isinstance(value, Optimizer):
         raise DTypeError(f"optimizer: expected an Optimizer, not {type(value).__name__}")
     return value
 
 
 def per_group(name: str, optimizer: Optimizer, value: object) -> list[float]:
-    """A number for each group, given as one for all or one for each."""
+    """Return one number for each group; `value` is one number for all groups, or one for each."""
     count = len(optimizer.param_groups)
     if not isinstance(value, list | tuple):
         return [any_number(name, value)] * count
