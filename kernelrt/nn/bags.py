@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 __all__ = ["check_lookup", "embedding", "embedding_bag"]
 
-#: A place behind the end of any tensor.
+#: An index beyond the end of any tensor.
 _NOWHERE = 1 << 62
 
 
 def check_lookup(
     max_norm: float | None, norm_type: float, scale_grad_by_freq: object, sparse: object
 ) -> None:
-    """Check how tables are changed; refuse what is not told here, with the way out."""
+    """Check options of lookups, and raise an error with an alternative for unsupported ones."""
     real(norm_type, "norm_type")
     if max_norm is not None and not real(max_norm, "max_norm") >= 0:
         raise ShapeError(f"max_norm: expected a number of at least 0, not {max_norm}")
     if scale_grad_by_freq:
         raise DTypeError(
-            "scale_grad_by_freq: expected False; divide weight.grad by how often each row was "
-            "used, index.bincount(minlength=rows).clamp(min=1).unsqueeze(1)"
+            "scale_grad_by_freq: expected False; divide weight.grad by the number of uses of each "
+            "row, index.bincount(minlength=rows).clamp(min=1).unsqueeze(1)"
         )
     if sparse:
-        raise DTypeError("sparse: expected False, as there are no sparse tensors; leave it out")
+        raise DTypeError("sparse: expected False, as kernelrt has no sparse tensors; leave it out")
 
 
 def _limit(weight: Tensor, index: Tensor, max_norm: float | None, norm_type: float) -> None:
-    """Scale the rows of `weight` that are looked up to norms of at most `max_norm`, in place."""
+    """Scale the looked-up rows of `weight` down to norms of at most `max_norm`, in place."""
     if max_norm is None:
         return
     if weight.requires_grad and not is_parameter(weight):
         raise GradientError(
-            "max_norm: it changes the table in place, which is the result of operations here and "
-            "would lose its gradient; pass weight.renorm(norm_type, 0, max_norm) without max_norm"
+            "max_norm: expected a parameter as weight, which max_norm changes in place, not the "
+            "result of operations; pass weight.renorm(norm_type, 0, max_norm) without max_norm"
         )
     with no_grad():
         places = index.reshape(-1)
         rows = places.embedding(weight)
         norms = rows.norm(norm_type, 1, keepdim=True)
-        # PyTorch adds so much to the norm that it divides by.
+        # PyTorch adds the same 1e-7 to the norm.
         scaled = rows * (float(max_norm) / (norms + 1e-7))
         weight.index_put_((places,), scaled.where(norms > max_norm, rows))
 
@@ -63,28 +63,28 @@ def embedding(
     max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
     sparse: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The rows of `weight` that integers name.
+    """Return the rows of `weight` at the given indices.
 
     Parameters
     ----------
     input : Tensor
-        Integers of any shape.
+        Integer indices, of any shape.
     weight : Tensor, shape (rows, width)
-        The table.
+        The embedding table.
     padding_idx : int, optional
-        A row that gets no gradient from here; counted from the end below 0.
+        Row that gets no gradient from this lookup; negative numbers count from the end.
     max_norm : float, optional
-        Rows that are looked up are first scaled to it where their norms are greater. This changes
-        `weight` in place; the gradient is that of the rows as they are then.
+        Maximum norm: looked-up rows with larger norms are first scaled down to it. This changes
+        `weight` in place, and the gradient is that of the scaled rows.
     norm_type : float
-        The order of these norms.
+        Order of these norms.
     scale_grad_by_freq, sparse : optional
-        PyTorch's; anything but their defaults is refused, with what to write in its place.
+        Options of PyTorch: values other than the default raise an error with an alternative.
 
     Raises
     ------
     GradientError
-        There is a `max_norm`, and `weight` is the result of operations and has a gradient.
+        `max_norm` is given, and `weight` is the result of operations that requires a gradient.
 
     Examples
     --------
@@ -105,9 +105,9 @@ def embedding(
 
 
 def _padding_row(weight: Tensor, padding_idx: int) -> int | Size:
-    """Return the row that `padding_idx` names; negative ones count from the end.
+    """Return the row index of `padding_idx`; negative ones count from the end.
 
-    How many rows there are may be known only at run time.
+    The number of rows may be known only at run time.
     """
     place = own_axis(padding_idx, dim_max(weight.dims[0]), "padding_idx")
     return place if padding_idx >= 0 else weight.shape[0] + padding_idx
@@ -119,39 +119,39 @@ def embedding_bag(
     mode: str = "mean", sparse: bool = False, per_sample_weights: Tensor | None = None,
     include_last_offset: bool = False, padding_idx: int | None = None,
 ) -> Tensor:  # fmt: skip
-    """The rows of `weight` that integers name, reduced bag by bag.
+    """Look up rows of `weight`, and reduce them within each bag.
 
     Parameters
     ----------
     input : Tensor
-        Integers: (bags, n) for bags of one size, or all bags one behind the other.
+        Integer indices: of shape (bags, n) for bags of equal size, or all bags concatenated.
     weight : Tensor, shape (rows, width)
-        The table.
+        The embedding table.
     offsets : Tensor, optional
-        Where bags begin in an `input` of one axis, in order; the first one with 0.
+        Start of each bag in an `input` of one axis, in ascending order; the first is 0.
     mode : "mean", "sum" or "max"
-        What becomes of a bag. An empty one gives zeros.
+        Reduction of a bag. An empty bag gives zeros.
     per_sample_weights : Tensor, optional
-        In the shape of `input`: what rows are multiplied by before they are added.
+        Factors of the rows, of the shape of `input`; only for mode "sum".
     include_last_offset : bool
-        Whether the last one of `offsets` says where the last bag ends.
+        Whether the last of `offsets` is the end of the last bag.
     padding_idx : int, optional
-        A row that is left out of bags.
+        Row to leave out of all bags.
     max_norm, norm_type : optional
-        As of :func:`embedding`.
+        As in :func:`embedding`.
     scale_grad_by_freq, sparse : optional
-        PyTorch's; anything but their defaults is refused, with what to write in its place.
+        Options of PyTorch: values other than the default raise an error with an alternative.
 
     Returns
     -------
     Tensor
-        Of shape (bags, width).
+        Reduced rows, of shape (bags, width).
 
     Raises
     ------
     IndexBoundsError
-        At run time, where an integer names no row, the first offset is not 0, or one lies behind
-        the end of `input`. That offsets ascend is not checked.
+        At run time: an index is out of range, the first offset is not 0, or an offset is beyond the
+        end of `input`. The order of the offsets is not checked.
     """
     check_lookup(max_norm, norm_type, scale_grad_by_freq, sparse)
     if mode not in ("mean", "sum", "max"):
@@ -179,9 +179,9 @@ def embedding_bag(
 
 def _check_bags(index: Tensor, offsets: Tensor | None) -> None:
     if index.ndim == 2 and offsets is not None:
-        raise ShapeError("offsets: expected None beside an input of two axes, whose rows are bags")
+        raise ShapeError("offsets: expected None for an input of two axes, whose rows are the bags")
     if index.ndim == 1 and offsets is None:
-        raise ShapeError("offsets: expected where bags begin, for an input of one axis")
+        raise ShapeError("offsets: expected the start of each bag, as input has one axis")
     if index.ndim not in (1, 2):
         raise ShapeError(f"input: expected 1 or 2 axes, not shape {format_shape(index.dims)}")
     if offsets is not None and (offsets.ndim != 1 or not offsets.dtype.is_int):
@@ -192,7 +192,7 @@ def _check_bags(index: Tensor, offsets: Tensor | None) -> None:
 
 
 def _even(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:
-    """(bags, n, width) reduced over n."""
+    """Reduce (bags, n, width) over n."""
     if rows.dims[1] == 0:
         return rows.sum(1)
     count = None
@@ -212,9 +212,9 @@ def _even(rows: Tensor, kept: Tensor | None, mode: str) -> Tensor:
 def _uneven(
     rows: Tensor, kept: Tensor | None, mode: str, offsets: Tensor, closed: bool
 ) -> Tensor:
-    """(n, width) reduced over bags that begin at `offsets`."""
+    """Reduce (n, width) over bags that begin at `offsets`."""
     n, width = rows.dims
-    # Stored, so that all are checked: a search in them does not look at each.
+    # Stored, so that every offset is checked: the binary search does not read all of them.
     offsets = within(offsets, total((n, 1))).contiguous()
     bags = offsets.dims[0]
     places = arange(n, dtype=offsets.dtype)
@@ -239,7 +239,7 @@ def _uneven(
 def _first_maxima(
     rows: Tensor, bag: Tensor, kept: Tensor | None, shape: tuple[Dim, ...]
 ) -> Tensor:
-    """The maxima of bags, 0 where one keeps none. The first of equal elements gets the gradient."""
+    """Return the maxima of bags, 0 if empty. The first of equal elements gets the gradient."""
     apart = rows.detach()
     most = full(shape, float("-inf"), rows.dtype).index_reduce(0, bag, apart, "amax")
     hits = (apart == most.index_select(0, bag)).logical_or(apart.isnan())

@@ -24,15 +24,15 @@ __all__ = ["GRUCell", "LSTMCell", "RNNCell", "State", "activation", "check_featu
            "check_state", "gru_cell", "gru_step", "lstm_cell", "lstm_step", "rnn_relu_cell",
            "rnn_step", "rnn_tanh_cell"]  # fmt: skip
 
-#: The tensors that a cell carries from step to step: the hidden state, and an LSTM's cell state.
+#: Tensors that a cell carries from step to step: the hidden state, and an LSTM's cell state.
 State: TypeAlias = tuple[Tensor, ...]
 
 
-# ---- One step of each kind, in terms of what the inputs contribute to the gates
+# ---- One step of each cell, given the inputs' contributions to the gates
 
 
 def rnn_step(activation: Callable[[Tensor], Tensor]) -> Callable[..., State]:
-    """The step of a plain network with an activation."""
+    """Return the step function of an RNN with an activation."""
     def step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
         (hidden,) = state
         return (activation(gates + hidden.linear(weight, bias)),)
@@ -41,7 +41,7 @@ def rnn_step(activation: Callable[[Tensor], Tensor]) -> Callable[..., State]:
 
 
 def lstm_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    """The step of long short-term memory; gates are input, forget, cell, output."""
+    """Compute one LSTM step; the gates are input, forget, cell, output."""
     hidden, cell = state
     i, f, g, o = (gates + hidden.linear(weight, bias)).chunk(4, -1)
     cell = f.sigmoid() * cell + i.sigmoid() * g.tanh()
@@ -49,7 +49,7 @@ def lstm_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) 
 
 
 def gru_step(gates: Tensor, state: State, weight: Tensor, bias: Tensor | None) -> State:
-    """The step of gated units; gates are reset, update, new."""
+    """Compute one GRU step; the gates are reset, update, new."""
     (hidden,) = state
     r, z, n = gates.chunk(3, -1)
     hr, hz, hn = hidden.linear(weight, bias).chunk(3, -1)
@@ -61,7 +61,7 @@ def lstm_cell(
     input: Tensor, hx: tuple[Tensor, Tensor], w_ih: Tensor, w_hh: Tensor,
     b_ih: Tensor | None = None, b_hh: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """One step of long short-term memory with these weights; see :class:`LSTMCell`."""
+    """Compute one LSTM step with the given weights; see :class:`LSTMCell`."""
     hidden, cell = lstm_step(input.linear(w_ih, b_ih), tuple(hx), w_hh, b_hh)
     return hidden, cell
 
@@ -70,7 +70,7 @@ def gru_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """One step of gated units with these weights; see :class:`GRUCell`."""
+    """Compute one GRU step with the given weights; see :class:`GRUCell`."""
     return gru_step(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -78,7 +78,7 @@ def rnn_tanh_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """One step of a plain network with these weights; see :class:`RNNCell`."""
+    """Compute one RNN step with the given weights; see :class:`RNNCell`."""
     return rnn_step(activation("tanh"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -86,7 +86,7 @@ def rnn_relu_cell(
     input: Tensor, hx: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor | None = None,
     b_hh: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """:func:`rnn_tanh_cell` with ReLU as its activation."""
+    """Compute one RNN step with ReLU activation; see :func:`rnn_tanh_cell`."""
     return rnn_step(activation("relu"))(input.linear(w_ih, b_ih), (hx,), w_hh, b_hh)[0]
 
 
@@ -97,7 +97,7 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation(name: object) -> Callable[[Tensor], Tensor]:
-    """The activation of a name."""
+    """Return the activation called `name`."""
     found = _ACTIVATIONS.get(str(name))
     if found is None:
         raise ShapeError(f"nonlinearity: expected 'tanh' or 'relu', not {name!r}")
@@ -105,7 +105,7 @@ def activation(name: object) -> Callable[[Tensor], Tensor]:
 
 
 def check_features(x: Tensor, size: int, what: str) -> None:
-    """Raise ShapeError where an input has other features."""
+    """Raise ShapeError if the last axis of `x` has another size."""
     tensor_of(x, "input")
     if not x.ndim or not same(x.dims[-1], size):
         raise ShapeError(
@@ -115,7 +115,7 @@ def check_features(x: Tensor, size: int, what: str) -> None:
 
 
 def check_state(value: object, shape: tuple[Dim, ...], name: str) -> Tensor:
-    """A state, checked to have a shape."""
+    """Return a state after checking its shape."""
     value = tensor_of(value, name)
     if len(value.dims) != len(shape) or not all(map(same, value.dims, shape)):
         raise ShapeError(
@@ -128,7 +128,7 @@ def check_state(value: object, shape: tuple[Dim, ...], name: str) -> Tensor:
 
 
 class _Cell(Module):
-    """What the three kinds of cells share."""
+    """Base of RNNCell, GRUCell and LSTMCell."""
 
     _gates: ClassVar[int]
     _states: ClassVar[int] = 1
@@ -147,7 +147,7 @@ class _Cell(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, uniformly from ±1/sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly from ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for tensor in self.parameters():
             init.uniform_(tensor, -bound, bound)
@@ -169,24 +169,24 @@ class _Cell(Module):
                           self.bias_hh)  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         text = f"{self.input_size}, {self.hidden_size}"
         return text if self.bias_ih is not None else text + ", bias=False"
 
 
 class RNNCell(_Cell):
-    """One step of :class:`RNN`.
+    """Compute one step of :class:`RNN`.
 
     Parameters
     ----------
     input_size, hidden_size : int
-        Features of the input, and of the state.
+        Number of features of the input, and of the state.
     bias : bool
-        Whether there are biases.
+        Whether to use biases.
     nonlinearity : "tanh" or "relu"
-        The activation.
+        Activation function.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
     """
 
     _gates = 1
@@ -203,13 +203,13 @@ class RNNCell(_Cell):
         return rnn_step(activation(self.nonlinearity))(gates, state, weight, bias)
 
     def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
-        """Give the next state, of shape (batch, hidden_size) or (hidden_size,)."""
+        """Return the next state, of shape (batch, hidden_size) or (hidden_size,)."""
         (hidden,) = self._next(input, hx)
         return hidden
 
 
 class GRUCell(_Cell):
-    """One step of :class:`GRU`; the parameters are as of :class:`RNNCell`."""
+    """Compute one step of :class:`GRU`; the parameters are those of :class:`RNNCell`."""
 
     _gates = 3
 
@@ -220,7 +220,7 @@ class GRUCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of :class:`LSTM`; the parameters are as of :class:`RNNCell`."""
+    """Compute one step of :class:`LSTM`; the parameters are those of :class:`RNNCell`."""
 
     _gates = 4
     _states = 2
@@ -231,6 +231,6 @@ class LSTMCell(_Cell):
     def forward(
         self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Give the next hidden state and cell state."""
+        """Return the next hidden state and cell state."""
         hidden, cell = self._next(input, hx)
         return hidden, cell

@@ -15,34 +15,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Computed", "computed_by", "let_compute", "let_hold"]
 
-#: Where a class that was made for a module keeps the one it had before.
+#: Attribute of a class made for a module: the original class.
 _KIND = "_kind_before"
-#: And what computes its attributes, by their names.
+#: Attribute of such a class: name of each computed attribute -> object that computes it.
 _TABLE = "_computed_by"
 
 
 class Computed(Protocol):
-    """What computes an attribute of modules. It holds no tensors: those are the module's."""
+    """An object that computes a module attribute. It holds no tensors: the module holds them."""
 
     def read(self, module: Any, name: str) -> Tensor:
-        """Give the attribute."""
+        """Return the value of the attribute."""
 
     def write(self, module: Any, name: str, value: object) -> None:
-        """Do what assigning to the attribute means, or refuse it."""
+        """Handle an assignment to the attribute, or raise an error."""
 
 
 def computed_by(module: Module, name: str) -> Computed | None:
-    """What computes the attribute `name`, if something does."""
+    """Return the object that computes the attribute `name`, or None."""
     return _table(module).get(name)
 
 
 def let_compute(module: Module, name: str, computed: Computed) -> None:
-    """Let an attribute, which the module does not have any more, be computed."""
+    """Make `name` a computed attribute; the module must not have an attribute of that name."""
     module.__class__ = _class_of(_kind(module), {**_table(module), name: computed})
 
 
 def let_hold(module: Module, name: str) -> None:
-    """Let an attribute be one that the module has; it is to be set."""
+    """Make `name` a plain attribute again, which the caller then sets."""
     left = {other: c for other, c in _table(module).items() if other != name}
     module.__class__ = _class_of(_kind(module), left)
 
@@ -58,7 +58,7 @@ def _table(module: Module) -> Mapping[str, Computed]:
 
 
 def _class_of(kind: type[Module], table: Mapping[str, Computed]) -> type[Module]:
-    """`kind` with these attributes computed; the class itself where there are none."""
+    """Return a subclass of `kind` with computed attributes; `kind` itself if there are none."""
     if not table:
         return kind
     body: dict[str, Any] = {
@@ -80,13 +80,14 @@ def _attribute(name: str, computed: Computed) -> property:
 
 
 def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
-    """For copies and pickles: their class is made anew, of the one that has a name."""
+    """Reduce a module for copies and pickles: its class is recreated from the named class."""
     kind = _kind(module)
     make, given, *rest = super(type(module), module).__reduce_ex__(max(int(protocol), 2))
     if make is not copyreg.__newobj__:  # type: ignore[attr-defined]
         raise StateError(
-            f"{kind.__name__} says itself how it is copied, which is not known to hold where "
-            f"{', '.join(_table(module))} is computed; take that back first, or keep state_dict()"
+            f"{kind.__name__}: cannot be copied or pickled while {', '.join(_table(module))} is "
+            "computed, as the class defines its own copying; remove the computation first, or "
+            "keep state_dict()"
         )
     return _made, (kind, _table(module), *given[1:]), *rest
 

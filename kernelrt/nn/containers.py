@@ -21,27 +21,27 @@ Layer = Callable[..., Any]
 
 
 class _Container(Module):
-    """A module whose items are modules in it by name, as ``container.name`` too.
+    """A module whose items are submodules by name, which also are attributes ``container.name``.
 
-    What else is set as an attribute belongs to it as to any module.
+    Other attributes are part of the container as in any module.
     """
 
-    #: The attribute that holds the items; another object after each change: traces see it.
+    #: Attribute that holds the items. Each change replaces its value, so that traces notice it.
     _held: str
 
     def _items_by_name(self) -> Mapping[str, object]:
         raise NotImplementedError
 
     def _put(self, name: str, module: Module) -> bool:
-        """Make `module` an item called `name`, if one may be called so."""
+        """Make `module` the item called `name`; return False if the name is not valid for items."""
         raise NotImplementedError
 
     def _take(self, name: str) -> None:
-        """Take the item of this name out."""
+        """Remove the item of this name."""
         raise NotImplementedError
 
     def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(name, value): tensors that are attributes, items, and what else is an attribute."""
+        """Yield (name, value) pairs: tensor attributes, then the items, then other attributes."""
         own = [(name, value) for name, value in self.__dict__.items() if name != self._held]
         yield from ranked((n, v) for n, v in own if isinstance(v, Tensor))
         if self._held in self.__dict__:
@@ -54,8 +54,8 @@ class _Container(Module):
             return
         if self._held not in self.__dict__:
             raise StateError(
-                f"{name}: {type(self).__name__} has no items yet; call super().__init__() before "
-                "modules are set"
+                f"{name}: cannot add a module to {type(self).__name__} before its constructor ran; "
+                "call super().__init__() first"
             )
         if not self._put(name, value):
             super().__setattr__(name, value)
@@ -63,7 +63,7 @@ class _Container(Module):
     def __getattr__(self, name: str) -> Any:
         if self._held in self.__dict__ and name in (items := self._items_by_name()):
             return items[name]
-        return object.__getattribute__(self, name)  # which says what is lacking
+        return object.__getattribute__(self, name)  # raises the usual AttributeError
 
     def __delattr__(self, name: str) -> None:
         if name not in self.__dict__ and name in self._items_by_name():
@@ -73,14 +73,14 @@ class _Container(Module):
 
 
 class Sequential(_Container):
-    """Modules, or any functions of one tensor, applied one after the other.
+    """Apply modules, or any functions of one tensor, one after another.
 
-    A module that is set as an attribute is a layer, too: the last one, unless a layer has its name.
+    A module that is set as an attribute is appended as a layer, or replaces the layer of that name.
 
     Parameters
     ----------
     *layers : Module or callable, or one mapping of names to them
-        Applied in the order given.
+        Layers, in the order of application.
 
     Examples
     --------
@@ -101,32 +101,32 @@ class Sequential(_Container):
         self._layers = {name: _check_layer(name, layer) for name, layer in named.items()}
 
     def forward(self, input: Any) -> Tensor:
-        """Apply all layers to `x`."""
+        """Apply all layers to `input`."""
         result = input
         for layer in self._layers.values():
             result = layer(result)
         return cast("Tensor", result)
 
     def append(self, layer: Layer) -> Self:
-        """Add a layer at the end."""
+        """Append a layer."""
         return self.extend((layer,))
 
     def extend(self, layers: Iterable[Layer]) -> Self:
-        """Add layers at the end."""
+        """Append layers."""
         for layer in tuple(layers):
             name = str(len(self._layers))
             self._layers = {**self._layers, name: _check_layer(name, layer)}
         return self
 
     def insert(self, index: int, layer: Layer) -> Self:
-        """Put a layer before position `index`; numbers of those behind it grow by one."""
+        """Insert a layer before position `index`, and renumber the following layers."""
         items = list(self._layers.items())
         items.insert(index, ("0", _check_layer(str(index), layer)))
         self._layers = _renumbered(items)
         return self
 
     def pop(self, index: int = -1) -> Any:
-        """Take a layer out."""
+        """Remove a layer and return it."""
         layer = self[index]
         del self[index]
         return layer
@@ -172,7 +172,7 @@ class Sequential(_Container):
 
 
 def _renumbered(items: Iterable[tuple[str, Layer]]) -> dict[str, Layer]:
-    """Layers by name, where those that are numbered have their positions."""
+    """Return layers by name, with numeric names replaced by positions."""
     pairs = enumerate(items)
     return {str(i) if name.isdecimal() else name: layer for i, (name, layer) in pairs}
 
@@ -185,12 +185,12 @@ def _check_module(module: object, name: str = "module") -> Module:
 
 
 class ModuleList(_Container):
-    """A list of modules with torch's names for their parameters; a plain list does as well.
+    """A list of modules whose parameters have PyTorch's names; a plain list works as well.
 
     Parameters
     ----------
     modules : iterable of Module
-        Its items.
+        Items of the list.
     """
 
     _held = "_items"
@@ -201,23 +201,23 @@ class ModuleList(_Container):
         self.extend(modules)
 
     def append(self, module: Module) -> Self:
-        """Add a module at the end."""
+        """Append a module."""
         self._items = (*self._items, _check_module(module))
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules at the end."""
+        """Append modules."""
         self._items = (*self._items, *(_check_module(m, "modules") for m in modules))
         return self
 
     def insert(self, index: int, module: Module) -> None:
-        """Put a module before position `index`."""
+        """Insert a module before position `index`."""
         items = list(self._items)
         items.insert(index, _check_module(module))
         self._items = tuple(items)
 
     def pop(self, index: int = -1) -> Module:
-        """Take a module out."""
+        """Remove a module and return it."""
         items = list(self._items)
         module = items.pop(index)
         self._items = tuple(items)
@@ -262,7 +262,7 @@ class ModuleList(_Container):
 
 
 class _Named(_Container):
-    """What containers with keys share."""
+    """Base of containers with keys."""
 
     _held = "_named"
 
@@ -276,7 +276,7 @@ class _Named(_Container):
         raise NotImplementedError
 
     def update(self, items: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
-        """Add items, or put them in the place of others."""
+        """Add items, or replace existing ones."""
         pairs = items.items() if isinstance(items, Mapping) else items
         new = dict(self._named)
         for key, value in pairs:
@@ -296,25 +296,25 @@ class _Named(_Container):
         del self[name]
 
     def keys(self) -> Iterable[str]:
-        """The names."""
+        """Return the names."""
         return self._named.keys()
 
     def values(self) -> Iterable[Any]:
-        """The items."""
+        """Return the items."""
         return self._named.values()
 
     def items(self) -> Iterable[tuple[str, Any]]:
-        """Names and items."""
+        """Return (name, item) pairs."""
         return self._named.items()
 
     def pop(self, key: str) -> Any:
-        """Take an item out."""
+        """Remove an item and return it."""
         found = self[key]
         del self[key]
         return found
 
     def clear(self) -> None:
-        """Take all items out."""
+        """Remove all items."""
         self._named = {}
 
     def __len__(self) -> int:
@@ -337,12 +337,12 @@ class _Named(_Container):
 
 
 class ModuleDict(_Named):
-    """A dict of modules with torch's names for their parameters; a plain dict does as well.
+    """A dict of modules whose parameters have PyTorch's names; a plain dict works as well.
 
     Parameters
     ----------
     items : mapping of str to Module, or iterable of pairs
-        Its items.
+        Items of the dict.
     """
 
     def _check(self, name: str, value: object) -> Module:
@@ -350,12 +350,12 @@ class ModuleDict(_Named):
 
 
 class ParameterDict(_Named):
-    """A dict of parameters; tensors that are none become some.
+    """A dict of parameters; other tensors are converted to parameters.
 
     Parameters
     ----------
     items : mapping of str to Tensor, or iterable of pairs
-        Its items.
+        Items of the dict.
     """
 
     def _check(self, name: str, value: object) -> Tensor:
@@ -367,12 +367,12 @@ class ParameterDict(_Named):
 
 
 class ParameterList(_Container):
-    """A list of parameters; tensors that are none become some.
+    """A list of parameters; other tensors are converted to parameters.
 
     Parameters
     ----------
     values : iterable of Tensor
-        Its items.
+        Items of the list.
     """
 
     _held = "_items"
@@ -383,12 +383,12 @@ class ParameterList(_Container):
         self.extend(values)
 
     def append(self, value: Tensor) -> Self:
-        """Add a parameter at the end."""
+        """Append a parameter."""
         self._items = (*self._items, _as_parameter(value, "value"))
         return self
 
     def extend(self, values: Iterable[Tensor]) -> Self:
-        """Add parameters at the end."""
+        """Append parameters."""
         self._items = (*self._items, *(_as_parameter(v, "values") for v in values))
         return self
 
@@ -423,7 +423,7 @@ def _as_parameter(value: object, name: str) -> Tensor:
 
 
 class _Parameters(type):
-    """Lets ``isinstance(x, nn.Parameter)`` say whether a tensor is a parameter."""
+    """Metaclass: ``isinstance(x, nn.Parameter)`` is whether a tensor is a parameter."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, Tensor) and is_parameter(instance)
@@ -437,36 +437,37 @@ class _Parameters(type):
 
 
 class Parameter(Tensor, metaclass=_Parameters):
-    """Makes a parameter: a tensor of its own with the values of `data`.
+    """Make a parameter: a new tensor with the values of `data`.
 
-    Every tensor that requires a gradient, or did until it was frozen, is a parameter, and an
-    instance of this class; ``krt.tensor(data, requires_grad=True)`` makes one, too.
+    Every tensor that requires a gradient is a parameter and an instance of this class, also after
+    it was frozen. ``krt.tensor(data, requires_grad=True)`` makes a parameter, too.
 
     Parameters
     ----------
     data : Tensor or array_like
-        Copied.
+        Values, which are copied.
     requires_grad : bool
-        False freezes it.
+        False makes a frozen parameter.
     """
 
     __slots__ = ()
 
 
 def Buffer(data: Tensor | None = None, *, persistent: bool = True) -> Tensor:  # noqa: N802
-    """Make a tensor that is part of a module's state and no parameter, as all that require no
-    gradient are.
+    """Return a tensor that is a buffer as a module attribute: part of the state, no parameter.
+
+    Every tensor that requires no gradient is a buffer.
 
     Parameters
     ----------
     data : Tensor
-        Copied.
+        Values, which are copied.
     persistent : bool
-        Only True: :meth:`Module.register_buffer` has buffers that are not saved.
-    """  # noqa: D205
+        Must be True; :meth:`Module.register_buffer` makes buffers that are not saved.
+    """
     if not persistent:
         raise DTypeError(
-            "persistent: a tensor does not know whether it is saved; use "
+            "persistent: expected True, as only a module can leave a buffer out of its state; use "
             "module.register_buffer(name, tensor, persistent=False)"
         )
     return tensor([]) if data is None else data.detach().clone()

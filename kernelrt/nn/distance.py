@@ -18,25 +18,25 @@ __all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
 
 
 class CosineSimilarity(Module):
-    """Cosine of the angle between vectors along an axis; see ``Tensor.cosine_similarity``.
+    """Cosine similarity of vectors along an axis; see ``Tensor.cosine_similarity``.
 
     Parameters
     ----------
     dim : int
-        The axis that vectors lie along.
+        Axis of the vectors.
     eps : float
-        The least norm to divide by.
+        Lower bound of the norm to divide by.
     """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         self.dim, self.eps = integer(dim, "dim"), real(eps, "eps")
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Compare two tensors of one shape, up to broadcasting."""
+        """Return the similarity of two tensors of the same shape, up to broadcasting."""
         return x1.cosine_similarity(x2, self.dim, self.eps)
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         return f"dim={self.dim}, eps={self.eps}"
 
 
@@ -46,27 +46,27 @@ class PairwiseDistance(Module):
     Parameters
     ----------
     p : float
-        The order of the norm.
+        Order of the norm.
     eps : float
-        Added to differences.
+        Added to the differences.
     keepdim : bool
-        Whether the last axis stays, with size 1.
+        Whether to keep the last axis, with size 1.
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         self.norm, self.eps, self.keepdim = real(p, "p"), real(eps, "eps"), keepdim
 
     def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        """Compare two tensors of one shape, up to broadcasting."""
+        """Return the distance of two tensors of the same shape, up to broadcasting."""
         return x1.pairwise_distance(x2, self.norm, self.eps, self.keepdim)
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         return f"p={self.norm}, eps={self.eps}, keepdim={self.keepdim}"
 
 
 class Bilinear(Module):
-    """``x1 @ weight[k] @ x2 + bias[k]`` over the last axes, for each k.
+    """Apply a bilinear map: ``x1 @ weight[k] @ x2 + bias[k]`` over the last axes, for each k.
 
     Parameters
     ----------
@@ -75,14 +75,14 @@ class Bilinear(Module):
     bias : bool
         Whether to add a bias.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight : Tensor, shape (out_features, in1_features, in2_features)
-        Drawn uniformly from ±1/sqrt(in1_features).
+        Initialized uniformly between ±1/sqrt(in1_features).
     bias : Tensor of shape (out_features,), or None
-        Drawn from the same distribution.
+        Initialized from the same distribution.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
+        """Draw new initial values for weight and bias."""
         bound = bias_bound(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -108,7 +108,7 @@ class Bilinear(Module):
         return bilinear(input1, input2, self.weight, self.bias)
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         return (
             f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
             f"out_features={self.out_features}, bias={self.bias is not None}"

@@ -19,14 +19,14 @@ __all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d",
 
 
 class _Dropout(Module):
-    """One that drops with a probability.
+    """Base of dropout layers.
 
     Parameters
     ----------
     p : float
         Probability, from 0 to 1.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _function: ClassVar[Callable[..., Tensor]]
@@ -35,11 +35,11 @@ class _Dropout(Module):
         self.p, self.inplace = probability(p), flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop parts of `x`; in evaluation mode `x` itself."""
+        """Drop parts of `input`; return `input` itself in evaluation mode."""
         return self._function(input, self.p, self.training)
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         return f"p={self.p}" + ", inplace=True" * self.inplace
 
 
@@ -47,7 +47,7 @@ class Dropout(_Dropout):
     """Zero elements with probability `p` in training and scale the others by ``1 / (1 - p)``."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop elements of `x`; in evaluation mode `x` itself."""
+        """Drop elements of `input`; return `input` itself in evaluation mode."""
         return input.dropout(self.p, self.training)
 
 

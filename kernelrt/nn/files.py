@@ -1,8 +1,8 @@
 """Reads and writes state dicts: compressed NumPy archives, and safetensors.
 
-A file may come from anywhere. Nothing in it is executed, and what it declares is checked against
-what is there before memory is taken: a size that the file cannot hold is an error, not an
-allocation.
+A file may come from an untrusted source. Nothing in it is executed. The sizes that it declares are
+checked against the size of the file before memory is allocated: a size that the file cannot hold is
+an error.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ __all__ = ["load", "save"]
 Array = np.ndarray[Any, Any]
 
 _BFLOAT16 = ":bfloat16"
-"""Ends the name of an array of bfloat16 bits in an archive: NumPy has no such type."""
+"""Suffix of the names of bfloat16 arrays in archives, stored as bits as NumPy lacks the dtype."""
 _SAFE = ".safetensors"
 _METADATA = "__metadata__"
 _FOREIGN = (".bin", ".ckpt", ".h5", ".onnx", ".pkl", ".pt", ".pth")
@@ -47,7 +47,7 @@ _SAFE_TYPES = {
     "U32": dt.uint32, "I32": dt.int32, "U64": dt.uint64, "I64": dt.int64, "F16": dt.float16,
     "BF16": dt.bfloat16, "F32": dt.float32, "F64": dt.float64,
 }  # fmt: skip
-#: Types of the format that have no counterpart here.
+#: Dtypes of the format that kernelrt does not have.
 _SAFE_LACKING = (
     "F4", "F6_E2M3", "F6_E3M2", "F8_E4M3", "F8_E4M3FNUZ", "F8_E5M2", "F8_E5M2FNUZ", "F8_E8M0",
     "C64", "C128",
@@ -59,34 +59,34 @@ _MOST_AXES = 64
 _MOST_NAME = 60_000
 _DATA = (str, bytes, bytearray, int, float, complex)
 _DEFLATE_RATIO = 1032
-"""What deflate makes of a byte at most."""
+"""Maximum compression ratio of deflate."""
 
 
 def save(
     state: object, path: str | os.PathLike[str] | IO[bytes], *, format: str | None = None,
 ) -> None:  # fmt: skip
-    """Write a state dict, replacing `path` in one step: readers see the old file or the new one.
+    """Write a state dict. A file is replaced atomically: readers see the old file or the new one.
 
     Parameters
     ----------
     state : mapping of str to Tensor, or object
-        A state dict, or a module, optimizer or tree of them.
+        A state dict; or a module, an optimizer, or a tree of them.
     path : path_like or file
-        The file. Where its name ends in ``.safetensors`` it has that format, which other
-        libraries read, else it is a compressed NumPy archive and should end in ``.npz``. Or an
-        object with a ``write`` for bytes, as ``io.BytesIO()``, which is written to from where it
-        stands.
+        Name of the file. With the suffix ``.safetensors`` it gets that format, which other
+        libraries read; otherwise it is a compressed NumPy archive, whose name should end in
+        ``.npz``. Or a writable binary file object such as ``io.BytesIO()``, which is written from
+        its current position.
     format : "npz" or "safetensors", optional
-        For such an object, which has no name: the format. "npz" by default.
+        Format for a file object; "npz" by default.
 
     Raises
     ------
     DTypeError
-        `path` is neither a name nor a file for bytes.
+        `path` is neither a file name nor a binary file object.
     StateError
-        The name ends as files of another format do, a mapping or list holds something that would
-        be lost, such as a number, a text or an array, or the name of a tensor is one that two
-        have or that the format does not.
+        The name has the suffix of another format; a mapping or list contains a value that would be
+        lost, such as a number, a string or an array; or the name of a tensor is not unique or not
+        possible in the format.
     """
     if not isinstance(path, str | os.PathLike) and hasattr(path, "write"):
         _check_binary(path)
@@ -97,20 +97,20 @@ def save(
         (_write_safetensors if safe else _write_archive)(_held(state, safe=safe), path)
         return
     if format is not None:
-        raise StateError("format: the name of a file says it; leave it out")
+        raise StateError("format: expected None, as the suffix of the file name decides")
     target = _named(path)
     if not target.name:
-        raise StateError(f"path: {str(target)!r} names no file")
+        raise StateError(f"path: expected the name of a file, not {str(target)!r}")
     if target.suffix in _FOREIGN:
         raise StateError(
-            f"path: {str(target)!r} would not be what {target.suffix} says; use a name that "
-            "ends in .npz or .safetensors"
+            f"path: expected a name that ends in .npz or .safetensors, not {str(target)!r}; "
+            f"kernelrt does not write the format that {target.suffix} stands for"
         )
     safe = target.suffix == _SAFE
     held = _held(state, safe=safe)
     write = _write_safetensors if safe else _write_archive
     unfinished = target.with_name(f".{target.name}.{os.urandom(8).hex()}.part")
-    # A name that nobody foresees, and no file that is there, be it a link, is written to.
+    # A random name and O_EXCL: never write to an existing file or through a symbolic link.
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
     handle = os.open(unfinished, flags, 0o666)
     try:
@@ -125,13 +125,13 @@ def save(
 
 
 def _held(state: object, *, safe: bool) -> dict[str, Tensor]:
-    """The tensors by name, once all that would be lost is known to be none."""
+    """Return the tensors by name, after checking that nothing else in `state` would be lost."""
     _check_own_states(state)
     for name, value in _lost(state):
         raise StateError(
-            f"state: {name!r} is of type {kind_name(value)}, and files hold tensors only; make "
-            "one of numbers and arrays, as in kernelrt.tensor(3), and keep other things elsewhere, "
-            "or write all of it with pickle"
+            f"state: {name!r} is of type {kind_name(value)}, but files hold tensors only; convert "
+            "numbers and arrays with kernelrt.tensor, keep other values elsewhere, or write all of "
+            "it with pickle"
         )
     held = tree.tensors_by_name(state, ask_root=True)
     for name in held:
@@ -140,33 +140,33 @@ def _held(state: object, *, safe: bool) -> dict[str, Tensor]:
 
 
 def _check_own_states(state: object) -> None:
-    """Raise StateError for an object whose own state dict holds what files do not."""
+    """Raise StateError if an object's own state dict contains anything but tensors."""
     for place, value in tree.named_objects(state):
         for name, held in (tree.own_state(value) or {}).items():
             if not isinstance(held, Tensor):
                 whose = f"{place!r}" if place else "it"
                 raise StateError(
-                    f"state: {whose} is of type {kind_name(value)}, whose state_dict() holds "
-                    f"{name!r} of type {kind_name(held)}, and files hold tensors only; write that "
-                    "state_dict() with pickle or json, and give save what holds tensors"
+                    f"state: {whose} is of type {kind_name(value)}, whose state_dict() contains "
+                    f"{name!r} of type {kind_name(held)}, but files hold tensors only; write that "
+                    "state_dict() with pickle or json, and the tensors with save"
                 )
 
 
 def _check_binary(file: object) -> None:
     if isinstance(file, io.TextIOBase):
         raise DTypeError(
-            "path: expected a file for bytes, not one for text; open it with mode 'wb' or 'rb'"
+            "path: expected a binary file, not a text file; open it with mode 'wb' or 'rb'"
         )
 
 
 def _named(path: object) -> Path:
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise DTypeError(
-            f"path: expected a str, a path or a file for bytes, not {kind_name(path)}"
+            f"path: expected a str, a path or a binary file, not {kind_name(path)}"
         )
     if "\0" in os.fspath(path):
-        raise StateError(f"path: {os.fspath(path)!r} has a null character, which no file has")
-    # Slow to import, so not before there is a file; and a handler that saves may come meanwhile.
+        raise StateError(f"path: expected no null character, not {os.fspath(path)!r}")
+    # Slow to import, so import them late; a signal handler that saves may run meanwhile.
     lazy_import.load("json", "pathlib", "zipfile")
     from pathlib import Path
 
@@ -174,25 +174,25 @@ def _named(path: object) -> Path:
 
 
 def _check_name(name: str, *, safe: bool) -> None:
-    """Raise StateError for the name of a tensor that would not come back from a file."""
+    """Raise StateError for a tensor name that a file cannot store and return unchanged."""
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise StateError(f"state: {name!r} has half a character and is no name") from None
+        raise StateError(f"state: {name!r} is no valid name: it has half a character") from None
     why = None
     if safe and name == _METADATA:
-        why = "the format keeps other things under it"
+        why = "the format reserves this name"
     elif not safe and name.endswith(_BFLOAT16):
-        why = f"the ending {_BFLOAT16} marks a type"
+        why = f"the ending {_BFLOAT16} marks bfloat16 arrays"
     elif not safe and ("\0" in name or length > _MOST_NAME):
-        why = f"archives take names of {_MOST_NAME} bytes, without null characters"
+        why = f"names in archives have at most {_MOST_NAME} bytes and no null characters"
     if why is not None:
         shown = name if len(name) < 100 else f"{name[:100]}..."
-        raise StateError(f"state: a tensor cannot be called {shown!r} in this file: {why}")
+        raise StateError(f"state: a tensor cannot have the name {shown!r} in this file: {why}")
 
 
 def _lost(state: object) -> Iterator[tuple[str, object]]:
-    """(name, value) of what nested mappings and lists hold and a file does not."""
+    """Yield (name, value) of the values in nested mappings and lists that a file cannot hold."""
     inside: list[tuple[str, object, tuple[object, ...]]] = [("", state, ())]
     while inside:
         name, value, above = inside.pop()
@@ -213,27 +213,27 @@ def load(
 ) -> dict[str, Tensor]:
     """Read a state dict that :func:`save` wrote, or a safetensors file.
 
-    Nothing in a file is executed, and no more memory is taken than it can fill. An archive is
-    compressed: it can fill a thousand times its size, which `max_bytes` limits.
+    Nothing in the file is executed, and allocations are limited to what the file can hold. For a
+    compressed archive that can be a thousand times its size; `max_bytes` sets a lower limit.
 
     Parameters
     ----------
     path : path_like or file
-        The file, or an object with a ``read`` that gives bytes, which is read from where it stands
+        Name of the file; or a readable binary file object, which is read from its current position
         to its end.
     max_bytes : int, optional
-        How many bytes the tensors may take together.
+        Maximum total size of the tensors in bytes.
 
     Raises
     ------
     DTypeError
-        `path` is neither a name nor a file for bytes.
+        `path` is neither a file name nor a binary file object.
     OSError
-        The file cannot be read: FileNotFoundError where there is none.
+        The file cannot be read; FileNotFoundError if it does not exist.
     StateError
-        It is neither an archive of arrays nor a safetensors file, or it is broken, or no file but
-        a device or a pipe, which have no size; or a tensor is of a type that kernelrt has not, as
-        safetensors' F8_E4M3; or the tensors take more than `max_bytes`.
+        The file is neither an archive of arrays nor a safetensors file, or is corrupt; it is a
+        device or a pipe, which have no size; a tensor has a dtype that kernelrt lacks, such as
+        F8_E4M3 of safetensors; or the tensors take more than `max_bytes`.
 
     Examples
     --------
@@ -250,10 +250,11 @@ def load(
     if not isinstance(path, str | os.PathLike) and hasattr(path, "read"):
         return _read_stream(path, most)
     source = _named(path)
-    mode = source.stat().st_mode  # asked before it is opened: that of a pipe would wait
+    mode = source.stat().st_mode  # before opening, because opening a pipe would block
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise StateError(
-            f"{str(source)!r} is a device or a pipe; write what comes out of it to a file first"
+            f"path: expected a regular file, but {str(source)!r} is a device or a pipe; copy its "
+            "contents to a file first"
         )
     with source.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -265,10 +266,10 @@ def _read_stream(stream: Any, most: int | None) -> dict[str, Tensor]:
     lazy_import.load("json", "zipfile")
     data = stream.read()
     if not isinstance(data, bytes):
-        raise DTypeError(f"path: expected read() to give bytes, not {kind_name(data)}")
+        raise DTypeError(f"path: expected read() to return bytes, not {kind_name(data)}")
     if not data:
-        raise StateError("path: the file stands at its end; call seek(0) first")
-    # Archives begin so, also without entries.
+        raise StateError("path: the file is at its end; call seek(0) first")
+    # Every zip archive begins with one of these, the second if it is empty.
     packed = data.startswith((b"PK\x03\x04", b"PK\x05\x06"))
     return _read(io.BytesIO(data), len(data), not packed, "the file", most)
 
@@ -283,27 +284,27 @@ def _read(
     except _LackingTypeError as error:
         raise StateError(f"{called}: {error}") from None
     except (
-        # What zipfile and zlib raise for bytes that are not theirs.
+        # Errors that zipfile and zlib raise for corrupt data.
         ValueError, EOFError, zipfile.BadZipFile, zlib.error, struct.error, OverflowError,
         NotImplementedError, RecursionError, OSError, KeyError,
     ) as error:  # fmt: skip
         if isinstance(error, StateError) or (
             isinstance(error, OSError) and error.errno != errno.EINVAL
         ):
-            raise  # of the disk; a seek to before the start is of the file
+            raise  # an error of the disk; EINVAL is a corrupt file: a seek to before its start
         raise StateError(
-            f"{called} is not a state dict: expected what kernelrt.nn.save wrote "
-            f"to a name that ends in .npz or .safetensors; {error}"
+            f"{called} is not a state dict: expected a .npz or .safetensors file, as written by "
+            f"kernelrt.nn.save; {error}"
         ) from error
 
 
 class _LackingTypeError(ValueError):
-    """A tensor of a file that is not broken has a type that there is not."""
+    """A valid file contains a tensor of a dtype that kernelrt lacks."""
 
 
 def _check_total(total: int, most: int | None) -> None:
     if most is not None and total > most:
-        raise StateError(f"max_bytes: the tensors take {total} bytes, more than {most}")
+        raise StateError(f"max_bytes: the tensors take {total} bytes, but the limit is {most}")
 
 
 # ---- NumPy archives
@@ -327,23 +328,23 @@ def _read_archive(file: IO[bytes], size: int, most: int | None) -> Iterator[tupl
     with zipfile.ZipFile(file) as archive:
         entries = archive.infolist()
         if any(entry.filename.endswith("/data.pkl") for entry in entries):
-            _broken("PyTorch's torch.save wrote it: give load_state_dict(torch.load(path))")
+            _broken("torch.save wrote it; use load_state_dict(torch.load(path)) instead")
         if sum(entry.compress_size for entry in entries) > size:
-            _broken("its parts overlap")
+            _broken("its entries overlap")
         _check_total(sum(entry.file_size for entry in entries), most)
         seen: set[str] = set()
         for entry in entries:
             name = entry.filename.removesuffix(".npy")
             if name in seen:
-                _broken(f"{name!r} is there twice")
+                _broken(f"{name!r} appears twice")
             seen.add(name)
             if entry.flag_bits & 1 or entry.compress_type not in (
                 zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
             ):  # fmt: skip
-                _broken(f"{name!r} is encrypted or compressed in an unknown way")
+                _broken(f"{name!r} is encrypted, or compressed with an unsupported method")
             ratio = _DEFLATE_RATIO if entry.compress_type == zipfile.ZIP_DEFLATED else 1
             if entry.file_size > ratio * entry.compress_size:
-                _broken(f"{name!r} declares {entry.file_size} bytes, more than there can be")
+                _broken(f"{name!r} declares {entry.file_size} bytes, more than it can hold")
             with archive.open(entry) as opened:
                 array = _read_npy(opened, name, entry.file_size)
             if name.endswith(_BFLOAT16):
@@ -355,32 +356,32 @@ def _read_archive(file: IO[bytes], size: int, most: int | None) -> Iterator[tupl
 
 
 def _read_npy(file: IO[bytes], name: str, size: int) -> Array:
-    """An array whose header says what the `size` bytes of its entry can hold."""
+    """Read an array, after checking that its header matches the `size` bytes of its entry."""
     start = file.read(8)
     if start[:6] != b"\x93NUMPY" or len(start) < 8 or start[6] not in (1, 2, 3):
-        _broken(f"{name!r} is no array")
+        _broken(f"{name!r} is not an array")
     width = 2 if start[6] == 1 else 4
     length = int.from_bytes(file.read(width), "little")
     if length > min(size, _MOST_NPY_HEADER):
-        _broken(f"{name!r} has a header of {length} bytes")
+        _broken(f"{name!r} has a header of {length} bytes, which is too long")
     text = file.read(length).decode("utf-8" if start[6] == 3 else "latin-1")
     try:
         header = ast.literal_eval(text.strip())
     except (SyntaxError, MemoryError, TypeError) as error:
         raise ValueError(f"{name!r} has a header that cannot be read") from error
     if not isinstance(header, dict) or set(header) != {"descr", "fortran_order", "shape"}:
-        _broken(f"{name!r} has a header that says something else")
+        _broken(f"{name!r} has a header without exactly 'descr', 'fortran_order' and 'shape'")
     if not isinstance(header["fortran_order"], bool):
-        _broken(f"{name!r} says fortran_order={header['fortran_order']!r}, which is no bool")
+        _broken(f"{name!r} has fortran_order={header['fortran_order']!r}, expected a bool")
     kind = _numpy_type(header["descr"], name)
     shape = _checked_shape(header["shape"], name)
     count = math.prod(shape)
     if count * kind.itemsize != size - len(start) - width - length:
-        _broken(f"{name!r} has {shape} elements of {kind} in {size} bytes")
+        _broken(f"{name!r} declares shape {shape} of {kind}, but has {size} bytes")
     array = np.empty(count, kind)
     _fill(file, array, name)
-    if file.read(1):  # also has the checksum compared
-        _broken(f"{name!r} is longer than it says")
+    if file.read(1):  # reading to the end also makes zipfile check the checksum
+        _broken(f"{name!r} is longer than its header says")
     order = shape[::-1] if header["fortran_order"] else shape
     array = array.astype(kind.newbyteorder("="), copy=False).reshape(order)
     return np.ascontiguousarray(array.T) if header["fortran_order"] else array
@@ -391,7 +392,7 @@ def _numpy_type(descr: object, name: str) -> np.dtype[Any]:
     if not known or descr[1:] not in {  # type: ignore[index]
         "b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8",
     }:  # fmt: skip
-        _broken(f"{name!r} has elements of type {descr!r}")
+        _broken(f"{name!r} has elements of unsupported type {descr!r}")
     return np.dtype(str(descr))
 
 
@@ -417,9 +418,11 @@ def _write_safetensors(held: Mapping[str, Tensor], file: IO[bytes]) -> None:
         arrays.append(array)
         at += array.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that elements lie aligned
+    text += b" " * (-len(text) % 8)  # aligns the elements
     if len(text) > _MOST_HEADER:
-        raise StateError(f"state: names and shapes take {len(text)} bytes, at most {_MOST_HEADER}")
+        raise StateError(
+            f"state: names and shapes take {len(text)} bytes, but at most {_MOST_HEADER} fit"
+        )
     file.write(len(text).to_bytes(8, "little") + text)
     for array in arrays:
         file.write(array.reshape(-1).view(np.uint8).data)
@@ -433,16 +436,16 @@ def _read_safetensors(
     length = int.from_bytes(file.read(8), "little")
     room = size - 8 - length
     if size < 8 or room < 0 or length > _MOST_HEADER:
-        _broken(f"its header would have {length} bytes")
+        _broken(f"its header would have {length} bytes, which does not fit")
     header = json.loads(file.read(length).decode("utf-8"), object_pairs_hook=_once)
     if not isinstance(header, dict):
-        _broken("its header is no object")
+        _broken("its header is not a JSON object")
     header.pop(_METADATA, None)
     parts = sorted(_safe_part(name, value) for name, value in header.items())
     at = 0
     for begin, end, name in parts:
         if begin != at:
-            _broken(f"{name!r} begins at {begin}, expected {at}")
+            _broken(f"{name!r} begins at byte {begin}, expected {at}")
         at = end
     if at != room:
         _broken(f"it has {room} bytes of elements, expected {at}")
@@ -458,20 +461,20 @@ def _read_safetensors(
 
 
 def _safe_part(name: str, value: object) -> tuple[int, int, str]:
-    """Where the elements of an entry lie, once all that is said of them fits together."""
+    """Return (start, end, name) of an entry, after checking that its description is consistent."""
     if not isinstance(value, dict) or set(value) != {"dtype", "shape", "data_offsets"}:
         _broken(f"{name!r} is not described by dtype, shape and data_offsets")
     if value["dtype"] in _SAFE_LACKING:
         raise _LackingTypeError(
-            f"{name!r} has elements of type {value['dtype']}, which kernelrt has not; it reads "
-            f"{', '.join(_SAFE_TYPES)}: write it in one of these, as BF16"
+            f"{name!r} has dtype {value['dtype']}, which kernelrt lacks; write it as one of "
+            f"{', '.join(_SAFE_TYPES)}, for example as BF16"
         )
     if not isinstance(value["dtype"], str) or value["dtype"] not in _SAFE_TYPES:
-        _broken(f"{name!r} has elements of type {value['dtype']!r}")
+        _broken(f"{name!r} has unknown dtype {value['dtype']!r}")
     shape = _checked_shape(value["shape"], name)
     offsets = value["data_offsets"]
     if not isinstance(offsets, list) or len(offsets) != 2 or not all(map(_is_size, offsets)):
-        _broken(f"{name!r} has the offsets {offsets!r}")
+        _broken(f"{name!r} has invalid offsets {offsets!r}")
     nbytes = math.prod(shape) * _SAFE_TYPES[value["dtype"]].itemsize
     if offsets[1] - offsets[0] != nbytes:
         _broken(f"{name!r} has {offsets[1] - offsets[0]} bytes, expected {nbytes}")
@@ -481,7 +484,7 @@ def _safe_part(name: str, value: object) -> tuple[int, int, str]:
 def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        _broken("a name is there twice")
+        _broken("a name appears twice")
     return found
 
 
@@ -496,14 +499,14 @@ def _checked_shape(shape: object, name: str) -> tuple[int, ...]:
     if not isinstance(shape, list | tuple) or len(shape) > _MOST_AXES or not all(
         map(_is_size, shape)
     ):  # fmt: skip
-        _broken(f"{name!r} has a shape that is none")
+        _broken(f"{name!r} has an invalid shape")
     if math.prod(max(d, 1) for d in shape) >= 1 << 62:
-        _broken(f"{name!r} has more elements than there can be")
+        _broken(f"{name!r} has too many elements")
     return tuple(shape)
 
 
 def _fill(file: IO[bytes], array: Array, name: str) -> None:
-    """Read all bytes of `array`, which must be values of its type."""
+    """Read all bytes of `array`, and check that bools are 0 or 1."""
     target = array.view(np.uint8).data if array.size else memoryview(b"")
     at = 0
     while at < len(target):

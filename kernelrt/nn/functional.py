@@ -1,6 +1,7 @@
-"""nn.functional: methods of Tensor with the tensor as first argument.
+"""nn.functional: methods of Tensor as functions whose first argument is the tensor.
 
-What differs from the method is written out; the rest is made of it where it is first asked for.
+Functions that differ from the method are defined here; the others are made from the methods on
+first use.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ __all__ = ["affine_grid", "alpha_dropout", "bilinear", "dropout", "dropout1d", "
            "fractional_max_pool2d", "fractional_max_pool3d", "scaled_dot_product_attention",
            "unfold"]  # fmt: skip
 
-#: Those that are methods as they are.
+#: Functions that are made from methods without changes.
 _METHODS: Final = """
 adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d adaptive_max_pool1d
 adaptive_max_pool2d adaptive_max_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm
@@ -55,7 +56,7 @@ pairwise_distance pdist pixel_shuffle pixel_unshuffle poisson_nll_loss prelu rel
 sigmoid smooth_l1_loss soft_margin_loss softmax softmin softplus
 softshrink softsign tanh tanhshrink triplet_margin_loss triplet_margin_with_distance_loss
 """
-#: Those that PyTorch also does in place.
+#: Functions that also take `inplace`, as in PyTorch.
 _ACTIVATIONS: Final = """
 celu elu hardsigmoid hardswish hardtanh leaky_relu mish relu relu6 rrelu selu silu threshold
 """
@@ -69,20 +70,20 @@ def dropout(
     Parameters
     ----------
     input : Tensor
-        Of a floating type.
+        Floating-point input.
     p : float
-        From 0 to 1.
+        Probability, from 0 to 1.
     training : bool
-        Whether to do that at all.
+        Whether to apply dropout at all.
     inplace : bool
-        For programs that say it: the result is returned either way, and `input` stays.
+        Accepted for compatibility: `input` never changes, and the result is returned.
     """
     _flag(inplace, "inplace")
     return input.dropout(p, _flag(training, "training"))
 
 
 def _activation(name: str) -> Callable[..., Tensor]:
-    """A function that takes ``inplace``, too; the result is returned, and the tensor stays."""
+    """Return a function that also accepts ``inplace``, which has no effect."""
     made = _function(_Tensor, name, __name__)
 
     def call(*args: Any, inplace: bool = False, **options: Any) -> Tensor:
@@ -95,7 +96,7 @@ def _activation(name: str) -> Callable[..., Tensor]:
     return call
 
 
-if not TYPE_CHECKING:  # else any name would pass for one that is there
+if not TYPE_CHECKING:  # type checkers would accept any name of a module with __getattr__
     _found, __dir__ = _provide(
         __name__, _Tensor, [*_METHODS.split(), *_ACTIVATIONS.split()],
         _of_module(__name__, {}, __all__, _Tensor),

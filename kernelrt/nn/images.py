@@ -1,4 +1,4 @@
-"""Image layers besides convolution and pooling."""
+"""Image layers other than convolution and pooling."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class _Function(Module):
     _arguments: ClassVar[tuple[str, ...]]
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._arguments)
 
 
 class PixelShuffle(_Function):
-    """Channels as pixels; see ``Tensor.pixel_shuffle``.
+    """Rearrange channels into pixels; see ``Tensor.pixel_shuffle``.
 
     Parameters
     ----------
     upscale_factor : int
-        By how much rows and columns grow.
+        Factor by which rows and columns grow.
     """
 
     _arguments = ("upscale_factor",)
@@ -45,12 +45,12 @@ class PixelShuffle(_Function):
 
 
 class PixelUnshuffle(_Function):
-    """Pixels as channels; see ``Tensor.pixel_unshuffle``.
+    """Rearrange pixels into channels; see ``Tensor.pixel_unshuffle``.
 
     Parameters
     ----------
     downscale_factor : int
-        By how much rows and columns shrink.
+        Factor by which rows and columns shrink.
     """
 
     _arguments = ("downscale_factor",)
@@ -64,12 +64,12 @@ class PixelUnshuffle(_Function):
 
 
 class ChannelShuffle(_Function):
-    """The channels of groups, one from each in turn; see ``Tensor.channel_shuffle``.
+    """Interleave the channels of groups; see ``Tensor.channel_shuffle``.
 
     Parameters
     ----------
     groups : int
-        Into how many groups channels are divided.
+        Number of groups that the channels are divided into.
     """
 
     _arguments = ("groups",)
@@ -83,12 +83,12 @@ class ChannelShuffle(_Function):
 
 
 class Unfold(_Function):
-    """Windows over images as columns; see ``nn.functional.unfold``.
+    """Extract windows of images as columns (im2col); see ``nn.functional.unfold``.
 
     Parameters
     ----------
     kernel_size, dilation, padding, stride : int or (int, int)
-        As of the function.
+        As in the function.
     """
 
     _arguments: ClassVar[tuple[str, ...]] = ("kernel_size", "dilation", "padding", "stride")
@@ -108,14 +108,14 @@ class Unfold(_Function):
 
 
 class Fold(Unfold):
-    """Windows added up to images; see ``nn.functional.fold``.
+    """Add up windows to images (col2im); see ``nn.functional.fold``.
 
     Parameters
     ----------
     output_size : int or (int, int)
         Rows and columns of the images.
     kernel_size, dilation, padding, stride : int or (int, int)
-        As of the function.
+        As in the function.
     """
 
     _arguments = ("output_size", "kernel_size", "dilation", "padding", "stride")
@@ -135,12 +135,12 @@ class Fold(Unfold):
 
 
 class _MaxUnpool(_Function):
-    """The reverse of max pooling; see ``Tensor.max_unpool2d``.
+    """Base of the inverses of max pooling; see ``Tensor.max_unpool2d``.
 
     Parameters
     ----------
     kernel_size, stride, padding : int or sequence of int
-        As of the pooling.
+        As in the pooling.
     """
 
     _arguments = ("kernel_size", "stride", "padding")
@@ -160,7 +160,7 @@ class _MaxUnpool(_Function):
     def forward(
         self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None
     ) -> Tensor:
-        """Put the elements of `x` to `indices`."""
+        """Place the elements of `input` at `indices`."""
         method: Any = getattr(input, self._method)
         result: Tensor = method(
             indices, self.kernel_size, self.stride, self.padding, output_size
@@ -169,18 +169,18 @@ class _MaxUnpool(_Function):
 
 
 class MaxUnpool1d(_MaxUnpool):
-    """The reverse of :class:`MaxPool1d`; see ``Tensor.max_unpool1d``."""
+    """Partial inverse of :class:`MaxPool1d`; see ``Tensor.max_unpool1d``."""
 
     _method, _axes = "max_unpool1d", 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    """The reverse of :class:`MaxPool2d`; see ``Tensor.max_unpool2d``."""
+    """Partial inverse of :class:`MaxPool2d`; see ``Tensor.max_unpool2d``."""
 
     _method, _axes = "max_unpool2d", 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    """The reverse of :class:`MaxPool3d`; see ``Tensor.max_unpool3d``."""
+    """Partial inverse of :class:`MaxPool3d`; see ``Tensor.max_unpool3d``."""
 
     _method, _axes = "max_unpool3d", 3

@@ -1,6 +1,6 @@
-"""Initializers of parameters, by PyTorch's names and formulas.
+"""Initializers of parameters, with PyTorch's names and formulas.
 
-Each function overwrites the tensor it is given and returns it.
+Each function overwrites the given tensor and returns it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _GAINS: Final = {
 
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0) -> Tensor:
-    """Fill with draws from the uniform distribution over [a, b)."""
+    """Fill with samples of the uniform distribution over [a, b)."""
     _check(tensor)
     if not a <= b:
-        raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
+        raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
     return tensor.assign(uniform(*tensor.shape, low=a, high=b, dtype=tensor.dtype))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0) -> Tensor:
-    """Fill with draws from the normal distribution."""
+    """Fill with samples of the normal distribution."""
     _check(tensor)
     return tensor.assign(normal(*tensor.shape, mean=mean, std=std, dtype=tensor.dtype))
 
@@ -69,14 +69,14 @@ def ones_(tensor: Tensor) -> Tensor:
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, uniform."""
+    """Fill by Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, uniform."""
     fan_in, fan_out = _fans(tensor)
     bound = gain * math.sqrt(6.0 / (fan_in + fan_out))
     return uniform_(tensor, -bound, bound)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, normal."""
+    """Fill by Glorot and Bengio (2010): variance ``2 * gain**2 / (fan_in + fan_out)``, normal."""
     fan_in, fan_out = _fans(tensor)
     return normal_(tensor, 0.0, gain * math.sqrt(2.0 / (fan_in + fan_out)))
 
@@ -84,18 +84,18 @@ def xavier_normal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 def kaiming_uniform_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """He et al. (2015): variance ``gain**2 / fan``, uniform.
+    """Fill by He et al. (2015): variance ``gain**2 / fan``, uniform.
 
     Parameters
     ----------
     tensor : Tensor
-        At least two axes; (out, in, ...) as in Linear and Conv2d.
+        Tensor of at least two axes: (out, in, ...) as in Linear and Conv2d.
     a : float
-        Negative slope of the leaky ReLU that follows.
+        Negative slope of the leaky ReLU after the layer.
     mode : "fan_in" or "fan_out"
-        Whether the forward or the backward pass keeps its variance.
+        Whether to keep the variance in the forward or in the backward pass.
     nonlinearity : str
-        What follows; see :func:`calculate_gain`.
+        Nonlinearity after the layer; see :func:`calculate_gain`.
     """
     std = calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode))
     return uniform_(tensor, -math.sqrt(3.0) * std, math.sqrt(3.0) * std)
@@ -104,17 +104,17 @@ def kaiming_uniform_(
 def kaiming_normal_(
     tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu"
 ) -> Tensor:
-    """He et al. (2015): variance ``gain**2 / fan``, normal; see :func:`kaiming_uniform_`."""
+    """Fill by He et al. (2015): variance ``gain**2 / fan``, normal; see `kaiming_uniform_`."""
     return normal_(tensor, 0.0, calculate_gain(nonlinearity, a) / math.sqrt(_fan(tensor, mode)))
 
 
 def trunc_normal_(
     tensor: Tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0
 ) -> Tensor:
-    """Fill with draws from the normal distribution, of those that lie in [a, b].
+    """Fill with samples of the normal distribution truncated to [a, b].
 
-    By the inverse of the distribution function, which even draws between its values at the ends
-    are put into.
+    Inverse transform sampling: uniform samples between the values of the distribution function at
+    `a` and `b` are mapped through its inverse.
     """
     _check(tensor)
     low, high = ((1 + math.erf((end - mean) / std / math.sqrt(2))) / 2 for end in (a, b))
@@ -123,7 +123,7 @@ def trunc_normal_(
 
 
 def eye_(tensor: Tensor) -> Tensor:
-    """Fill a matrix with ones on its diagonal and zeros else."""
+    """Fill a matrix with ones on its diagonal and zeros elsewhere."""
     _check(tensor)
     if tensor.ndim != 2:
         raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
@@ -132,14 +132,14 @@ def eye_(tensor: Tensor) -> Tensor:
 
 
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
-    """Fill filters so that a convolution gives its input, as far as there are channels.
+    """Fill convolution filters so that the convolution preserves as many input channels as it can.
 
     Parameters
     ----------
     tensor : Tensor, shape (out, in, ...)
-        Filters of one, two or three axes.
+        Filters of one, two or three spatial axes.
     groups : int
-        Of the convolution: in each one the identity begins anew.
+        Number of groups of the convolution; each group preserves its channels.
     """
     _check(tensor)
     if tensor.ndim not in (3, 4, 5):
@@ -157,11 +157,11 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
 
 
 def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
-    """Fill with rows, or columns if there are fewer, that are orthonormal, times `gain`.
+    """Fill with orthonormal rows (columns if there are fewer), times `gain`.
 
     Saxe et al., arXiv:1312.6120: the first factor of the QR decomposition of a matrix of normal
-    numbers, its signs such that all orthogonal matrices are as likely. Axes from the second on are
-    taken as one.
+    samples, with signs chosen such that all orthogonal matrices are equally likely. All axes but
+    the first are flattened.
     """
     _check(tensor)
     if tensor.ndim < 2:
@@ -176,24 +176,24 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0) -> Tensor:
 
 
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
-    """Fill a matrix with normal numbers, of which a share in each column is zero.
+    """Fill a matrix with normal samples, of which a fraction in each column is zero.
 
     Martens (2010), "Deep learning via Hessian-free optimization".
 
     Parameters
     ----------
     tensor : Tensor, shape (rows, columns)
-        What to fill.
+        Matrix to fill.
     sparsity : float
-        The share of zeros, rounded up to whole rows.
+        Fraction of zeros in each column, rounded up to whole rows.
     std : float
-        Of the normal numbers.
+        Standard deviation of the normal samples.
     """
     _check(tensor)
     if tensor.ndim != 2:
         raise ShapeError(f"tensor: expected 2 axes, not shape {tensor.shape}")
     if not 0 <= sparsity <= 1:
-        raise ShapeError(f"sparsity: expected a share from 0 to 1, not {sparsity}")
+        raise ShapeError(f"sparsity: expected a fraction from 0 to 1, not {sparsity}")
     rows, columns = (int(d) for d in tensor.shape)
     zero = math.ceil(sparsity * rows)
     order = uniform(rows, columns, dtype="float64").numpy().argsort(0).argsort(0)
@@ -202,7 +202,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01) -> Tensor:
 
 
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
-    """By how much a nonlinearity shrinks the standard deviation; its inverse keeps the variance.
+    """Return the recommended gain of a nonlinearity, which keeps the variance of activations.
 
     Parameters
     ----------
@@ -210,7 +210,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
         "linear", "conv1d" to "conv_transpose3d", "sigmoid", "tanh", "relu", "selu" or
         "leaky_relu".
     param : float, optional
-        Negative slope of a leaky ReLU, 0.01 if not given.
+        Negative slope of the leaky ReLU; 0.01 by default.
     """
     if nonlinearity == "leaky_relu":
         return math.sqrt(2.0 / (1.0 + (0.01 if param is None else param) ** 2))
@@ -223,7 +223,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 def _check(tensor: Tensor) -> None:
     tensor_of(tensor, "tensor")
     if not tensor.dtype.is_float:
-        raise DTypeError(f"tensor: expected a floating type, not {tensor.dtype.name}")
+        raise DTypeError(f"tensor: expected a floating-point dtype, not {tensor.dtype.name}")
 
 
 def _given(tensor: Tensor, values: np.ndarray[Any, Any]) -> Tensor:
@@ -234,12 +234,12 @@ def _fans(tensor: Tensor) -> tuple[int, int]:
     _check(tensor)
     if tensor.ndim < 2:
         raise ShapeError(
-            f"tensor: fan-in and fan-out need at least two axes, not shape {tensor.shape}"
+            f"tensor: expected at least two axes for fan-in and fan-out, not shape {tensor.shape}"
         )
     if not is_static(tensor.dims):
         raise ShapeError(
-            f"tensor: fan-in and fan-out of shape {tensor.shape} are known only at run time; make "
-            "the tensor outside of the function that has the Variable"
+            f"tensor: expected static sizes for fan-in and fan-out, not shape {tensor.shape}; "
+            "create the tensor outside of the function that uses the Variable"
         )
     sizes = [d for d in tensor.dims if isinstance(d, int)]
     taps = math.prod(sizes[2:])
@@ -252,5 +252,5 @@ def _fan(tensor: Tensor, mode: str) -> int:
     return _fans(tensor)[mode == "fan_out"]
 
 
-if not TYPE_CHECKING:  # else any name would pass for one that is there
+if not TYPE_CHECKING:  # type checkers would accept any name of a module with __getattr__
     __getattr__ = of_module("kernelrt.nn.init", INIT, __all__)

@@ -38,47 +38,47 @@ __all__ = [
 
 
 class _Lazy(Module):
-    """A layer without parameters until it is called; then it is one of the class `_becomes`.
+    """Base of layers that create their parameters in their first call.
 
-    To ask for its parameters or its state before is a StateError. Into which type it is converted,
-    and whether it is frozen, holds for what it makes.
+    The call turns the layer into one of the class `_becomes`. Before it, access to parameters or
+    state raises StateError; dtype conversion and freezing apply to the parameters created later.
 
     Parameters
     ----------
     *args, **kwargs
-        Those of that class, without the first, which is the size of the input.
+        Arguments of that class without the first, the size of the input.
     """
 
     _becomes: ClassVar[type[Module]]
-    #: Which axis of the input the size is of.
+    #: Axis of the input that determines the size.
     _axis: ClassVar[int] = 1
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         made = inspect.signature(self._becomes.__init__)
-        made.bind(self, 1, *args, **kwargs)  # TypeError for what it does not take
+        made.bind(self, 1, *args, **kwargs)  # raises TypeError for invalid arguments
         self._arguments = args, kwargs
         self.__dict__[tree.UNMADE] = {}
 
     def has_uninitialized_params(self) -> bool:
-        """Whether the layer was not called yet; one that was is of another class."""
+        """Return True: the layer was not called yet. Its first call changes its class."""
         return True
 
     def reset_parameters(self) -> None:
         """Do nothing: there are no parameters yet."""
 
     def forward(self, input: Tensor) -> Any:
-        """Make the parameters for inputs like `x`, and compute the result for it."""
+        """Create the parameters for inputs like `input`, and return the result for it."""
         name = type(self).__name__
         tensor_of(input, "input")
         if is_tracing():
             raise JitError(
-                f"{name} makes its parameters when it is first called, which a traced function "
-                "cannot do; call the module once before"
+                f"{name}: cannot create its parameters inside a traced function, which is its "
+                "first call; call the module once outside of the function before"
             )
         axis = self._axis_of(input)
         if not -input.ndim <= axis < input.ndim:
             raise ShapeError(
-                f"input: {name} cannot take its size from shape {format_shape(input.dims)}"
+                f"input: {name} cannot infer its input size from shape {format_shape(input.dims)}"
             )
         (args, kwargs), kind = self._arguments, type(self)
         plain: Any = self._becomes
@@ -99,26 +99,26 @@ class _Lazy(Module):
             self.__dict__.update(held)
             raise
 
-    def _axis_of(self, x: Tensor) -> int:  # noqa: ARG002 - others look at it
+    def _axis_of(self, x: Tensor) -> int:  # noqa: ARG002 - overridden methods read it
         return self._axis
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         args, kwargs = self._arguments
         return ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in kwargs.items())])
 
 
 class LazyLinear(_Lazy, Linear):
-    """:class:`Linear` without `in_features`, which the first input tells.
+    """:class:`Linear` that infers `in_features` from its first input.
 
-    It has no parameters until it is called: do that once before an optimizer is made, a state is
-    loaded, or a function that calls it is traced. To ask for them before is a StateError; into
-    which type the layer is converted, and whether it is frozen, holds for those that it makes.
+    The layer has no parameters until its first call. Call it once before you create an optimizer,
+    load a state, or trace a function that calls it; access to the parameters before raises
+    StateError. Dtype conversion and freezing apply to the parameters created later.
 
     Parameters
     ----------
     out_features : int
-        The size of the last axis of the result.
+        Size of the last axis of the result.
     bias : bool
         Whether to add a bias.
 
@@ -137,7 +137,7 @@ class LazyLinear(_Lazy, Linear):
 
 
 class _LazyInstanceNorm(_Lazy):
-    """As PyTorch has it, with parameters and running statistics unless told otherwise."""
+    """Base of lazy instance norms; as in PyTorch, parameters and statistics are on by default."""
 
     def __init__(
         self, eps: float = 1e-5, momentum: float | None = 0.1, affine: bool = True,
@@ -213,7 +213,7 @@ class LazyBatchNorm3d(_Lazy, BatchNorm3d):
 class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
     """:class:`InstanceNorm1d` without `num_features`; see :class:`LazyLinear`.
 
-    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    As in PyTorch, `affine` and `track_running_stats` are True by default.
     """
 
     _becomes = InstanceNorm1d
@@ -222,7 +222,7 @@ class LazyInstanceNorm1d(_LazyInstanceNorm, InstanceNorm1d):
 class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
     """:class:`InstanceNorm2d` without `num_features`; see :class:`LazyLinear`.
 
-    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    As in PyTorch, `affine` and `track_running_stats` are True by default.
     """
 
     _becomes = InstanceNorm2d
@@ -231,7 +231,7 @@ class LazyInstanceNorm2d(_LazyInstanceNorm, InstanceNorm2d):
 class LazyInstanceNorm3d(_LazyInstanceNorm, InstanceNorm3d):
     """:class:`InstanceNorm3d` without `num_features`; see :class:`LazyLinear`.
 
-    As in PyTorch `affine` and `track_running_stats` are True unless said.
+    As in PyTorch, `affine` and `track_running_stats` are True by default.
     """
 
     _becomes = InstanceNorm3d

@@ -27,7 +27,7 @@ class _Table(Module):
     norm_type: float
 
     def reset_parameters(self) -> None:
-        """Draw the table anew, with zeros in the row of `padding_idx`."""
+        """Draw new initial values of the table, with zeros in the row of `padding_idx`."""
         init.normal_(self.weight)
         if self.padding_idx is not None:
             row = arange(self.num_embeddings).unsqueeze(1) == self.padding_idx
@@ -52,7 +52,7 @@ class _Table(Module):
         self.weight = weight if weight.requires_grad else weight.detach().requires_grad_()
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         text = f"{self.num_embeddings}, {self.embedding_dim}"
         given = {"padding_idx": self.padding_idx, "max_norm": self.max_norm}
         return text + "".join(f", {k}={v}" for k, v in given.items() if v is not None)
@@ -64,33 +64,35 @@ def _check_table(embeddings: Tensor) -> tuple[int, int]:
             f"embeddings: expected shape (rows, width), not {format_shape(embeddings.dims)}"
         )
     if not embeddings.dtype.is_float:
-        raise DTypeError(f"embeddings: expected a floating type, not {embeddings.dtype.name}")
+        raise DTypeError(
+            f"embeddings: expected a floating-point dtype, not {embeddings.dtype.name}"
+        )
     rows, width = embeddings.shape
     return int(rows), int(width)
 
 
 class Embedding(_Table):
-    """Rows of a table, looked up by integers.
+    """Look up rows of a table by integer index.
 
     Parameters
     ----------
     num_embeddings, embedding_dim : int
-        Rows of the table, and elements of a row.
+        Number of rows of the table, and of elements in a row.
     padding_idx : int, optional
-        A row that is zeros at first and gets no gradient; counted from the end below 0.
+        Row that is initialized to zeros and gets no gradient; negative numbers count from the end.
     max_norm : float, optional
-        Each lookup first scales the rows that it takes to it where their norms are greater.
+        Maximum norm: each lookup first scales rows with larger norms down to it.
     norm_type : float
-        The order of these norms.
+        Order of these norms.
     scale_grad_by_freq, sparse : optional
-        PyTorch's; anything but their defaults is refused, with what to write in its place.
+        Options of PyTorch: values other than the default raise an error with an alternative.
     dtype : DType or str
-        Floating type of the table.
+        Floating-point dtype of the table.
 
     Attributes
     ----------
     weight : Tensor, shape (num_embeddings, embedding_dim)
-        Drawn from the standard normal distribution.
+        Initialized from the standard normal distribution.
     """
 
     def __init__(
@@ -108,16 +110,16 @@ class Embedding(_Table):
         max_norm: float | None = None, norm_type: float = 2.0, scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> Self:  # fmt: skip
-        """A layer with a table that is there.
+        """Return a layer with a given table.
 
         Parameters
         ----------
         embeddings : Tensor, shape (rows, width)
             The table, which becomes the parameter.
         freeze : bool
-            Whether it gets no gradients.
+            Whether to freeze the table.
         padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse : optional
-            As of the class.
+            As in the class.
         """
         rows, width = _check_table(embeddings)
         made = cls(
@@ -129,35 +131,35 @@ class Embedding(_Table):
     def forward(self, input: Tensor) -> Tensor:
         """Map integers of shape (...) to (..., embedding_dim).
 
-        An index outside of [0, num_embeddings) raises IndexBoundsError when it is computed.
+        An index outside of [0, num_embeddings) raises IndexBoundsError at run time.
         """
         return embedding(input, self.weight, self.padding_idx, self.max_norm, self.norm_type)
 
 
 class EmbeddingBag(_Table):
-    """Sums, means or maxima of rows of a table; see ``nn.functional.embedding_bag``.
+    """Look up bags of rows of a table and reduce each; see ``nn.functional.embedding_bag``.
 
     Parameters
     ----------
     num_embeddings, embedding_dim : int
-        Rows of the table, and elements of a row.
+        Number of rows of the table, and of elements in a row.
     max_norm, norm_type : optional
-        As of :class:`Embedding`.
+        As in :class:`Embedding`.
     scale_grad_by_freq, sparse : optional
-        PyTorch's; anything but their defaults is refused, with what to write in its place.
+        Options of PyTorch: values other than the default raise an error with an alternative.
     mode : "mean", "sum" or "max"
-        What becomes of a bag.
+        Reduction of a bag.
     include_last_offset : bool
-        Whether the last offset says where the last bag ends.
+        Whether the last offset is the end of the last bag.
     padding_idx : int, optional
-        A row that is left out of bags.
+        Row to leave out of all bags.
     dtype : DType or str
-        Floating type of the table.
+        Floating-point dtype of the table.
 
     Attributes
     ----------
     weight : Tensor, shape (num_embeddings, embedding_dim)
-        Drawn from the standard normal distribution.
+        Initialized from the standard normal distribution.
     """
 
     def __init__(
@@ -180,7 +182,7 @@ class EmbeddingBag(_Table):
         norm_type: float = 2.0, scale_grad_by_freq: bool = False, mode: str = "mean",
         sparse: bool = False, include_last_offset: bool = False, padding_idx: int | None = None,
     ) -> Self:  # fmt: skip
-        """A layer with a table that is there; see :meth:`Embedding.from_pretrained`."""
+        """Return a layer with a given table; see :meth:`Embedding.from_pretrained`."""
         rows, width = _check_table(embeddings)
         made = cls(
             rows, width, max_norm, norm_type, scale_grad_by_freq, mode, sparse, embeddings,
@@ -193,7 +195,7 @@ class EmbeddingBag(_Table):
         self, input: Tensor, offsets: Tensor | None = None,
         per_sample_weights: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """Map bags of integers to (bags, embedding_dim)."""
+        """Map bags of integer indices to (bags, embedding_dim)."""
         return embedding_bag(
             input, self.weight, offsets, self.max_norm, self.norm_type, mode=self.mode,
             padding_idx=self.padding_idx, per_sample_weights=per_sample_weights,
@@ -201,5 +203,5 @@ class EmbeddingBag(_Table):
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Give the sizes and the mode."""
+        """Return the sizes and the mode as text."""
         return f"{super().extra_repr()}, mode={self.mode!r}"

@@ -21,13 +21,13 @@ Widths = int | tuple[int, ...]
 
 
 class _Pad(Module):
-    """One that pads the last axes.
+    """Base of layers that pad the last axes.
 
     Parameters
     ----------
     padding : int or sequence of int
-        One width for all ends, or pairs (before, behind), the last axis first. Negative numbers
-        cut elements off.
+        One width for all sides, or pairs (before, after), last axis first. Negative widths
+        remove elements.
     """
 
     _axes: ClassVar[int]
@@ -44,24 +44,24 @@ class _Pad(Module):
         self.padding = widths
 
     def forward(self, input: Tensor) -> Tensor:
-        """Pad `x`."""
+        """Pad `input`."""
         return input.pad(self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:
-        """Give the widths."""
+        """Return the widths as text."""
         return f"{self.padding}"
 
 
 class _ConstantPad(_Pad):
-    """One that adds a number.
+    """Base of layers that pad with a constant.
 
     Parameters
     ----------
     padding : int or sequence of int
-        One width for all ends, or pairs (before, behind), the last axis first. Negative numbers
-        cut elements off.
+        One width for all sides, or pairs (before, after), last axis first. Negative widths
+        remove elements.
     value : float
-        The number.
+        Value of the padding.
     """
 
     def __init__(self, padding: Widths, value: float) -> None:
@@ -69,95 +69,95 @@ class _ConstantPad(_Pad):
         self.value = real(value, "value")
 
     def extra_repr(self) -> str:
-        """Give the widths and the number."""
+        """Return the widths and the value as text."""
         return f"padding={self.padding}, value={self.value}"
 
 
 class ZeroPad1d(_Pad):
-    """Zeros at the ends of the last axis; see ``Tensor.pad``."""
+    """Pad the last axis with zeros; see ``Tensor.pad``."""
 
     _axes = 1
 
 
 class ZeroPad2d(_Pad):
-    """Zeros at the ends of the last two axes; see ``Tensor.pad``."""
+    """Pad the last two axes with zeros; see ``Tensor.pad``."""
 
     _axes = 2
 
 
 class ZeroPad3d(_Pad):
-    """Zeros at the ends of the last three axes; see ``Tensor.pad``."""
+    """Pad the last three axes with zeros; see ``Tensor.pad``."""
 
     _axes = 3
 
 
 class ConstantPad1d(_ConstantPad):
-    """A number at the ends of the last axis; see ``Tensor.pad``."""
+    """Pad the last axis with a constant; see ``Tensor.pad``."""
 
     _axes = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """A number at the ends of the last two axes; see ``Tensor.pad``."""
+    """Pad the last two axes with a constant; see ``Tensor.pad``."""
 
     _axes = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """A number at the ends of the last three axes; see ``Tensor.pad``."""
+    """Pad the last three axes with a constant; see ``Tensor.pad``."""
 
     _axes = 3
 
 
 class ReflectionPad1d(_Pad):
-    """Mirrored elements at the ends of the last axis; see ``Tensor.pad``."""
+    """Pad the last axis with mirrored elements; see ``Tensor.pad``."""
 
     _axes, _mode = 1, "reflect"
 
 
 class ReflectionPad2d(_Pad):
-    """Mirrored elements at the ends of the last two axes; see ``Tensor.pad``."""
+    """Pad the last two axes with mirrored elements; see ``Tensor.pad``."""
 
     _axes, _mode = 2, "reflect"
 
 
 class ReflectionPad3d(_Pad):
-    """Mirrored elements at the ends of the last three axes; see ``Tensor.pad``."""
+    """Pad the last three axes with mirrored elements; see ``Tensor.pad``."""
 
     _axes, _mode = 3, "reflect"
 
 
 class ReplicationPad1d(_Pad):
-    """The outermost elements at the ends of the last axis; see ``Tensor.pad``."""
+    """Pad the last axis with its outermost elements; see ``Tensor.pad``."""
 
     _axes, _mode = 1, "replicate"
 
 
 class ReplicationPad2d(_Pad):
-    """The outermost elements at the ends of the last two axes; see ``Tensor.pad``."""
+    """Pad the last two axes with their outermost elements; see ``Tensor.pad``."""
 
     _axes, _mode = 2, "replicate"
 
 
 class ReplicationPad3d(_Pad):
-    """The outermost elements at the ends of the last three axes; see ``Tensor.pad``."""
+    """Pad the last three axes with their outermost elements; see ``Tensor.pad``."""
 
     _axes, _mode = 3, "replicate"
 
 
 class CircularPad1d(_Pad):
-    """Elements of the other end at the ends of the last axis; see ``Tensor.pad``."""
+    """Pad the last axis with elements of its other end; see ``Tensor.pad``."""
 
     _axes, _mode = 1, "circular"
 
 
 class CircularPad2d(_Pad):
-    """Elements of the other end at the ends of the last two axes; see ``Tensor.pad``."""
+    """Pad the last two axes with elements of their other ends; see ``Tensor.pad``."""
 
     _axes, _mode = 2, "circular"
 
 
 class CircularPad3d(_Pad):
-    """Elements of the other end at the ends of the last three axes; see ``Tensor.pad``."""
+    """Pad the last three axes with elements of their other ends; see ``Tensor.pad``."""
 
     _axes, _mode = 3, "circular"

@@ -28,14 +28,14 @@ Sizes = int | tuple[int, ...]
 
 
 class _Pool(Module):
-    """What pooling layers share: they are functions with arguments."""
+    """Base of pooling layers, which call a function with stored arguments."""
 
     _function: ClassVar[str]
     _axes: ClassVar[int]
     _shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
 
     def extra_repr(self) -> str:
-        """Give the windows."""
+        """Return the window parameters as text."""
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._shown)
 
 
@@ -61,33 +61,33 @@ class _MaxPool(_Pool):
 
 
 class MaxPool1d(_MaxPool):
-    """Greatest element of each window over the last axis; see :class:`MaxPool2d`."""
+    """Max pooling over the last axis; see :class:`MaxPool2d`."""
 
     _function, _axes = "max_pool1d", 1
 
 
 class MaxPool2d(_MaxPool):
-    """Greatest element of each window.
+    """Max pooling over the last two axes.
 
     Parameters
     ----------
     kernel_size : int or (int, int)
         Rows and columns of a window.
     stride : int or (int, int), optional
-        Step of the window; its size if not given.
+        Stride of the window; by default its size.
     padding, dilation : int or (int, int)
-        Border that never wins, and distance between the elements of a window.
+        Border that never is the maximum, and distance between the elements of a window.
     return_indices : bool
-        Whether the positions in the flat image come, too.
+        Whether to return the indices of the maxima in the flattened image, too.
     ceil_mode : bool
-        Whether a last window may reach beyond the end.
+        Whether the last window may extend beyond the end.
     """
 
     _function, _axes = "max_pool2d", 2
 
 
 class MaxPool3d(_MaxPool):
-    """Greatest element of each window over the last three axes; see :class:`MaxPool2d`."""
+    """Max pooling over the last three axes; see :class:`MaxPool2d`."""
 
     _function, _axes = "max_pool3d", 3
 
@@ -103,7 +103,7 @@ class _AvgPool(_Pool):
         self.kernel_size, self.stride, self.padding = w.kernel, w.stride, w.padding
         self.ceil_mode, self.count_include_pad = ceil_mode, count_include_pad
         if self._axes == 1 and divisor_override is not None:
-            raise DTypeError("divisor_override: AvgPool1d has none")
+            raise DTypeError("divisor_override: expected None, as AvgPool1d does not support it")
         self.divisor_override = divisor_override
 
     def forward(self, input: Tensor) -> Any:
@@ -116,35 +116,35 @@ class _AvgPool(_Pool):
 
 
 class AvgPool1d(_AvgPool):
-    """Mean of each window over the last axis; see :class:`AvgPool2d`."""
+    """Average pooling over the last axis; see :class:`AvgPool2d`."""
 
     _function, _axes = "avg_pool1d", 1
 
 
 class AvgPool2d(_AvgPool):
-    """Mean of each window.
+    """Average pooling over the last two axes.
 
     Parameters
     ----------
     kernel_size : int or (int, int)
         Rows and columns of a window.
     stride : int or (int, int), optional
-        Step of the window; its size if not given.
+        Stride of the window; by default its size.
     padding : int or (int, int)
-        Zeros added on each side.
+        Number of zeros to add on each side.
     ceil_mode : bool
-        Whether a last window may reach beyond the end.
+        Whether the last window may extend beyond the end.
     count_include_pad : bool
-        Whether the zeros count.
+        Whether the padding counts in the average.
     divisor_override : int, optional
-        What sums are divided by instead of how many count.
+        Divisor of the sums, instead of the number of elements.
     """
 
     _function, _axes = "avg_pool2d", 2
 
 
 class AvgPool3d(_AvgPool):
-    """Mean of each window over the last three axes; see :class:`AvgPool2d`."""
+    """Average pooling over the last three axes; see :class:`AvgPool2d`."""
 
     _function, _axes = "avg_pool3d", 3
 
@@ -169,19 +169,19 @@ class _PowerPool(_Pool):
 
 
 class LPPool1d(_PowerPool):
-    """The root of the sum of powers of each window over the last axis; see ``Tensor.lp_pool1d``."""
+    """Power-average pooling over the last axis; see ``Tensor.lp_pool1d``."""
 
     _function, _axes = "lp_pool1d", 1
 
 
 class LPPool2d(_PowerPool):
-    """The root of the sum of powers of each window; see ``Tensor.lp_pool2d``."""
+    """Power-average pooling over the last two axes; see ``Tensor.lp_pool2d``."""
 
     _function, _axes = "lp_pool2d", 2
 
 
 class LPPool3d(_PowerPool):
-    """The same over the last three axes; see ``Tensor.lp_pool3d``."""
+    """Power-average pooling over the last three axes; see ``Tensor.lp_pool3d``."""
 
     _function, _axes = "lp_pool3d", 3
 
@@ -199,25 +199,25 @@ class _AdaptivePool(_Pool):
 
 
 class AdaptiveAvgPool1d(_AdaptivePool):
-    """Means over as many windows of the last axis as wanted; see ``adaptive_avg_pool2d``."""
+    """Average pooling of the last axis to a given size; see ``Tensor.adaptive_avg_pool2d``."""
 
     _function, _axes = "adaptive_avg_pool1d", 1
 
 
 class AdaptiveAvgPool2d(_AdaptivePool):
-    """Means over as many windows as wanted; see ``Tensor.adaptive_avg_pool2d``.
+    """Average pooling of the last two axes to given sizes; see ``Tensor.adaptive_avg_pool2d``.
 
     Parameters
     ----------
     output_size : int, or pair of int or None
-        Rows and columns of the result; None leaves an axis as it is.
+        Rows and columns of the result; None keeps the size of an axis.
     """
 
     _function, _axes = "adaptive_avg_pool2d", 2
 
 
 class AdaptiveAvgPool3d(_AdaptivePool):
-    """Means over as many windows of the last three axes as wanted."""
+    """Average pooling of the last three axes to given sizes."""
 
     _function, _axes = "adaptive_avg_pool3d", 3
 
@@ -233,19 +233,19 @@ class _AdaptiveMaxPool(_AdaptivePool):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    """Greatest elements of as many windows of the last axis as wanted."""
+    """Max pooling of the last axis to a given size."""
 
     _function, _axes = "adaptive_max_pool1d", 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    """Greatest elements of as many windows as wanted; see ``Tensor.adaptive_max_pool2d``."""
+    """Max pooling of the last two axes to given sizes; see ``Tensor.adaptive_max_pool2d``."""
 
     _function, _axes = "adaptive_max_pool2d", 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    """Greatest elements of as many windows of the last three axes as wanted."""
+    """Max pooling of the last three axes to given sizes."""
 
     _function, _axes = "adaptive_max_pool3d", 3
 
@@ -278,48 +278,48 @@ class _FractionalMaxPool(_Pool):
 
 
 class FractionalMaxPool2d(_FractionalMaxPool):
-    """Greatest element of windows over the last two axes, which begin at drawn places.
+    """Max pooling over the last two axes, with windows at random positions.
 
     See :func:`kernelrt.nn.functional.fractional_max_pool2d`.
 
     Parameters
     ----------
     kernel_size : int or pair of int
-        Of windows.
+        Size of the windows.
     output_size : int or pair of int, optional
-        How many windows there are along each axis.
+        Number of windows along each axis.
     output_ratio : float or pair of float, optional
-        In its place, their share of the elements, above 0 and below 1.
+        Alternative to `output_size`: its ratio to the input size, above 0 and below 1.
     return_indices : bool
-        Whether to give the places, too.
+        Whether to return the indices of the maxima, too.
     _random_samples : Tensor, shape (batch, channels, 2), optional
-        Numbers from 0 to 1 in the place of those that are drawn.
+        Numbers from 0 to 1 to use instead of random ones.
     """
 
     _axes = 2
 
 
 class FractionalMaxPool3d(_FractionalMaxPool):
-    """As :class:`FractionalMaxPool2d`, over the last three axes."""
+    """Max pooling like :class:`FractionalMaxPool2d`, over the last three axes."""
 
     _axes = 3
 
 
 class Upsample(Module):
-    """Other sizes of the axes behind batch and channels; see ``Tensor.interpolate``.
+    """Resize the axes after batch and channels; see ``Tensor.interpolate``.
 
     Parameters
     ----------
     size : int or tuple of int, optional
-        The new sizes.
+        New sizes of these axes.
     scale_factor : float or tuple of float, optional
-        In their place, what the sizes are multiplied by.
+        Alternative to `size`: factor of the sizes.
     mode : str
         "nearest", "linear", "bilinear", "bicubic" or "trilinear".
     align_corners : bool, optional
-        Of the modes that interpolate: whether the outermost elements lie on each other.
+        For interpolating modes: whether the corner elements of input and result coincide.
     recompute_scale_factor : bool, optional
-        Whether the sizes say where elements lie.
+        Whether to compute positions from the sizes instead of `scale_factor`.
     """
 
     def __init__(
@@ -336,21 +336,21 @@ class Upsample(Module):
         self.recompute_scale_factor = recompute_scale_factor
 
     def forward(self, input: Tensor) -> Tensor:
-        """Map (batch, channels, ...) to the same with other sizes behind the channels."""
+        """Map (batch, channels, ...) to the same with new sizes after the channels."""
         return input.interpolate(
             self.size, self.scale_factor, self.mode, self.align_corners,
             self.recompute_scale_factor,
         )  # fmt: skip
 
     def extra_repr(self) -> str:
-        """Give the sizes or factors."""
+        """Return the sizes or factors as text."""
         given = {"size": self.size, "scale_factor": self.scale_factor}
         text = ", ".join(f"{k}={v}" for k, v in given.items() if v is not None)
         return text if self.mode == "nearest" else f"{text}, mode={self.mode!r}"
 
 
 class UpsamplingNearest2d(Upsample):
-    """:class:`Upsample` of images by the nearest element."""
+    """Resize images by nearest neighbour; see :class:`Upsample`."""
 
     def __init__(
         self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None
@@ -359,7 +359,7 @@ class UpsamplingNearest2d(Upsample):
 
 
 class UpsamplingBilinear2d(Upsample):
-    """:class:`Upsample` of images by bilinear interpolation with aligned corners."""
+    """Resize images by bilinear interpolation with aligned corners; see :class:`Upsample`."""
 
     def __init__(
         self, size: Sizes | None = None, scale_factor: float | tuple[float, ...] | None = None

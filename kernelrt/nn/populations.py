@@ -1,4 +1,4 @@
-"""Stacks modules of one kind into one whose tensors have an axis for the members."""
+"""Stacks modules of the same class into one module whose tensors have an axis for the members."""
 
 from __future__ import annotations
 
@@ -33,28 +33,30 @@ __all__ = ["Population", "stack_modules", "stacked_tensors"]
 
 
 class Population(Module):
-    """Modules of one kind as one, whose tensors have a first axis for the members.
+    """Several modules of the same class stacked into one; axis 0 of its tensors is the members.
 
-    Called, it calls all members at once, each with its slice of the inputs, as does
-    :func:`kernelrt.vmap`. Its parameters are trained like any other's: what optimizers do with each
-    element alone is what they would do with each member alone. Made by :func:`stack_modules`.
+    Calling it calls all members at once, each with its slice of the inputs, like
+    :func:`kernelrt.vmap`. Its parameters are trained like those of any module: elementwise
+    optimizers update each member as they would update it alone. :func:`stack_modules` makes a
+    population.
 
-    While it is called without jit, its tensors stand for one member: one thread at a time calls it.
+    Outside of jit only one thread at a time may call it, because its tensors temporarily stand for
+    a single member.
 
     Parameters
     ----------
     modules : sequence of Module
-        The members: of one class, with tensors of the same names, shapes and types. They are
-        copied.
+        The members, which are copied. They have the same class, and tensors of the same names,
+        shapes and dtypes.
     in_axes, out_axes, randomness
-        As of :func:`kernelrt.vmap`, for the arguments and results of the members.
+        As in :func:`kernelrt.vmap`, for the arguments and results of the members.
 
     Attributes
     ----------
     members : Module
-        A module like the members, with the tensors of all. It is no module to be called.
+        A module like the members that holds the stacked tensors. Do not call it.
     in_axes, out_axes : int, None, or nested
-        Where the axis of the members is; None for what they share.
+        Axis of the members in arguments and results; None for a shared argument.
     """
 
     def __init__(
@@ -69,7 +71,7 @@ class Population(Module):
         self._count = len(modules)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Call all members, each with its slices of `args`; keyword arguments are shared."""
+        """Call all members, each with its slice of `args`; keyword arguments are shared."""
         load("kernelrt.func")
         func = sys.modules["kernelrt.func"]
         tensors = list({id(t): t for _, t in named_tensors(self.members)}.values())
@@ -85,7 +87,9 @@ class Population(Module):
         if not isinstance(axes, tuple | list):
             axes = [axes] * len(args)
         elif len(axes) != len(args):
-            raise ShapeError(f"in_axes: {len(axes)} entries for {len(args)} arguments")
+            raise ShapeError(
+                f"in_axes: expected one entry for each of {len(args)} arguments, not {len(axes)}"
+            )
         call = func.vmap(one, (*axes, 0), self.out_axes, self.randomness, axis_size=self._count)
         return call(*args, tensors)
 
@@ -93,12 +97,12 @@ class Population(Module):
         return self._count
 
     def member(self, index: int) -> Module:
-        """A module of its own with copies of one member's tensors.
+        """Return one member as a module of its own, with copies of its tensors.
 
         Raises
         ------
         ShapeError
-            There is no such member.
+            The index is out of range.
         """
         place = self._place(index)
         tensors = {id(t): t for _, t in named_tensors(self.members)}
@@ -110,16 +114,16 @@ class Population(Module):
         return copy.deepcopy(self.members, memo)
 
     def set_member(self, index: int, module: Module) -> None:
-        """Give one member the values of a module's tensors.
+        """Set the tensors of one member to those of a module.
 
-        What optimizers keep of it stays what it is.
+        The state that optimizers keep for the member does not change.
 
         Raises
         ------
         ShapeError
-            There is no such member.
+            The index is out of range.
         StateError
-            The module has not the tensors of a member.
+            The tensors of the module are not like those of a member.
         """
         forbid("set_member()")
         place = self._place(index)
@@ -128,7 +132,9 @@ class Population(Module):
         like = {name: _described(t, 1) for name, t in of_members.items()}
         found = {name: _described(t) for name, t in given.items()}
         if like != found:
-            raise StateError(f"module: it is not like the members: {_difference(like, found)}")
+            raise StateError(
+                f"module: expected a module like the members, but {_difference(like, found)}"
+            )
         pairs = []
         for name, whole in of_members.items():
             rows = np.arange(self._count) == place
@@ -137,21 +143,21 @@ class Population(Module):
         overwrite(pairs)
 
     def clip_grad_norm_(self, max_norm: float, norm_type: float = 2.0) -> Tensor:
-        """Scale down the gradients of each member whose norm is above `max_norm`.
+        """Clip the gradient norm of each member separately to `max_norm`.
 
-        :func:`kernelrt.nn.utils.clip_grad_norm_` takes the norm of all members together.
+        :func:`kernelrt.nn.utils.clip_grad_norm_` uses the norm of all members together.
 
         Parameters
         ----------
         max_norm : float
-            The norm that each member may have.
+            Maximum norm of each member's gradients.
         norm_type : float
-            Order of the norm; infinity is the greatest size.
+            Order of the norm; infinity is the maximum norm.
 
         Returns
         -------
         Tensor
-            The norm of each member before, of shape (members,).
+            Norm of each member's gradients before clipping, of shape (members,).
         """
         most = non_negative("max_norm", max_norm)
         pairs = [(p, g) for p in self.parameters() if (g := p.grad) is not None]
@@ -169,11 +175,13 @@ class Population(Module):
     def _place(self, index: object) -> int:
         place = integer(index, "index")
         if not -self._count <= place < self._count:
-            raise ShapeError(f"index: there are {self._count} members, and no number {place}")
+            raise ShapeError(
+                f"index: expected a member from 0 to {self._count - 1}, not {place}"
+            )
         return place % self._count
 
     def extra_repr(self) -> str:
-        """Give how many members there are."""
+        """Return the number of members as text."""
         return f"{self._count} members"
 
 
@@ -181,25 +189,25 @@ def stack_modules(
     modules: Iterable[Module] | Callable[[], Module], count: int | None = None, *,
     in_axes: Any = 0, out_axes: Any = 0, randomness: str = "different",
 ) -> Population:  # fmt: skip
-    """One module of many, which computes them, and is trained, all at once.
+    """Stack modules into one that computes and trains all of them at once.
 
     Parameters
     ----------
     modules : iterable of Module, or callable
-        The members, which are copied; or what makes one of them.
+        The members, which are copied; or a function that makes one member.
     count : int, optional
-        How many are made, where `modules` makes them.
+        Number of members to make, if `modules` is a function.
     in_axes : int, None, or a tuple of them
-        The axis of each input that runs over the members; None for an input that all share.
+        Axis of each input that runs over the members; None for an input that all members share.
     out_axes : int, None, or nested
-        Where that axis is in the results.
+        Axis of the members in the results.
     randomness : {"different", "same", "error"}
-        Whether members draw numbers of their own, as Dropout does.
+        Whether members draw different random numbers, for example in Dropout.
 
     Returns
     -------
     Population
-        Its parameters and other tensors are those of the members, with the members along a new
+        A module whose parameters and other tensors are those of the members, stacked along a new
         first axis.
 
     Raises
@@ -207,9 +215,9 @@ def stack_modules(
     ShapeError
         There are no members.
     DTypeError
-        They are no modules.
+        A member is not a module.
     StateError
-        They are not alike.
+        The members differ in class, tensors or options.
 
     Examples
     --------
@@ -226,27 +234,27 @@ def stack_modules(
         made = [_begun(modules()) for _ in range(n)]
     elif isinstance(modules, Module) or not isinstance(modules, Iterable):
         raise DTypeError(
-            f"modules: expected several modules, or a function that makes one, and count=, not "
+            "modules: expected several modules, or a function that makes one and count=, not "
             f"{kind_name(modules)}"
         )
     elif count is not None:
-        raise DTypeError("count: it is how often a function is called; the modules are given")
+        raise DTypeError("count: expected None, as `modules` is not a function to call repeatedly")
     else:
         made = list(modules)
     return Population(made, in_axes, out_axes, randomness)
 
 
 def _begun(module: Module) -> Module:
-    """A new module with its values computed: what waits is looked at with each draw."""
+    """Return a new module with its tensors computed: each draw checks all pending tensors."""
     realize(*(t for _, t in named_tensors(module)))
     return module
 
 
 def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
-    """The tensors of modules that are alike, by name, with the modules along a new first axis.
+    """Return the tensors of modules that are alike, by name, stacked along a new first axis.
 
-    Parameters are parameters, frozen where they are; of a tensor with several names the first
-    counts.
+    Stacked parameters are parameters, frozen if the originals are. A tensor with several names is
+    returned by its first name.
     """
     forbid("stacking modules")
     if not modules:
@@ -261,11 +269,10 @@ def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
         found = {name: _described(t) for name, t in tensors.items()}
         if type(module) is not type(modules[0]) or found != first:
             why = _difference(first, found)
-            raise StateError(f"modules[{i}]: it is not like the first one: {why}")
+            raise StateError(f"modules[{i}]: expected a module like the first one, but {why}")
         if repr(module) != text or _ties(tensors) != _ties(named[0]):
             raise StateError(
-                f"modules[{i}]: it is not like the first one, but computes something else: "
-                f"{module!r}, not {text}"
+                f"modules[{i}]: expected a module like the first one, {text}, not {module!r}"
             )
     realize(*(t for tensors in named for t in tensors.values()))
     ties = _ties(named[0])
@@ -290,29 +297,29 @@ def _difference(first: dict[str, Any], found: dict[str, Any]) -> str:
 
 def _in_words(described: tuple[Any, ...] | None) -> str:
     if described is None:
-        return "not there"
+        return "missing"
     shape, dtype, parameter, trained = described
-    kind = "no parameter" if not parameter else "a parameter" if trained else "frozen"
+    kind = "not a parameter" if not parameter else "a parameter" if trained else "frozen"
     return f"{dtype.name} of shape {shape}, {kind}"
 
 
 def _ties(tensors: dict[str, Tensor]) -> dict[str, str]:
-    """For each name the first one of the same tensor."""
+    """Map each name to the first name of the same tensor (tied weights)."""
     names: dict[int, str] = {}
     return {name: names.setdefault(id(t), name) for name, t in tensors.items()}
 
 
 def _content(t: Tensor) -> np.ndarray[Any, Any]:
-    buffer = t._buffer  # noqa: SLF001 - read as it lies there, of any type
+    buffer = t._buffer  # noqa: SLF001 - reads the raw memory, of any dtype
     assert buffer is not None
     return buffer.content()
 
 
 def _copied(like: Tensor, content: np.ndarray[Any, Any], shape: tuple[int, ...]) -> Tensor:
-    """A tensor over a copy of `content`, a parameter where `like` is one."""
+    """Return a tensor over a copy of `content`; a parameter if `like` is a parameter."""
     buffer = Buffer(content.size, like.dtype)
     buffer.content()[...] = content
-    made = Tensor._over(buffer, shape)  # noqa: SLF001 - tensors of their own memory
+    made = Tensor._over(buffer, shape)  # noqa: SLF001 - makes a tensor with its own memory
     if is_parameter(like):
         made.requires_grad_()
         made.requires_grad_(like.requires_grad)

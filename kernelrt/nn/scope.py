@@ -1,4 +1,4 @@
-"""The module that is being called: the path that kernels, profiles and errors show."""
+"""Scope: the path of the module being called, for kernels, profiles and errors."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ __all__ = ["Scope"]
 
 
 class Scope:
-    """The call of a module within the call of another.
+    """The call of a module inside the call of another module.
 
-    Its text is the path from the outermost module, which its class names: ``"Net.layers.2"``.
+    ``str`` gives the path from the outermost module, which is named by its class:
+    ``"Net.layers.2"``.
 
     Parameters
     ----------
     outer : object
-        The surrounding call, a Scope, or None.
+        The Scope of the surrounding call, or None.
     module : object
-        What is called; it is not kept alive.
+        The called module, held by a weak reference.
     """
 
     __slots__ = ("kind", "module", "outer", "text")
@@ -31,7 +32,7 @@ class Scope:
         self.text: str | None = None
 
     def __str__(self) -> str:
-        """Write the path; a module that is not found in the one that calls it shows its class."""
+        """Return the path; a module that its caller does not contain is named by its class."""
         chain: list[Scope] = []
         scope: object = self
         while isinstance(scope, Scope) and scope.text is None:

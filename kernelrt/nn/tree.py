@@ -17,11 +17,11 @@ __all__ = [
     "named_tensors", "own_state", "parameters", "ranked", "tensors_by_name", "walks",
 ]  # fmt: skip
 
-#: The attribute of a module that names those that are not saved with it.
+#: Name of a module attribute that lists the non-persistent buffers (not part of state dicts).
 TRANSIENT = "_transient"
-#: The attribute of a class whose ``state_dict`` walks, and has more than what is found in it.
+#: Name of a class attribute: its ``state_dict`` traverses the object, and adds other state.
 KEEPS_MORE = "_keeps_more"
-#: The attribute of a module that has no tensors yet: what is to be done with them once it has.
+#: Name of a module attribute: options for parameters that a lazy module has not created yet.
 UNMADE = "_unmade"
 
 _LEAVES = (
@@ -31,26 +31,27 @@ _LEAVES = (
 
 
 class Branch(Protocol):
-    """An object that says itself what is in it, in place of its attributes."""
+    """An object that lists its contents itself, instead of its attributes."""
 
     def tree_items(self) -> Iterable[tuple[str, object]]:
-        """(name, value) pairs; values may be tensors, modules, lists, dicts."""
+        """Return (name, value) pairs; values may be tensors, modules, lists, dicts."""
 
 
 def named_objects(
     root: object, prefix: str = "", *, outside: type | None = None
 ) -> Iterator[tuple[str, object]]:
-    """Every object reachable from `root`, with its dotted name, in order of declaration.
+    """Yield every object reachable from `root` with its dotted name, in order of declaration.
 
-    Attributes, items of lists and tuples, and values of dicts are followed; other objects that
-    keep no ``__dict__``, classes, functions and modules are not. An object that contains itself
-    is entered once on each path. Those of the class `outside` are left out, but for `root`.
+    The traversal follows attributes, items of lists and tuples, and values of dicts. It does not
+    enter classes, functions, Python modules and objects without ``__dict__``. An object that has
+    itself inside is entered once on each path. Instances of the class `outside` are skipped, except
+    `root`.
     """
     above: set[int] = set()
     stack: list[tuple[str | None, object]] = [(prefix, root)]
     while stack:
         name, value = stack.pop()
-        if name is None:  # everything in this object was visited
+        if name is None:  # everything inside this object was visited
             above.discard(id(value))
             continue
         if outside is not None and value is not root and isinstance(value, outside):
@@ -65,7 +66,7 @@ def named_objects(
 
 
 def children(value: object) -> Iterator[tuple[str, object]]:
-    """(name, child) for each object directly in `value`."""
+    """Yield (name, child) for each object directly in `value`."""
     if isinstance(value, _LEAVES):
         return
     if hasattr(type(value), "tree_items"):
@@ -80,7 +81,7 @@ def children(value: object) -> Iterator[tuple[str, object]]:
 
 
 def ranked(attributes: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
-    """An object's own parameters and tensors before those of what it holds, as in PyTorch."""
+    """Sort attributes: parameters first, then other tensors, then everything else, as PyTorch."""
     return sorted(attributes, key=lambda item: _rank(item[1]))
 
 
@@ -93,15 +94,15 @@ def _rank(value: object) -> int:
 def named_tensors(
     root: object, prefix: str = "", *, outside: type | None = None
 ) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor reachable from `root`, with its dotted name.
+    """Yield every tensor reachable from `root` with its dotted name.
 
-    A tensor that is reachable under several names comes several times. Objects of the class
-    `outside` are not entered, but for `root`.
+    A tensor that is reachable under several names is yielded several times. Instances of the class
+    `outside` are not entered, except `root`.
 
     Raises
     ------
     StateError
-        A module does not have its tensors yet.
+        A lazy module has not created its parameters yet.
     """
     for name, value in named_objects(root, prefix, outside=outside):
         if isinstance(value, Tensor):
@@ -113,21 +114,22 @@ def named_tensors(
 def _check_made(name: str, value: object) -> None:
     if UNMADE in getattr(value, "__dict__", ()):
         raise StateError(
-            f"{name or 'module'}: {type(value).__name__} makes its parameters when it is first "
-            "called, and has none before; call the module once with an input"
+            f"{name or 'module'}: {type(value).__name__} has no parameters yet, it creates them in "
+            "its first call; call the module once with an input"
         )
 
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-#: Methods that give and take the tensors of an object as they are found in it.
+#: Methods that return or load exactly the tensors that the traversal of an object finds.
 _WALKING: Final[set[object]] = set()
-#: Methods that give and take more, and never have :func:`kernelrt.nn.state_dict` and its kin do it.
+#: Methods that return or load other state, and do not call :func:`kernelrt.nn.state_dict` or
+#: :func:`kernelrt.nn.load_state_dict` for the object itself.
 _COMPLETE: Final[set[object]] = set()
 
 
 class _Asked(threading.local):
-    """Of this thread: the objects that are being asked for their state, or given one."""
+    """The objects whose own ``state_dict`` or ``load_state_dict`` is running, in this thread."""
 
     def __init__(self) -> None:
         self.ids: set[int] = set()
@@ -137,7 +139,7 @@ _asked = _Asked()
 
 
 class asking:  # noqa: N801 - used as a statement
-    """While an object's own ``state_dict`` or ``load_state_dict`` runs, it is like any other."""
+    """While an object's own ``state_dict`` or ``load_state_dict`` runs, traverse the object."""
 
     def __init__(self, value: object) -> None:
         self._id = id(value)
@@ -150,28 +152,29 @@ class asking:  # noqa: N801 - used as a statement
 
 
 def walks(method: _F) -> _F:
-    """Mark the ``state_dict`` or ``load_state_dict`` of a base class."""
+    """Mark a ``state_dict`` or ``load_state_dict`` that only traverses the object."""
     _WALKING.add(method)
     return method
 
 
 def completes(method: _F) -> _F:
-    """Mark a ``state_dict`` or ``load_state_dict`` that functions may call for the object itself.
+    """Mark a ``state_dict`` or ``load_state_dict`` that does not call the functions of that name.
 
-    Those of users may in turn call these functions, which then take what they find in the object.
+    Methods of users may call :func:`kernelrt.nn.state_dict` with the object itself, which then
+    traverses the object.
     """
     _COMPLETE.add(method)
     return method
 
 
 def is_complete(value: object) -> bool:
-    """Whether an object's own methods are marked by :func:`completes`."""
+    """Whether the functions may delegate to an object's own methods; see :func:`completes`."""
     method = getattr(type(value), "state_dict", None)
     return method in _COMPLETE or (method in _WALKING and not _only_walks(type(value), method))
 
 
 def defines(value: object, name: str) -> bool:
-    """Whether an object's class has a method of this name that is not a base class's."""
+    """Whether an object's class overrides the method of this name with one that does more."""
     method = getattr(type(value), name, None)
     return method is not None and not _only_walks(type(value), method)
 
@@ -181,12 +184,12 @@ def _only_walks(kind: type, method: object) -> bool:
 
 
 def _walked(value: object) -> bool:
-    """Whether an object's class, or a base of it, has a ``state_dict`` that walks."""
+    """Whether an object's class, or a base of it, has a ``state_dict`` that only traverses."""
     return any(vars(kind).get("state_dict") in _WALKING for kind in type(value).__mro__)
 
 
 def own_state(value: object) -> Mapping[str, object] | None:
-    """What an object's ``state_dict`` gives where its class defines that; None where not."""
+    """Return the result of an object's own ``state_dict``, or None if its class defines none."""
     if not defines(value, "state_dict") or id(value) in _asked.ids:
         return None
     with asking(value):
@@ -194,14 +197,14 @@ def own_state(value: object) -> Mapping[str, object] | None:
     return found if isinstance(found, Mapping) else None
 
 
-#: (name, object, state) of objects whose classes define a ``state_dict``.
+#: (name, object, state) of objects whose class defines a ``state_dict`` of its own.
 _Kept = list[tuple[str, object, "dict[str, Tensor]"]]
 
 
 def _keepers(objects: Iterable[tuple[str, object]], root: object, *, ask_root: bool) -> _Kept:
-    """All that define a ``state_dict`` of tensors, the outermost ones.
+    """Return the outermost objects whose own ``state_dict`` returns tensors only.
 
-    Where it gives something else too, as that of a schedule does, the object is like any other.
+    An object whose ``state_dict`` returns other values, as that of a schedule does, is traversed.
     """
     found: _Kept = []
     inside: tuple[str, ...] = ()
@@ -228,16 +231,16 @@ def _may_keep(kind: type) -> bool:
 def found_state(
     root: object, prefix: str = "", *, ask_root: bool = False
 ) -> tuple[dict[str, Tensor], _Kept]:
-    """Every tensor by its name, as of :func:`tensors_by_name`, and who says itself what it keeps.
+    """Return every tensor by name, and the objects that have a state dict of their own.
 
     Parameters
     ----------
     root : object
-        Where to look.
+        Object to search.
     prefix : str
-        Put before each name, with a dot.
+        Prefix of each name, joined by a dot.
     ask_root : bool
-        Whether `root` itself may be asked for its state.
+        Whether the ``state_dict`` of `root` itself may be called.
     """
     objects = [*named_objects(root, prefix)]
     kept = _keepers(objects, root, ask_root=ask_root)
@@ -248,8 +251,8 @@ def found_state(
     def put(name: str, tensor: Tensor) -> None:
         if found.setdefault(name, tensor) is not tensor:
             raise StateError(
-                f"state: two tensors are called {name!r}; names join keys by dots, as texts: "
-                "change one of the keys"
+                f"state: two tensors have the name {name!r}, in which dots join the keys; rename "
+                "one of the keys"
             )
 
     for name, value in objects:
@@ -267,12 +270,12 @@ def found_state(
 
 
 def _check_saveable(name: str, value: object) -> None:
-    """Raise StateError for an object whose tensors are not there, or not all of its state."""
+    """Raise StateError for a module without parameters yet, or with state that is not saved."""
     _check_made(name, value)
     if hasattr(type(value), "get_extra_state") and _walked(value):
         raise StateError(
             f"{name or 'module'}: {type(value).__name__} defines get_extra_state, which state "
-            "dicts do not call; keep a tensor as an attribute, which is part of the state, or "
+            "dicts ignore; keep a tensor as an attribute, which makes it part of the state, or "
             "define state_dict and load_state_dict"
         )
 
@@ -280,7 +283,7 @@ def _check_saveable(name: str, value: object) -> None:
 def tensors_by_name(
     root: object, prefix: str = "", *, ask_root: bool = False
 ) -> dict[str, Tensor]:
-    """Every tensor reachable from `root` by its dotted name, but for those that are not saved.
+    """Return every tensor reachable from `root` by its dotted name, except non-persistent buffers.
 
     Parameters
     ----------
@@ -290,20 +293,21 @@ def tensors_by_name(
     Raises
     ------
     StateError
-        Two tensors have one name, a module has none yet, or a class defines ``get_extra_state``.
+        Two tensors have the same name, a lazy module has no parameters yet, or a class defines
+        ``get_extra_state``.
     """
     return found_state(root, prefix, ask_root=ask_root)[0]
 
 
 def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tensor]]:
-    """(name, tensor) for each parameter in `root`, each tensor once; see :func:`parameters`.
+    """Yield (name, tensor) for each parameter in `root`, each once; see :func:`parameters`.
 
     Parameters
     ----------
     root : object
         A module, or any object, list, tuple or dict.
     prefix : str
-        Put before each name, with a dot.
+        Prefix of each name, joined by a dot.
     """
     seen: set[int] = set()
     for name, tensor in named_tensors(root, prefix):
@@ -313,16 +317,17 @@ def named_parameters(root: object, prefix: str = "") -> Iterator[tuple[str, Tens
 
 
 def made_parameters(root: object) -> list[Tensor]:
-    """The parameters that there are in `root`, also where some modules have theirs yet to make."""
+    """Return the existing parameters in `root`; lazy modules may have none yet."""
     found = (value for _, value in named_objects(root) if isinstance(value, Tensor))
     return list({id(tensor): tensor for tensor in found if is_parameter(tensor)}.values())
 
 
 def parameters(root: object) -> list[Tensor]:
-    """All parameters in `root`, each once, in order of declaration.
+    """Return all parameters in `root`, each once, in order of declaration.
 
-    A tensor that was made to require a gradient, or told to, is a parameter from then on, also
-    while it is frozen with ``requires_grad_(False)``. Results of operations are none.
+    A tensor that was created with ``requires_grad=True``, or set to require a gradient, is a
+    parameter from then on, also while it is frozen with ``requires_grad_(False)``. Results of
+    operations are not parameters.
 
     Examples
     --------
