@@ -1,4 +1,4 @@
-"""Layers, optimizers and state of neural networks, by PyTorch's names."""
+"""Layers, optimizers and state dicts of neural networks, with PyTorch's names."""
 
 from typing import TYPE_CHECKING
 
@@ -353,7 +353,7 @@ __all__ = [
     "utils",
 ]
 
-if not TYPE_CHECKING:  # else any name would pass for one that is there
+if not TYPE_CHECKING:  # type checkers would accept any name of a module with __getattr__
     __getattr__ = submodules(
         "kernelrt.nn", ("utils",), of_module("kernelrt.nn", NN, __all__, _Tensor),
         dict.fromkeys(("Population", "stack_modules"), "kernelrt.nn.populations"),

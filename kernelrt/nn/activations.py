@@ -24,31 +24,31 @@ __all__ = [
 
 
 class _Function(Module):
-    """A method of Tensor, whose arguments are attributes of the layer."""
+    """Base of layers that call a method of Tensor; its arguments are attributes of the layer."""
 
     _method: ClassVar[str]
     _arguments: ClassVar[tuple[str, ...]] = ()
     inplace = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply it."""
+        """Apply the activation."""
         given = [getattr(self, name) for name in self._arguments]
         result: Tensor = getattr(input, self._method)(*given)
         return result
 
     def extra_repr(self) -> str:
-        """Give the arguments."""
+        """Return the arguments as text."""
         given = [f"{name}={getattr(self, name)!r}" for name in self._arguments]
         return ", ".join([*given, *(["inplace=True"] if self.inplace else [])])
 
 
 class _InPlace(_Function):
-    """One that takes no argument but the hint that its input may go.
+    """Base of activations without arguments except `inplace`.
 
     Parameters
     ----------
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     def __init__(self, inplace: bool = False) -> None:
@@ -56,12 +56,12 @@ class _InPlace(_Function):
 
 
 class _AlongAxis(_Function):
-    """One along an axis.
+    """Base of activations along an axis.
 
     Parameters
     ----------
     dim : int
-        Which axis.
+        Axis of the activation.
     """
 
     _arguments = ("dim",)
@@ -71,12 +71,12 @@ class _AlongAxis(_Function):
 
 
 class _Shrinking(_Function):
-    """One that does something else between ``-lambd`` and ``lambd``.
+    """Base of activations that differ between ``-lambd`` and ``lambd``.
 
     Parameters
     ----------
     lambd : float
-        The bound.
+        Bound of that interval.
     """
 
     _arguments = ("lambd",)
@@ -86,14 +86,14 @@ class _Shrinking(_Function):
 
 
 class _Exponential(_Function):
-    """One that is exponential below 0.
+    """Base of activations that are exponential below 0.
 
     Parameters
     ----------
     alpha : float
         Scale of the part below 0.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _arguments = ("alpha",)
@@ -103,19 +103,19 @@ class _Exponential(_Function):
 
 
 class ReLU(_InPlace):
-    """The positive part."""
+    """Rectified linear unit: ``max(x, 0)``."""
 
     _method = "relu"
 
 
 class ReLU6(_InPlace):
-    """The element, between 0 and 6."""
+    """Rectified linear unit with an upper bound: ``min(max(x, 0), 6)``."""
 
     _method = "relu6"
 
 
 class SELU(_InPlace):
-    """Scaled :class:`ELU`, which keeps mean and variance of normal numbers."""
+    """Scaled :class:`ELU`, which keeps mean and variance of normally distributed inputs."""
 
     _method = "selu"
 
@@ -157,7 +157,7 @@ class Sigmoid(_Function):
 
 
 class LogSigmoid(_Function):
-    """Logarithm of the sigmoid, without overflow."""
+    """Logarithm of the sigmoid, computed without overflow."""
 
     _method = "logsigmoid"
 
@@ -175,25 +175,25 @@ class Tanhshrink(_Function):
 
 
 class ELU(_Exponential):
-    """The element where it is positive, else ``alpha * (exp(x) - 1)``."""
+    """Exponential linear unit: x if positive, else ``alpha * (exp(x) - 1)``."""
 
     _method = "elu"
 
 
 class CELU(_Exponential):
-    """The element where it is positive, else ``alpha * (exp(x / alpha) - 1)``."""
+    """Continuously differentiable ELU: x if positive, else ``alpha * (exp(x / alpha) - 1)``."""
 
     _method = "celu"
 
 
 class Hardshrink(_Shrinking):
-    """Zero where the element is between the bounds, else the element."""
+    """Hard shrinkage: 0 between ``-lambd`` and ``lambd``, else x."""
 
     _method = "hardshrink"
 
 
 class Softshrink(_Shrinking):
-    """Zero where the element is between the bounds, else its distance from the nearer one."""
+    """Soft shrinkage: 0 between ``-lambd`` and ``lambd``, else x moved by `lambd` towards 0."""
 
     _method = "softshrink"
 
@@ -204,14 +204,14 @@ class Softshrink(_Shrinking):
 
 
 class LeakyReLU(_Function):
-    """The element where positive, else `negative_slope` times it.
+    """Leaky rectified linear unit: x if positive, else ``negative_slope * x``.
 
     Parameters
     ----------
     negative_slope : float
-        The slope below 0.
+        Slope below 0.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _method, _arguments = "leaky_relu", ("negative_slope",)
@@ -222,16 +222,16 @@ class LeakyReLU(_Function):
 
 
 class RReLU(_Function):
-    """The element where it is positive, else the element times a slope.
+    """Randomized leaky ReLU: x if positive, else x times a slope.
 
-    Slopes are drawn in training, one for each element, and are the mean of the bounds else.
+    In training a random slope is drawn for each element; else the slope is the mean of the bounds.
 
     Parameters
     ----------
     lower, upper : float
-        Where slopes lie.
+        Bounds of the slopes.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _method, _arguments = "rrelu", ("lower", "upper")
@@ -241,23 +241,23 @@ class RReLU(_Function):
     ) -> None:
         self.lower, self.upper = real(lower, "lower"), real(upper, "upper")
         if not self.lower <= self.upper:
-            raise ShapeError(f"lower, upper: expected the lower first, not {lower} and {upper}")
+            raise ShapeError(f"lower, upper: expected lower <= upper, not {lower} and {upper}")
         self.inplace = flag(inplace, "inplace")
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply it to each element."""
+        """Apply the activation to each element."""
         return input.rrelu(self.lower, self.upper, self.training)
 
 
 class Hardtanh(_Function):
-    """The element, between `min_val` and `max_val`.
+    """Clamp elements between `min_val` and `max_val`.
 
     Parameters
     ----------
     min_val, max_val : float
-        The bounds.
+        Lower and upper bound.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _method, _arguments = "hardtanh", ("min_val", "max_val")
@@ -268,22 +268,22 @@ class Hardtanh(_Function):
         self.min_val, self.max_val = real(min_val, "min_val"), real(max_val, "max_val")
         if not self.min_val < self.max_val:
             raise ShapeError(
-                f"min_val, max_val: expected the lower first, not {min_val} and {max_val}"
+                f"min_val, max_val: expected min_val < max_val, not {min_val} and {max_val}"
             )
         self.inplace = flag(inplace, "inplace")
 
 
 class Threshold(_Function):
-    """The element where it is above `threshold`, else `value`.
+    """Replace elements that are not above `threshold` by `value`.
 
     Parameters
     ----------
     threshold : float
-        The bound.
+        Bound of the elements that are kept.
     value : float
-        What stands for elements up to it.
+        Replacement of the others.
     inplace : bool
-        For programs that say it: the result is returned either way, and the input stays.
+        Accepted for compatibility: the input never changes, and the result is returned.
     """
 
     _method, _arguments = "threshold", ("threshold", "value")
@@ -294,7 +294,7 @@ class Threshold(_Function):
 
 
 class Softplus(_Function):
-    """``log(1 + exp(beta * x)) / beta``, and x itself where beta * x is above `threshold`."""
+    """``log(1 + exp(beta * x)) / beta``, and x itself where ``beta * x`` exceeds `threshold`."""
 
     _method, _arguments = "softplus", ("beta", "threshold")
 
@@ -308,7 +308,7 @@ class GELU(_Function):
     Parameters
     ----------
     approximate : "none" or "tanh"
-        By erf, or approximated by tanh.
+        Whether to use erf ("none") or an approximation by tanh.
     """
 
     _method, _arguments = "gelu", ("approximate",)
@@ -320,34 +320,34 @@ class GELU(_Function):
 
 
 class GLU(_AlongAxis):
-    """One half of an axis times the sigmoid of the other."""
+    """Gated linear unit: one half of an axis times the sigmoid of the other."""
 
     _method = "glu"
 
 
 class Softmax(_AlongAxis):
-    """Exponentials along an axis, scaled to sum to one."""
+    """Softmax along an axis: exponentials, scaled to sum to 1."""
 
     _method = "softmax"
 
 
 class Softmin(_AlongAxis):
-    """Exponentials of the negative elements along an axis, scaled to sum to one."""
+    """Softmin along an axis: the softmax of the negated elements."""
 
     _method = "softmin"
 
 
 class LogSoftmax(_AlongAxis):
-    """Logarithm of the softmax, without overflow."""
+    """Logarithm of the softmax, computed without overflow."""
 
     _method = "log_softmax"
 
 
 class Softmax2d(Module):
-    """The softmax over the channels of images, (batch, channels, rows, columns) or one of them."""
+    """Softmax over the channels of images, (batch, channels, rows, columns) or without batch."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply it along the third axis from the end."""
+        """Apply softmax along the third axis from the end."""
         if input.ndim not in (3, 4):
             raise ShapeError(
                 "Softmax2d: expected shape (batch, channels, rows, columns) or (channels, rows, "
@@ -357,21 +357,21 @@ class Softmax2d(Module):
 
 
 class PReLU(Module):
-    """The element where it is positive, else the element times a slope that is learned.
+    """Parametric ReLU: x if positive, else x times a learned slope.
 
     Parameters
     ----------
     num_parameters : int
-        One slope, or one for each channel.
+        Number of slopes: 1, or one for each channel.
     init : float
-        Their first value.
+        Initial value of the slopes.
     dtype : DType or str
-        Their floating type.
+        Floating-point dtype of the slopes.
 
     Attributes
     ----------
     weight : Tensor, shape (num_parameters,)
-        The slopes.
+        Slopes.
     """
 
     def __init__(
@@ -383,13 +383,13 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the slopes to their first value."""
+        """Set the slopes to their initial value."""
         init.constant_(self.weight, self.init)
 
     def forward(self, input: Tensor) -> Tensor:
-        """Apply it to each element."""
+        """Apply the activation to each element."""
         return input.prelu(self.weight)
 
     def extra_repr(self) -> str:
-        """Give how many slopes there are."""
+        """Return the number of slopes as text."""
         return f"num_parameters={self.num_parameters}"

@@ -1,4 +1,4 @@
-"""Multi-head attention (Vaswani et al., arXiv:1706.03762), by PyTorch's name."""
+"""Multi-head attention (Vaswani et al., arXiv:1706.03762), with PyTorch's name."""
 
 from __future__ import annotations
 
@@ -26,54 +26,54 @@ __all__ = ["MultiheadAttention"]
 def _check_mask(mask: Any, name: str) -> Tensor:
     if not isinstance(mask, Tensor) or not (mask.dtype.is_bool or mask.dtype.is_float):
         raise DTypeError(
-            f"{name}: expected a Tensor of bools, which are True where nothing is to be seen, or "
-            f"of floats, which are added, not {getattr(mask, 'dtype', type(mask).__name__)}"
+            f"{name}: expected a Tensor of bools (True masks a position) or of floats (added to "
+            f"the scores), not {getattr(mask, 'dtype', type(mask).__name__)}"
         )
     return mask
 
 
 def _added(mask: Tensor, like: Tensor) -> Tensor:
-    """A mask as what is added to scores."""
+    """Convert a mask to floats that are added to scores."""
     if mask.dtype.is_bool:
         return zeros(*mask.dims, dtype=like.dtype).masked_fill(mask, -math.inf)
     return mask.cast(like.dtype)
 
 
 class MultiheadAttention(Module):
-    """Attention of several heads, side by side, between projections.
+    """Multi-head attention with input and output projections.
 
     Parameters
     ----------
     embed_dim : int
-        Features of queries and of the result.
+        Number of features of queries and of the result.
     num_heads : int
-        Heads, which share the features equally.
+        Number of heads, which share the features equally.
     dropout : float
-        Of the weights, in training.
+        Dropout probability of the attention weights, in training.
     bias : bool
         Whether the projections have biases.
     add_bias_kv : bool
-        Whether a learned key and value stand behind all others.
+        Whether to append a learned key and value to all others.
     add_zero_attn : bool
-        Whether a key and a value of zeros do.
+        Whether to append a key and a value of zeros.
     kdim, vdim : int, optional
-        Features of keys and of values; `embed_dim` unless given.
+        Number of features of keys and of values; `embed_dim` by default.
     batch_first : bool
         Whether inputs have the axes (batch, length, features) instead of (length, batch, features).
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     in_proj_weight : Tensor of shape (3 * embed_dim, embed_dim), or None
-        Of queries, keys and values; ``q_proj_weight``, ``k_proj_weight`` and ``v_proj_weight``
-        where their features differ.
+        Projections of queries, keys and values. If their sizes differ, ``q_proj_weight``,
+        ``k_proj_weight`` and ``v_proj_weight`` replace it.
     in_proj_bias : Tensor of shape (3 * embed_dim,), or None
-        Their biases.
+        Biases of these projections.
     out_proj : Linear
-        The projection of the result.
+        Projection of the result.
     bias_k, bias_v : Tensor of shape (1, 1, embed_dim), or None
-        With `add_bias_kv`.
+        Learned key and value of `add_bias_kv`.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class MultiheadAttention(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew (Glorot's uniform distribution) and set biases to 0."""
+        """Draw new weights (Glorot's uniform distribution) and set biases to 0."""
         for weight in (
             self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight
         ):  # fmt: skip
@@ -131,30 +131,32 @@ class MultiheadAttention(Module):
         Parameters
         ----------
         query, key, value : Tensor
-            Of the axes (length, batch, features), as `batch_first` says, or (length, features).
+            Axes (length, batch, features), (batch, length, features) with `batch_first`, or
+            (length, features).
         key_padding_mask : Tensor, optional
-            Of shape (batch, keys): bools, True where a key is padding, or floats to be added.
+            Shape (batch, keys): bools that are True where a key is padding, or floats to add.
         need_weights : bool
-            Whether to give the weights, too; without, attention takes less memory.
+            Whether to return the attention weights, too. Attention takes less memory without them.
         attn_mask : Tensor, optional
-            Of shape (queries, keys) or (batch * heads, queries, keys), of the same kinds.
+            Shape (queries, keys) or (batch * heads, queries, keys): bools or floats as above.
         average_attn_weights : bool
-            Whether weights are averaged over heads.
+            Whether to average the returned weights over heads.
         is_causal : bool
-            That `attn_mask` is causal; it has to be given, too.
+            States that `attn_mask` is causal; `attn_mask` must be given, too.
 
         Returns
         -------
         output : Tensor
-            Of the shape of `query`.
+            Result, of the shape of `query`.
         weights : Tensor or None
-            Of shape (batch, queries, keys), or (batch, heads, queries, keys).
+            Attention weights, of shape (batch, queries, keys), or (batch, heads, queries, keys).
         """
         single = query.ndim == 2
         self._check(query, key, value)
         if is_causal and attn_mask is None:
             raise ShapeError(
-                "attn_mask: needed with is_causal; see Transformer.generate_square_subsequent_mask"
+                "attn_mask: expected a mask with is_causal=True; see "
+                "Transformer.generate_square_subsequent_mask"
             )
         if single:
             q, k, v = (x.unsqueeze(0) for x in (query, key, value))
@@ -218,7 +220,7 @@ class MultiheadAttention(Module):
     def _mask(
         self, mask: Tensor | None, padding: Tensor | None, q: Tensor, k: Tensor, *, single: bool
     ) -> Tensor | None:
-        """What is added to scores of shape (batch, heads, queries, keys)."""
+        """Return what to add to scores of shape (batch, heads, queries, keys), or None."""
         out: Tensor | None = None
         batch, queries, keys = q.dims[0], q.dims[1], k.dims[1]
         if mask is not None:
@@ -247,7 +249,7 @@ class MultiheadAttention(Module):
     def _extended(
         self, k: Tensor, v: Tensor, mask: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """With the learned key and value, and with those of zeros, behind the others."""
+        """Append the learned key and value, and those of zeros."""
         batch = k.dims[0]
         if self.bias_k is not None and self.bias_v is not None:
             k = cat([k, self.bias_k.expand(batch, 1, self.embed_dim)], 1)
@@ -259,7 +261,7 @@ class MultiheadAttention(Module):
         return k, v, mask
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         return f"{self.embed_dim}, {self.num_heads}"
 
 

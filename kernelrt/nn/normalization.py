@@ -25,7 +25,7 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNo
 
 
 def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
-    """Set scales to 1 and shifts to 0, where there are such."""
+    """Set the weight to 1 and the bias to 0, where they exist."""
     with no_grad():
         if weight is not None:
             weight.fill_(1)
@@ -34,7 +34,7 @@ def _reset(weight: Tensor | None, bias: Tensor | None) -> None:
 
 
 class _Statistics(Module):
-    """What layers with running statistics of channels share."""
+    """Base of layers with running statistics of channels."""
 
     _ndims: ClassVar[tuple[int, ...]]
     _affine = True
@@ -65,7 +65,7 @@ class _Statistics(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Forget what was seen: a mean of 0 and a variance of 1."""
+        """Reset the running statistics: mean 0, variance 1, no batches."""
         if self.running_mean is not None and self.running_var is not None:
             self.running_mean.zero_()
             self.running_var.fill_(1)
@@ -73,7 +73,7 @@ class _Statistics(Module):
             self.num_batches_tracked.zero_()
 
     def reset_parameters(self) -> None:
-        """Set scales to 1 and shifts to 0, and forget what was seen."""
+        """Set the weight to 1 and the bias to 0, and reset the running statistics."""
         self.reset_running_stats()
         _reset(self.weight, self.bias)
 
@@ -86,7 +86,7 @@ class _Statistics(Module):
             )
 
     def _share(self) -> float | Tensor:
-        """How much of the statistics this batch makes; counts it."""
+        """Return the weight of this batch in the running statistics, and count the batch."""
         if self.num_batches_tracked is None:
             return 0.0 if self.momentum is None else self.momentum
         count = self.num_batches_tracked + 1
@@ -95,7 +95,7 @@ class _Statistics(Module):
         return 1.0 / count.double() if self.momentum is None else self.momentum
 
     def extra_repr(self) -> str:
-        """Give the channels and what is not as usual."""
+        """Return the number of channels and the options as text."""
         return (
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, "
             f"affine={self.affine}, track_running_stats={self.track_running_stats}"
@@ -117,34 +117,35 @@ class _BatchNorm(_Statistics):
 class BatchNorm1d(_BatchNorm):
     """Batch normalization (Ioffe and Szegedy, arXiv:1502.03167) of (batch, channels[, length]).
 
-    In training the statistics are those of the batch, and are mixed into the running ones; in
-    evaluation the running ones are used.
+    Training uses the statistics of the batch, and mixes them into the running statistics.
+    Evaluation uses the running statistics.
 
     Parameters
     ----------
     num_features : int
-        Channels.
+        Number of channels.
     eps : float
         Added to the variance.
     momentum : float or None
-        The share of the new batch in the running statistics; None for their plain average.
+        Weight of the new batch in the running statistics; None for their cumulative average.
     affine : bool
-        Whether there are scales and shifts.
+        Whether to have a learned weight and bias.
     track_running_stats : bool
-        Whether there are running statistics; without, those of the batch are always used.
+        Whether to keep running statistics; without them the statistics of the batch are always
+        used.
     bias : bool
-        Whether there are shifts beside the scales.
+        Whether to have a bias, if `affine`.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight, bias : Tensor of shape (num_features,), or None
-        Scales, 1 at first, and shifts, 0 at first.
+        Scale and shift, initialized to ones and zeros.
     running_mean, running_var : Tensor of shape (num_features,), or None
-        0 and 1 at first.
+        Running statistics, initialized to zeros and ones.
     num_batches_tracked : Tensor of shape () in int64, or None
-        Batches seen in training.
+        Number of batches seen in training.
     """
 
     _ndims = (2, 3)
@@ -171,7 +172,7 @@ class _InstanceNorm(_Statistics):
         single = input.ndim == self._ndims[0]
         self._check(input, 0 if single else 1)
         x = input.unsqueeze(0) if single else input
-        # As in PyTorch, batches are not counted and no momentum leaves the statistics as they are.
+        # As in PyTorch: batches are not counted, and momentum=None keeps the running statistics.
         of_input = self.training or self.running_mean is None
         out = x.instance_norm(
             self.running_mean, self.running_var, self.weight, self.bias, of_input,
@@ -183,8 +184,8 @@ class _InstanceNorm(_Statistics):
 class InstanceNorm1d(_InstanceNorm):
     """Instance normalization (Ulyanov et al., arXiv:1607.08022) of ([batch, ]channels, length).
 
-    As batch normalization of each instance alone. There are scales and shifts with `affine`, and
-    running statistics with `track_running_stats`; see :class:`BatchNorm1d` for the parameters.
+    Like batch normalization of each instance separately. It has a weight and a bias with `affine`,
+    and running statistics with `track_running_stats`; see :class:`BatchNorm1d` for the parameters.
     """
 
     _ndims = (2, 3)
@@ -203,20 +204,20 @@ class InstanceNorm3d(_InstanceNorm):
 
 
 class GroupNorm(Module):
-    """Normalization of groups of channels (Wu and He, arXiv:1803.08494).
+    """Group normalization over groups of channels (Wu and He, arXiv:1803.08494).
 
     Parameters
     ----------
     num_groups, num_channels : int
-        Groups, which share the channels equally.
+        Number of groups, and of channels, which are divided equally.
     eps : float
         Added to the variance.
     affine : bool
-        Whether there are scales and shifts of shape (num_channels,).
+        Whether to have a learned weight and bias of shape (num_channels,).
     bias : bool
-        Whether there are shifts beside the scales.
+        Whether to have a bias, if `affine`.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
     """
 
     def __init__(
@@ -238,7 +239,7 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set scales to 1 and shifts to 0."""
+        """Set the weight to 1 and the bias to 0."""
         _reset(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
@@ -251,23 +252,25 @@ class GroupNorm(Module):
         return input.group_norm(self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
 
 
 class RMSNorm(Module):
-    """``x / sqrt(mean(x**2) + eps) * weight`` over the last axes (arXiv:1910.07467).
+    """RMS normalization: ``x / sqrt(mean(x**2) + eps) * weight`` over the last axes.
+
+    Zhang and Sennrich, arXiv:1910.07467.
 
     Parameters
     ----------
     normalized_shape : int or sequence of int
-        Sizes of the last axes, over which the mean is taken.
+        Sizes of the last axes, over which to take the mean.
     eps : float, optional
-        The distance from 1 to the next number of the input's type unless given.
+        Added to the mean; by default the machine epsilon of the input's dtype.
     elementwise_affine : bool
-        Whether there is a weight of that shape.
+        Whether to have a learned weight of that shape.
     dtype : DType or str
-        Floating type of the weight.
+        Floating-point dtype of the weight.
     """
 
     def __init__(
@@ -295,7 +298,7 @@ class RMSNorm(Module):
         return x.rms_norm(self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
-        """Give the sizes."""
+        """Return the sizes as text."""
         return (
             f"{self.normalized_shape}, eps={self.eps}, "
             f"elementwise_affine={self.elementwise_affine}"
@@ -303,14 +306,14 @@ class RMSNorm(Module):
 
 
 class LocalResponseNorm(Module):
-    """Normalization by neighbouring channels; see ``Tensor.local_response_norm``.
+    """Normalize by neighbouring channels; see ``Tensor.local_response_norm``.
 
     Parameters
     ----------
     size : int
-        Channels that count.
+        Number of neighbouring channels to sum over.
     alpha, beta, k : float
-        Factor, exponent, and what is added.
+        Factor, exponent, and additive constant.
     """
 
     def __init__(
@@ -325,5 +328,5 @@ class LocalResponseNorm(Module):
         return input.local_response_norm(self.size, self.alpha, self.beta, self.k)
 
     def extra_repr(self) -> str:
-        """Give the numbers."""
+        """Return the arguments as text."""
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

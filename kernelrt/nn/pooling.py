@@ -169,19 +169,19 @@ class _PowerPool(_Pool):
 
 
 class LPPool1d(_PowerPool):
-    """Power-average pooling over the last axis; see ``Tensor.lp_pool1d``."""
+    """Power-average pooling (root of a power sum) over the last axis; see ``Tensor.lp_pool1d``."""
 
     _function, _axes = "lp_pool1d", 1
 
 
 class LPPool2d(_PowerPool):
-    """Power-average pooling over the last two axes; see ``Tensor.lp_pool2d``."""
+    """Power-average pooling (root of a power sum) over two axes; see ``Tensor.lp_pool2d``."""
 
     _function, _axes = "lp_pool2d", 2
 
 
 class LPPool3d(_PowerPool):
-    """Power-average pooling over the last three axes; see ``Tensor.lp_pool3d``."""
+    """Power-average pooling (root of a power sum) over three axes; see ``Tensor.lp_pool3d``."""
 
     _function, _axes = "lp_pool3d", 3
 

@@ -175,9 +175,7 @@ class Population(Module):
     def _place(self, index: object) -> int:
         place = integer(index, "index")
         if not -self._count <= place < self._count:
-            raise ShapeError(
-                f"index: expected a member from 0 to {self._count - 1}, not {place}"
-            )
+            raise ShapeError(f"index: {place} is out of range for {self._count} members")
         return place % self._count
 
     def extra_repr(self) -> str:
@@ -272,7 +270,8 @@ def stacked_tensors(modules: Sequence[Module]) -> dict[str, Tensor]:
             raise StateError(f"modules[{i}]: expected a module like the first one, but {why}")
         if repr(module) != text or _ties(tensors) != _ties(named[0]):
             raise StateError(
-                f"modules[{i}]: expected a module like the first one, {text}, not {module!r}"
+                f"modules[{i}]: expected a module that computes the same as the first one, {text}, "
+                f"not {module!r}"
             )
     realize(*(t for tensors in named for t in tensors.values()))
     ties = _ties(named[0])

@@ -1,4 +1,4 @@
-"""Recurrent layers, by PyTorch's names: RNN, LSTM, GRU."""
+"""Recurrent layers, with PyTorch's names: RNN, LSTM, GRU."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ __all__ = ["GRU", "LSTM", "RNN", "PackedSequence"]
 
 
 class PackedSequence(NamedTuple):
-    """Sequences of unequal lengths, padded; see :func:`kernelrt.nn.utils.rnn.pack_padded_sequence`.
+    """Padded sequences and their lengths; see :func:`kernelrt.nn.utils.rnn.pack_padded_sequence`.
 
     Attributes
     ----------
     data : Tensor, shape (steps, batch, ...)
-        What lies beyond the end of a sequence has no meaning.
+        Padded sequences; elements beyond the end of a sequence have no meaning.
     lengths : Tensor, shape (batch,)
-        Integers.
+        Integer length of each sequence.
     """
 
     data: Tensor
@@ -52,7 +52,7 @@ class PackedSequence(NamedTuple):
 
 
 class _Recurrent(Module):
-    """What the three kinds of layers share."""
+    """Base of RNN, GRU and LSTM."""
 
     _gates: ClassVar[int]
     _states: ClassVar[int] = 1
@@ -73,8 +73,8 @@ class _Recurrent(Module):
         self.dropout = float(dropout)
         if proj_size and not 0 < proj_size < hidden_size:
             raise ShapeError(
-                f"proj_size: expected a number below the hidden size {hidden_size}, or 0 for no "
-                f"projection, not {proj_size!r}"
+                f"proj_size: expected 0 for no projection, or a number below the hidden size "
+                f"{hidden_size}, not {proj_size!r}"
             )
         self.proj_size = proj_size
         for layer, suffix in self._places():
@@ -91,11 +91,11 @@ class _Recurrent(Module):
 
     @property
     def _width(self) -> int:
-        """Elements of a hidden state."""
+        """Size of a hidden state."""
         return self.proj_size or self.hidden_size
 
     def _places(self) -> Iterator[tuple[int, str]]:
-        """Layers and directions, with the ends of the names of their parameters."""
+        """Yield (layer, parameter name suffix) for each layer and direction."""
         for layer in range(self.num_layers):
             yield layer, f"_l{layer}"
             if self.bidirectional:
@@ -112,7 +112,7 @@ class _Recurrent(Module):
         return self.bias if name.startswith("bias") else bool(self.proj_size) or name != "weight_hr"
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew, uniformly from ±1/sqrt(hidden_size)."""
+        """Draw new initial values of all parameters, uniformly from ±1/sqrt(hidden_size)."""
         bound = 1 / math.sqrt(self.hidden_size)
         for tensor in self.parameters():
             init.uniform_(tensor, -bound, bound)
@@ -123,7 +123,7 @@ class _Recurrent(Module):
     def _run(
         self, x: Tensor, state: State, suffix: str, inside: Tensor | None
     ) -> tuple[Tensor, State]:
-        """One layer in one direction over (steps, batch, features)."""
+        """Run one layer in one direction over (steps, batch, features)."""
         weight, recurrent = self._get("weight_ih", suffix), self._get("weight_hh", suffix)
         assert weight is not None
         assert recurrent is not None
@@ -149,7 +149,7 @@ class _Recurrent(Module):
         return out, ends
 
     def _all(self, x: Tensor, states: list[State], inside: Tensor | None) -> tuple[Tensor, State]:
-        """All layers; the states at the end, stacked."""
+        """Run all layers; return the output and the final states, stacked."""
         ends: list[State] = []
         directions = 1 + self.bidirectional
         for layer in range(self.num_layers):
@@ -170,15 +170,15 @@ class _Recurrent(Module):
         packed = isinstance(input, PackedSequence)
         if packed:
             if lengths is not None:
-                raise ShapeError("lengths: a PackedSequence has lengths of its own; leave it out")
+                raise ShapeError("lengths: expected None, as a PackedSequence has its own lengths")
             x, lengths = input
         else:
             x = input
         check_features(x, self.input_size, f"{type(self).__name__}({self.input_size}, ...)")
         if x.ndim not in (2, 3) or (x.ndim == 2 and lengths is not None):
             raise ShapeError(
-                "input: expected the axes steps, batch and features"
-                + (", or steps and features" if lengths is None else " beside lengths")
+                "input: expected axes (steps, batch, features)"
+                + (" or (steps, features)" if lengths is None else " with lengths")
                 + f", not the shape {format_shape(x.dims)}"
             )
         single = x.ndim == 2
@@ -197,7 +197,7 @@ class _Recurrent(Module):
         return PackedSequence(out, lengths) if packed and lengths is not None else out, ends
 
     def _begin(self, x: Tensor, hx: Any, *, single: bool) -> list[State]:
-        """The state of each layer and direction before the first step."""
+        """Return the initial state of each layer and direction."""
         count = self.num_layers * (1 + self.bidirectional)
         batch = x.dims[1]
         widths = (self._width, self.hidden_size)[: self._states]
@@ -215,7 +215,7 @@ class _Recurrent(Module):
         return [tuple(part[k] for part in whole) for k in range(count)]
 
     def extra_repr(self) -> str:
-        """Give the sizes and what is not as usual."""
+        """Return the sizes and the options that differ from the defaults as text."""
         text = f"{self.input_size}, {self.hidden_size}"
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0,
                  "bidirectional": False, "proj_size": 0}  # fmt: skip
@@ -226,7 +226,7 @@ class _Recurrent(Module):
 
 
 def _inside(lengths: Tensor, x: Tensor) -> Tensor:
-    """Whether a step lies within its sequence, of shape (steps, batch, 1)."""
+    """Return whether each step is inside its sequence, as a mask of shape (steps, batch, 1)."""
     if not isinstance(lengths, Tensor):
         raise DTypeError(f"lengths: expected a Tensor of integers, not {type(lengths).__name__}")
     if not lengths.dtype.is_int or lengths.ndim != 1 or not same(lengths.dims[0], x.dims[1]):
@@ -239,36 +239,37 @@ def _inside(lengths: Tensor, x: Tensor) -> Tensor:
 
 
 class RNN(_Recurrent):
-    """Layers of ``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` over the steps of sequences.
+    """Apply ``h = tanh(x @ w_ih.T + b_ih + h @ w_hh.T + b_hh)`` over the steps of sequences.
 
     Parameters
     ----------
     input_size, hidden_size : int
-        Features of the input, and of a state.
+        Number of features of the input, and of a state.
     num_layers : int
-        Layers, each over what the one before gives.
+        Number of stacked layers; each reads the outputs of the layer before.
     nonlinearity : "tanh" or "relu"
-        The activation.
+        Activation function.
     bias : bool
-        Whether there are biases.
+        Whether to use biases.
     batch_first : bool
         Whether inputs and outputs have the axes (batch, steps, features), instead of
         (steps, batch, features).
     dropout : float
-        Between layers, in training.
+        Dropout probability between layers, in training.
     bidirectional : bool
-        Whether each layer also runs from the last step to the first; the results stand side by
-        side.
+        Whether each layer also runs from the last step to the first; both results are
+        concatenated.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight_ih_l0, weight_hh_l0 : Tensor
-        Of the first layer, shapes (hidden_size, input_size) and (hidden_size, hidden_size); those
-        of the others end in ``_l1`` and so on, those backwards in ``_reverse``.
+        Weights of the first layer, shapes (hidden_size, input_size) and (hidden_size,
+        hidden_size). Names of other layers end in ``_l1`` and so on, those of the reverse direction
+        in ``_reverse``.
     bias_ih_l0, bias_hh_l0 : Tensor, shape (hidden_size,)
-        The biases.
+        Biases of the first layer.
     """
 
     _gates = 1
@@ -292,25 +293,25 @@ class RNN(_Recurrent):
         self, input: Any, hx: Tensor | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, Tensor]:  # fmt: skip
-        """Run over all steps.
+        """Run all layers over all steps.
 
         Parameters
         ----------
         input : Tensor, or PackedSequence
-            Of shape (steps, batch, input_size), or as `batch_first` says, or (steps, input_size).
+            Shape (steps, batch, input_size), (batch, steps, input_size) with `batch_first`, or
+            (steps, input_size).
         hx : Tensor, optional
-            The states before the first step, of shape (layers * directions, batch, hidden_size);
-            zeros unless given.
+            Initial states, of shape (layers * directions, batch, hidden_size); zeros by default.
         lengths : Tensor, optional
-            How many steps each sequence of the batch has, which is checked at run time. Beyond,
-            results are 0 and states stay.
+            Number of steps of each sequence in the batch, checked at run time. After its last step
+            a sequence's outputs are 0 and its state stays the same.
 
         Returns
         -------
         output : Tensor
-            The states of the last layer at each step.
+            States of the last layer at each step.
         h_n : Tensor
-            The last states, of the shape of `hx`.
+            Final states, of the shape of `hx`.
         """
         out, (hidden,) = self._forward(input, hx, lengths)
         return out, hidden
@@ -319,7 +320,7 @@ class RNN(_Recurrent):
 class GRU(_Recurrent):
     """Gated recurrent units (Cho et al., arXiv:1406.1078), as in ``torch.nn.GRU``.
 
-    The gates stand in the order reset, update, new; see :class:`RNN` for the parameters.
+    The order of the gates is reset, update, new; see :class:`RNN` for the parameters.
     """
 
     _gates = 3
@@ -333,12 +334,12 @@ class GRU(_Recurrent):
 class LSTM(_Recurrent):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997), as in ``torch.nn.LSTM``.
 
-    The gates stand in the order input, forget, cell, output; see :class:`RNN` for the parameters.
+    The order of the gates is input, forget, cell, output; see :class:`RNN` for the parameters.
 
     Parameters
     ----------
     proj_size : int
-        Hidden states are projected to so many features by ``weight_hr_l0``; 0 for none.
+        Number of features that ``weight_hr_l0`` projects hidden states to; 0 for no projection.
     """
 
     _gates = 4
@@ -351,7 +352,7 @@ class LSTM(_Recurrent):
         self, input: Any, hx: tuple[Tensor, Tensor] | None = None, *,
         lengths: Tensor | None = None,
     ) -> tuple[Any, tuple[Tensor, Tensor]]:  # fmt: skip
-        """Run over all steps; `hx` and the last states are pairs, of hidden and of cell states.
+        """Run all layers; `hx` and the final states are pairs of hidden and cell states.
 
         See :meth:`RNN.forward`.
         """

@@ -1,4 +1,4 @@
-"""Convolution and pooling layers over sequences, images and volumes."""
+"""Convolution layers over sequences, images and volumes."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ __all__ = [
 ]
 
 Pair = int | tuple[int, int]
-#: A number for every axis, or one each.
+#: One number for all axes, or one for each.
 Sizes = int | tuple[int, ...]
 
 
 def pair(name: str, value: object, least: int) -> tuple[int, int]:
-    """`value` as (rows, columns), each at least `least`."""
+    """Return `value` as (rows, columns), each at least `least`."""
     rows, columns = sizes(name, value, least, 2)
     return rows, columns
 
 
 def sizes(name: str, value: object, least: int, axes: int) -> tuple[int, ...]:
-    """`value` as one number for each of `axes`, each at least `least`."""
+    """Return `value` as one number for each of `axes`, each at least `least`."""
     each = value if isinstance(value, tuple | list) else (value,) * axes
     found = tuple(size for size in map(whole, each) if size is not None)
     if len(each) != axes or len(found) != axes:
@@ -53,7 +53,7 @@ def sizes(name: str, value: object, least: int, axes: int) -> tuple[int, ...]:
 
 
 def named(function: Callable[..., None], name: str) -> Callable[..., None]:
-    """A twin of `function` that errors call `name`."""
+    """Return a copy of `function` whose qualified name, as shown in errors, is `name`."""
     assert isinstance(function, FunctionType)
     twin = FunctionType(
         function.__code__, function.__globals__, function.__name__, function.__defaults__,
@@ -66,12 +66,12 @@ def named(function: Callable[..., None], name: str) -> Callable[..., None]:
 
 
 class _Convolution(Module):
-    """What convolutions and their transposes over any number of axes have in common."""
+    """Base of convolutions and transposed convolutions over any number of axes."""
 
     _axes: ClassVar[int]
-    #: Names of the axes behind batch and channels.
+    #: Names of the axes after batch and channels.
     _names: ClassVar[str]
-    #: Which axis of the filters the output channels are on.
+    #: Axis of the weight that has the output channels.
     _filters: ClassVar[int] = 0
     _modes: ClassVar[tuple[str, ...]] = ("zeros", "reflect", "replicate", "circular")
 
@@ -110,12 +110,12 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def __init_subclass__(cls) -> None:
-        # Errors of calls name the layer, not what layers have in common.
+        # Errors of constructor calls name the layer, not this base class.
         if not cls.__name__.startswith("_"):
             cls.__init__ = named(cls.__init__, f"{cls.__name__}.__init__")  # type: ignore[method-assign]
 
     def _check_padding(self, padding: Sizes | str) -> tuple[int, ...] | str:
-        """`padding` as one number for each axis, or as the word that says how it is found."""
+        """Return `padding` as one number for each axis, or as "same" or "valid"."""
         if not isinstance(padding, str):
             return sizes("padding", padding, 0, self._axes)
         if padding not in ("same", "valid"):
@@ -125,7 +125,7 @@ class _Convolution(Module):
         return padding
 
     def reset_parameters(self) -> None:
-        """Draw weight and bias anew."""
+        """Draw new initial values for weight and bias."""
         init.kaiming_uniform_(self.weight, a=math.sqrt(5))
         if self.bias is not None:
             channels = (self.in_channels, self.out_channels)[self._filters] // self.groups
@@ -142,11 +142,11 @@ class _Convolution(Module):
             )
 
     def _axis_of(self, x: Tensor) -> int:
-        """The axis of channels, before those that the filters go along."""
+        """Return the channel axis, which precedes the spatial axes."""
         return x.ndim - self._axes - 1
 
     def _padded(self, x: Tensor) -> tuple[Tensor, tuple[int, ...] | str]:
-        """The checked input, with what is no zeros around it, and the zeros that are to be."""
+        """Check the input and apply padding other than zeros; return it and the zero padding."""
         self._check_input(x)
         if self.padding_mode == "zeros":
             return x, self.padding
@@ -161,7 +161,7 @@ class _Convolution(Module):
         return x.pad(widths, self.padding_mode), (0,) * self._axes
 
     def extra_repr(self) -> str:
-        """Give channels, kernel and stride, and what is not usual."""
+        """Return channels, kernel size, stride and options other than the defaults as text."""
         text = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}"
         text += f", stride={self.stride}"
         for name, usual in (("padding", 0), ("output_padding", 0), ("dilation", 1)):
@@ -181,28 +181,29 @@ class Conv2d(_Convolution):
     Parameters
     ----------
     in_channels, out_channels : int
-        Channels of input and result.
+        Number of channels of the input and of the result.
     kernel_size : int or (int, int)
         Rows and columns of a filter.
     stride, dilation : int or (int, int)
-        Step of the filter, and distance between its taps.
+        Stride of the filter, and distance between its taps.
     padding : int, (int, int), "valid" or "same"
-        Zeros added on each side: none, or as many as keep the size, which needs a stride of 1.
+        Number of zeros added on each side: "valid" adds none, "same" keeps the size and needs a
+        stride of 1.
     groups : int
-        Channels are divided into so many groups that do not mix.
+        Number of groups that the channels are divided into; groups are computed independently.
     bias : bool
         Whether to add a bias to each channel.
     padding_mode : "zeros", "reflect", "replicate" or "circular"
-        What is added in place of zeros; see ``Tensor.pad``.
+        Padding to use instead of zeros; see ``Tensor.pad``.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight : Tensor, shape (out_channels, in_channels / groups, rows, columns)
-        Drawn uniformly from ±1/sqrt(fan_in).
+        Initialized uniformly between ±1/sqrt(fan_in).
     bias : Tensor of shape (out_channels,), or None
-        Drawn from the same distribution.
+        Initialized from the same distribution.
     """
 
     _axes, _names = 2, "rows, columns"
@@ -214,7 +215,7 @@ class Conv2d(_Convolution):
 
 
 class Conv1d(_Convolution):
-    """One-dimensional cross-correlation over (batch, channels, length); as :class:`Conv2d`."""
+    """One-dimensional cross-correlation over (batch, channels, length); see :class:`Conv2d`."""
 
     _axes, _names = 1, "length"
 
@@ -225,7 +226,7 @@ class Conv1d(_Convolution):
 
 
 class Conv3d(_Convolution):
-    """Cross-correlation over (batch, channels, depth, rows, columns); as :class:`Conv2d`."""
+    """Cross-correlation over (batch, channels, depth, rows, columns); see :class:`Conv2d`."""
 
     _axes, _names = 3, "depth, rows, columns"
 
@@ -273,35 +274,35 @@ class _TransposedConvolution(_Convolution):
 
 
 class ConvTranspose2d(_TransposedConvolution):
-    """Two-dimensional convolution transposed, over (batch, channels, rows, columns).
+    """Two-dimensional transposed convolution over (batch, channels, rows, columns).
 
     The batch may be missing.
 
     Parameters
     ----------
     in_channels, out_channels : int
-        Channels of input and result.
+        Number of channels of the input and of the result.
     kernel_size : int or (int, int)
         Rows and columns of a filter.
     stride, padding, dilation : int or (int, int)
-        Distance of what neighbours add to, elements left out on each side of the result, distance
-        between the taps of a filter.
+        Distance in the result between contributions of neighbouring inputs, number of elements cut
+        from each side of the result, and distance between the taps of a filter.
     output_padding : int or (int, int)
-        Elements more behind the result, fewer than `stride` or than `dilation`.
+        Number of elements added at the end of the result, below `stride` or below `dilation`.
     groups : int
-        Channels are divided into so many groups that do not mix.
+        Number of groups that the channels are divided into; groups are computed independently.
     bias : bool
         Whether to add a bias to each channel.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
 
     Attributes
     ----------
     weight : Tensor, shape (in_channels, out_channels / groups, rows, columns)
-        Drawn uniformly from ±1/sqrt(fan_in), where PyTorch takes ``out_channels / groups`` filters
-        for fan_in.
+        Initialized uniformly between ±1/sqrt(fan_in), where fan_in counts ``out_channels / groups``
+        channels, as in PyTorch.
     bias : Tensor of shape (out_channels,), or None
-        Drawn from the same distribution.
+        Initialized from the same distribution.
     """
 
     _axes, _names = 2, "rows, columns"
@@ -316,7 +317,7 @@ class ConvTranspose2d(_TransposedConvolution):
 
 
 class ConvTranspose1d(_TransposedConvolution):
-    """Convolution transposed over (batch, channels, length); as :class:`ConvTranspose2d`."""
+    """Transposed convolution over (batch, channels, length); see :class:`ConvTranspose2d`."""
 
     _axes, _names = 1, "length"
 
@@ -330,9 +331,9 @@ class ConvTranspose1d(_TransposedConvolution):
 
 
 class ConvTranspose3d(_TransposedConvolution):
-    """Convolution transposed over (batch, channels, depth, rows, columns).
+    """Transposed convolution over (batch, channels, depth, rows, columns).
 
-    As :class:`ConvTranspose2d`.
+    See :class:`ConvTranspose2d`.
     """
 
     _axes, _names = 3, "depth, rows, columns"

@@ -1,4 +1,4 @@
-"""Transformers (Vaswani et al., arXiv:1706.03762), by PyTorch's names."""
+"""Transformers (Vaswani et al., arXiv:1706.03762), with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _activation(given: object) -> Callable[[Tensor], Tensor]:
 
 
 class _Block(Module):
-    """What layers of encoders and decoders share."""
+    """Base of encoder and decoder layers."""
 
     def __init__(
         self, d_model: int, nhead: int, dim_feedforward: int, dropout: float, activation: object,
@@ -73,33 +73,33 @@ class _Block(Module):
         return self.linear2(self.dropout(inner))
 
     def _residual(self, x: Tensor, k: int, inner: Callable[[Tensor], Tensor]) -> Tensor:
-        """`x` and what `inner` makes of it, with normalization `k` before or behind."""
+        """Add `inner` of `x` to `x`, with normalization `k` before or after it."""
         norm, drop = getattr(self, f"norm{k}"), getattr(self, f"dropout{k}")
         out: Tensor = x + drop(inner(norm(x))) if self.norm_first else norm(x + drop(inner(x)))
         return out
 
 
 class TransformerEncoderLayer(_Block):
-    """Self-attention and a network of two layers, each beside a skip connection.
+    """Self-attention and a feed-forward network, each with a residual connection.
 
     Parameters
     ----------
     d_model, nhead, dim_feedforward : int
-        Features, heads, and features between the two layers.
+        Number of features, of heads, and of features inside the feed-forward network.
     dropout : float
-        In training.
+        Dropout probability, in training.
     activation : "relu", "gelu" or callable
-        Between the two layers.
+        Activation of the feed-forward network.
     layer_norm_eps : float
-        Of the normalizations.
+        Added to the variance in layer normalization.
     batch_first : bool
-        As of :class:`MultiheadAttention`.
+        As in :class:`MultiheadAttention`.
     norm_first : bool
-        Whether to normalize before attention and network, not behind the sums.
+        Whether to normalize the inputs of attention and network, instead of the sums.
     bias : bool
-        Whether there are biases.
+        Whether to use biases.
     dtype : DType or str
-        Floating type of the parameters.
+        Floating-point dtype of the parameters.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class TransformerEncoderLayer(_Block):
         self, src: Tensor, src_mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Encode; the masks are those of :class:`MultiheadAttention`."""
+        """Encode `src`; the masks are those of :class:`MultiheadAttention`."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -128,7 +128,7 @@ class TransformerEncoderLayer(_Block):
 
 
 class TransformerDecoderLayer(_Block):
-    """Self-attention, attention to what an encoder gave, and a network of two layers.
+    """Self-attention, attention to the encoder's output, and a feed-forward network.
 
     The parameters are those of :class:`TransformerEncoderLayer`.
     """
@@ -150,7 +150,7 @@ class TransformerDecoderLayer(_Block):
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool = False,
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Decode beside `memory`; the masks are those of :class:`MultiheadAttention`."""
+        """Decode `tgt` given `memory`; the masks are those of :class:`MultiheadAttention`."""
 
         def attend(x: Tensor) -> Tensor:
             return self.self_attn(
@@ -172,18 +172,18 @@ def _copies(layer: Module, count: int) -> ModuleList:
 
 
 class TransformerEncoder(Module):
-    """Layers of an encoder, one after the other.
+    """A stack of encoder layers.
 
     Parameters
     ----------
     encoder_layer : TransformerEncoderLayer
-        Copied for each layer.
+        Layer that is copied for each layer of the stack.
     num_layers : int
-        How many.
+        Number of layers.
     norm : Module, optional
-        Applied at the end.
+        Applied to the result.
     enable_nested_tensor, mask_check : bool
-        For programs that say it; there are no nested tensors.
+        Accepted for compatibility; kernelrt has no nested tensors.
     """
 
     def __init__(
@@ -200,7 +200,7 @@ class TransformerEncoder(Module):
         self, src: Tensor, mask: Tensor | None = None,
         src_key_padding_mask: Tensor | None = None, is_causal: bool | None = None,
     ) -> Tensor:  # fmt: skip
-        """Encode; the masks are those of :class:`MultiheadAttention`."""
+        """Encode `src`; the masks are those of :class:`MultiheadAttention`."""
         out = src
         for layer in self.layers:
             out = layer(out, mask, src_key_padding_mask, bool(is_causal))
@@ -208,16 +208,16 @@ class TransformerEncoder(Module):
 
 
 class TransformerDecoder(Module):
-    """Layers of a decoder, one after the other.
+    """A stack of decoder layers.
 
     Parameters
     ----------
     decoder_layer : TransformerDecoderLayer
-        Copied for each layer.
+        Layer that is copied for each layer of the stack.
     num_layers : int
-        How many.
+        Number of layers.
     norm : Module, optional
-        Applied at the end.
+        Applied to the result.
     """
 
     def __init__(
@@ -234,7 +234,7 @@ class TransformerDecoder(Module):
         memory_key_padding_mask: Tensor | None = None, tgt_is_causal: bool | None = None,
         memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Decode beside `memory`; the masks are those of :class:`MultiheadAttention`."""
+        """Decode `tgt` given `memory`; the masks are those of :class:`MultiheadAttention`."""
         out = tgt
         for layer in self.layers:
             out = layer(
@@ -245,18 +245,18 @@ class TransformerDecoder(Module):
 
 
 class Transformer(Module):
-    """An encoder and a decoder.
+    """A transformer: an encoder and a decoder.
 
     Parameters
     ----------
     d_model, nhead : int
-        Features and heads.
+        Number of features and of heads.
     num_encoder_layers, num_decoder_layers : int
-        Layers of both.
+        Number of layers of encoder and decoder.
     dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias, dtype
-        As of :class:`TransformerEncoderLayer`.
+        As in :class:`TransformerEncoderLayer`.
     custom_encoder, custom_decoder : Module, optional
-        Others in their place.
+        Modules to use instead of the standard encoder and decoder.
     """
 
     def __init__(
@@ -296,7 +296,7 @@ class Transformer(Module):
         memory_key_padding_mask: Tensor | None = None, src_is_causal: bool | None = None,
         tgt_is_causal: bool | None = None, memory_is_causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """Encode `src` and decode `tgt` beside it."""
+        """Encode `src`, and decode `tgt` given the result."""
         memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
         out: Tensor = self.decoder(
             tgt, memory, tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask,
@@ -306,6 +306,6 @@ class Transformer(Module):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, dtype: object = dt.float32) -> Tensor:
-        """Give a mask of shape (sz, sz): minus infinity at later positions, else 0."""
+        """Return a causal mask of shape (sz, sz): minus infinity at later positions, else 0."""
         count = positive("sz", sz)
         return full((count, count), -math.inf, dtype=dtype).triu(1)

@@ -278,8 +278,8 @@ def test_buffers_are_attributes() -> None:
     assert not list(module.parameters())
     assert module.nothing is None
     for name, value, error, text in (
-        ("forward", krt.ones(1), StateError, "has 'forward' already"),
-        ("a.b", krt.ones(1), DTypeError, "name of an attribute"),
+        ("forward", krt.ones(1), StateError, "Counts already has an attribute 'forward'"),
+        ("a.b", krt.ones(1), DTypeError, "attribute name without"),
         ("more", np.ones(1), DTypeError, "expected a Tensor or None"),
     ):
         with pytest.raises(error, match=text):

@@ -376,7 +376,7 @@ def test_an_optimizer_of_ones_own_is_written_as_for_torch(jitted):
     opt.param_groups[1]["power"] = 1.0
     run()
     assert v.tolist() == [2.25 - 4.5 * 0.25]
-    with pytest.raises(krt.UnknownNameError, match="no 'powers'"):
+    with pytest.raises(krt.UnknownNameError, match="unknown key 'powers'"):
         opt.param_groups[0]["powers"] = 2
     with pytest.raises(krt.UnknownNameError, match="rules"):
         krt.optim.Optimizer([w], {"lr": 0.1, "rules": 1})
@@ -408,18 +408,18 @@ def test_bad_groups_are_named():
     a, _ = leaves()
     bfgs = nn.optim.LBFGS(a)
     bad = [
-        (krt.UnknownNameError, "no 'momentun'",
+        (krt.UnknownNameError, "unknown key 'momentun'",
          lambda: nn.optim.SGD([{"params": a, "momentun": 1}])),
         (krt.DTypeError, r"params\[1\]: expected a dict with 'params'",
          lambda: nn.optim.SGD([{"params": a}, {"param": a}])),
         (krt.ShapeError, r"params\[1\]\['params'\]\[0\]: the same",
          lambda: nn.optim.SGD([{"params": a[:1]}, {"params": a[:1]}])),
         (krt.ShapeError, "lr: expected", lambda: nn.optim.SGD([{"params": a, "lr": -1}])),
-        (krt.DTypeError, "params: a set has another order in each process.*list",
+        (krt.DTypeError, "params: expected an ordered iterable.* of a set differs.*list",
          lambda: nn.optim.Adam(set(a))),
-        (krt.DTypeError, r"params\[0\]\['params'\]: a frozenset has another order",
+        (krt.DTypeError, r"params\[0\]\['params'\]: .*the order of a frozenset differs",
          lambda: nn.optim.Adam([{"params": frozenset(a)}])),
-        (krt.DTypeError, r"param_group\['params'\]: a set has another order",
+        (krt.DTypeError, r"param_group\['params'\]: .*the order of a set differs",
          lambda: nn.optim.SGD(a[:1]).add_param_group({"params": set(a[1:])})),
         (krt.GradientError, "differentiable", lambda: nn.optim.SGD(a, differentiable=True)),
         (krt.UnknownNameError, "option 'fast'", lambda: nn.optim.Adam(a, fast=True)),
@@ -431,7 +431,7 @@ def test_bad_groups_are_named():
         (krt.ShapeError, "beta2_decay", lambda: nn.optim.Adafactor(a, beta2_decay=0.5)),
         (krt.ShapeError, "d: expected", lambda: nn.optim.Adafactor(a, d=0.5)),
         (krt.DTypeError, "eps", lambda: nn.optim.Adafactor(a, eps=1e-8)),
-        (krt.ShapeError, r"params\[1\]: Muon.*AdamW", lambda: nn.optim.Muon(a)),
+        (krt.ShapeError, r"params\[1\]: expected a matrix.*AdamW", lambda: nn.optim.Muon(a)),
         (krt.ShapeError, "ns_steps", lambda: nn.optim.Muon(a[:1], ns_steps=100)),
         (krt.ShapeError, "adjust_lr_fn", lambda: nn.optim.Muon(a[:1], adjust_lr_fn="most")),
         (krt.ShapeError, "line_search_fn", lambda: nn.optim.LBFGS(a, line_search_fn="weak")),
@@ -440,7 +440,7 @@ def test_bad_groups_are_named():
         (krt.JitError, "add_param_group",
          krt.jit(lambda: bfgs.add_param_group({"params": a}))),
         (krt.JitError, "LBFGS", krt.jit(lambda: bfgs.step(lambda: 1.0))),
-        (krt.ShapeError, r"lr: it has 2 values.*params\[1\] has the shape \(4,\)",
+        (krt.ShapeError, r"lr: it has 2 values.*params\[1\].* has shape \(4,\)",
          lambda: nn.optim.Adam(a, lr=krt.ones(2))),
     ]  # fmt: skip
     for kind, text, call in bad:
@@ -601,15 +601,15 @@ def test_loading_keeps_the_memory_of_what_an_optimizer_of_ones_own_has():
 def test_what_state_dicts_cannot_have_is_refused():
     params, opt, _ = heavy([1.0])
     opt.state[params[0]]["name"] = "x"
-    with pytest.raises(StateError, match="'name' of parameter 0 is of type str; state dicts"):
+    with pytest.raises(StateError, match="'name' of parameter 0 is of type str, expected a tensor"):
         opt.state_dict()
     params, opt, train = heavy([1.0])
     train(1)
-    with pytest.raises(StateError, match=r"'state\.1\.momentum', but there are 1 parameters"):
+    with pytest.raises(StateError, match=r"'state\.1\.momentum', the optimizer has 1 parameters"):
         opt.load_state_dict({**opt.state_dict(), "state.1.momentum": krt.ones(1)})
     with pytest.raises(StateError, match="missing: 'lr'"):
         opt.load_state_dict({"numbers.0.step": 7})
     assert opt.state[params[0]]["step"] == 1
     opt.state["calls"]["n"] = 1
-    with pytest.raises(StateError, match="state: str 'calls' is no parameter of Heavy"):
+    with pytest.raises(StateError, match="parameters of Heavy as keys, not str 'calls'"):
         opt.state_dict()

@@ -156,10 +156,10 @@ def test_frozen_parameters_stay_frozen():
         (lambda: nn.stack_modules([nn.Linear(2, 3), nn.Linear(2, 4)]), krt.KernelrtError,
          r"modules\[1\].*'weight' is float32 of shape \(4, 2\), a parameter, expected"),
         (lambda: nn.stack_modules([nn.Dropout(0.1), nn.Dropout(0.2)]), krt.KernelrtError,
-         "computes something else"),
+         "computes the same as the first"),
         (lambda: nn.stack_modules(mlp, 2).member(2), krt.ShapeError, "2 members"),
         (lambda: nn.stack_modules(mlp, 2).set_member(0, nn.Linear(3, 5)), krt.KernelrtError,
-         "not like the members"),
+         "expected a module like the members"),
     ],
 )  # fmt: skip
 def test_what_is_refused(make, error, text):
@@ -309,7 +309,7 @@ def test_products_of_matrices_are_those_of_each_member():
     together(pop, opt, x, y, steps=2)
     alone(members, lambda m, k: optim.Muon(m.parameters(), lr=float(RATES[k])), x, y, steps=2)
     check_members(pop, members, rtol=1e-3, atol=1e-4)
-    with pytest.raises(krt.ShapeError, match="Muon updates matrices only"):
+    with pytest.raises(krt.ShapeError, match="expected a matrix, as Muon"):
         optim.Muon(pop.parameters(), lr=0.1)
 
 
@@ -381,14 +381,14 @@ def test_a_number_becomes_one_of_each_member():
     ("make", "error", "text"),
     [
         (lambda p: optim.Adam(p, np.ones(3)), krt.ShapeError,
-         r"lr: it has 3 values.*params\[0\] has the shape \(4, 5, 3\)"),
+         r"lr: it has 3 values.*params\[0\].* has shape \(4, 5, 3\)"),
         (lambda p: optim.Adam(p, krt.ones(4, 1)), krt.ShapeError, r"lr: expected.*\(4, 1\)"),
         (lambda p: optim.Adam(p, -np.ones(4)), krt.ShapeError, "lr: .*at least 0"),
         (lambda p: optim.Adam(p, betas=(np.ones(4), 0.9)), krt.ShapeError, "betas: .*below 1"),
         (lambda p: optim.Adam(p, betas=(np.zeros(4), np.zeros(3))), krt.ShapeError, "3 and 4"),
         (lambda p: optim.Adam(p, eps=np.array(["a"] * 4)), krt.DTypeError, "eps: .*numbers"),
         (lambda p: optim.Adam(p, amsgrad=np.ones(4, bool)), krt.DTypeError, "amsgrad"),
-        (lambda p: optim.LBFGS(p, np.ones(4)), krt.ShapeError, "LBFGS makes one step of all"),
+        (lambda p: optim.LBFGS(p, np.ones(4)), krt.ShapeError, "LBFGS computes one step of all"),
         (lambda p: setattr(optim.SGD(p, 0.1), "lr", np.ones(4)), krt.ShapeError, "one number"),
         (lambda p: setattr(optim.SGD(p, np.ones(4)), "lr", np.ones(3)), krt.ShapeError, r"\(4,\)"),
     ],
@@ -402,7 +402,7 @@ def test_what_all_members_count_together_is_refused():
     pop = nn.stack_modules(mlp, N)
     opt = optim.NAdam(pop.parameters(), betas=(np.full(N, 0.9), 0.99))
     pop(krt.tensor(X)).sum().backward()
-    with pytest.raises(krt.ShapeError, match=r"NAdam: .*all members share.*betas"):
+    with pytest.raises(krt.ShapeError, match=r"NAdam: .*for all members together.*betas"):
         opt.step()
     opt = optim.Adafactor(pop.parameters(), lr=np.full(N, 0.1))
     with pytest.raises(krt.ShapeError, match="Adafactor: its state 'row_var'"):
@@ -444,7 +444,7 @@ def test_a_plateau_is_each_members_own():
         schedule.step(number)  # one number is that of all
     with pytest.raises(krt.errors.DTypeError, match="metrics"):
         schedule.step("less")
-    with pytest.raises(krt.errors.ShapeError, match="one for each learning rate"):
+    with pytest.raises(krt.errors.ShapeError, match="as the learning rate of group"):
         schedule.step(np.ones(4))
     with pytest.raises(krt.errors.ShapeError, match="full"):
         alone[0].step(np.ones(3))

@@ -77,7 +77,7 @@ def test_sequences_are_padded_packed_and_apart_again():
     for a, b in zip(back, parts, strict=True):
         np.testing.assert_array_equal(a.numpy(), b)
     assert rnn.pad_packed_sequence(packed, total_length=6)[0].shape == (6, 3, 2)
-    with pytest.raises(ShapeError, match="lengths: expected them to descend"):
+    with pytest.raises(ShapeError, match="lengths: expected descending lengths"):
         rnn.pack_sequence(ours)
     with pytest.raises(ShapeError, match="numbers from 1 to 4"):
         rnn.pack_padded_sequence(padded, [5, 1, 1], batch_first=True)

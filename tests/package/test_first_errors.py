@@ -20,9 +20,9 @@ def _jitted(call):
 
 @pytest.mark.parametrize(("call", "kind", "text"), [
     (lambda: krt.optim.Adam(LAYER.parameters(), learning_rate=1e-3), krt.UnknownNameError,
-     "Adam: there is no option 'learning_rate', but lr, betas, .*; is lr meant\\?"),
+     "Adam: unknown option 'learning_rate', expected one of lr, betas, .*; did you mean lr\\?"),
     (lambda: krt.optim.AdamW(LAYER.parameters(), weightdecay=0.1), krt.UnknownNameError,
-     "'weightdecay', .*; is weight_decay meant\\?"),
+     "'weightdecay', .*; did you mean weight_decay\\?"),
     (lambda: krt.optim.AdamW([{"param": list(LAYER.parameters())}]), krt.DTypeError,
      r"params\[0\]: expected a dict with 'params', not with 'param'"),
     (lambda: krt.jit(LAYER).parameters(), AttributeError,
@@ -43,7 +43,7 @@ def _jitted(call):
     (lambda: nn.BatchNorm1d(4)(X[:1]), krt.ShapeError,
      r"batch_norm: training .*not shape \(1, 4\); .*eval\(\)"),
     (lambda: _jitted(lambda _: krt.optim.SGD(LAYER.parameters(), lr=0.1)), krt.JitError,
-     "SGD: a traced function makes an optimizer.* make it outside"),
+     "SGD: an optimizer cannot be created inside a traced function.* create it outside"),
     (lambda: krt.where(X > 0, X), TypeError, "missing 1 required positional argument: 'other'"),
     (lambda: krt.where([True, False]), krt.DTypeError, "where: condition: expected a Tensor"),
 ])  # fmt: skip
@@ -84,6 +84,6 @@ def test_lengths_of_packed_sequences_are_checked():
         for lengths in ([5, 1, 0], [6, 3, 1]):
             with pytest.raises(krt.ShapeError, match="lengths: expected numbers from 1 to 5"):
                 pack(x, made(lengths))
-        with pytest.raises(krt.ShapeError, match=r"to descend, not \[3, 5, 1\]"):
+        with pytest.raises(krt.ShapeError, match=r"descending lengths, not \[3, 5, 1\]"):
             pack(x, made([3, 5, 1]))
         assert pack(x, made([3, 5, 1]), enforce_sorted=False).data.shape == (5, 3, 2)

@@ -128,9 +128,8 @@ def changes(
             s.dims != p.dims for s, p in zip(held, group.params, strict=True)
         ):
             raise ShapeError(
-                f"{group.called}: the shapes of its state {name!r} differ from those of the "
-                "parameters, so members cannot have separate hyperparameters; give one value for "
-                "all members"
+                f"{group.called}: its state {name!r} has other shapes than the parameters, so "
+                "members cannot have separate hyperparameters; give one value for all members"
             )
     whole = [*group.params, *(g for _, _, g in active), *states, *vectors.values()]
     stacks = {id(t): t.uop for t in whole}

@@ -1,4 +1,4 @@
-"""Helpers of training: clipping gradients, parameters as one vector, weights that are computed."""
+"""Training utilities: gradient clipping, parameters as one vector, parametrized weights."""
 
 from kernelrt.nn.utils import parametrizations, parametrize, rnn
 from kernelrt.nn.utils.clip import (

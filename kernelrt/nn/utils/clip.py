@@ -1,4 +1,4 @@
-"""Clipping gradients."""
+"""Gradient clipping."""
 
 from __future__ import annotations
 
@@ -43,30 +43,30 @@ def get_total_norm(
     tensors: Tensors, norm_type: float = 2.0, error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """The norm of all elements of some tensors, as if they were one vector.
+    """Return the norm of all elements of several tensors, as if they were one vector.
 
     Parameters
     ----------
     tensors : Tensor or iterable of Tensor
-        Floats.
+        Floating-point tensors.
     norm_type : float
-        Order of the norm; infinity is the greatest size.
+        Order of the norm; infinity is the maximum norm.
     error_if_nonfinite : bool
-        Raise where the norm is not finite.
+        Whether to raise an error if the norm is not finite.
     foreach : bool, optional
-        As in PyTorch, where it says how that is computed; it changes nothing.
+        Accepted for compatibility; has no effect.
 
     Returns
     -------
     Tensor
-        Shape (), 0 of no tensors.
+        Norm, of shape (); 0 for no tensors.
 
     Raises
     ------
     GradientError
-        The norm is not finite, and that is an error.
+        The norm is not finite, and `error_if_nonfinite` is true.
     JitError
-        That is to be an error while a function is traced, which cannot know it.
+        `error_if_nonfinite` is true inside a traced function, where the norm is unknown.
     """
     del foreach
     order = _order(norm_type)
@@ -88,13 +88,13 @@ def _norm(x: Tensor, order: float) -> Tensor:
 def _check_finite(total: Tensor, order: float) -> None:
     if is_tracing():
         raise JitError(
-            "error_if_nonfinite: the value of the norm is unknown while a function is traced; "
-            "return the norm and check it outside of the function"
+            "error_if_nonfinite: the norm is unknown inside a traced function; return the norm and "
+            "check it outside of the function"
         )
     if not math.isfinite(total.item()):
         raise GradientError(
             f"parameters: the norm of order {order} of the gradients is {total.item()}, so they "
-            "cannot be scaled; pass error_if_nonfinite=False to scale them all the same"
+            "cannot be scaled; pass error_if_nonfinite=False to scale them anyway"
         )
 
 
@@ -106,13 +106,13 @@ def clip_grads_with_norm_(
     Parameters
     ----------
     parameters : Tensor or iterable of Tensor
-        Whose ``grad`` is set; those that have none are left alone.
+        Parameters whose ``grad`` to change; those without a gradient are skipped.
     max_norm : float
-        The greatest norm allowed.
+        Maximum norm.
     total_norm : Tensor
-        The norm that they have; see :func:`get_total_norm`.
+        Norm of the gradients; see :func:`get_total_norm`.
     foreach : bool, optional
-        Changes nothing.
+        Accepted for compatibility; has no effect.
     """
     del foreach
     most = real(max_norm, "max_norm")
@@ -126,34 +126,34 @@ def clip_grad_norm_(
     parameters: Tensors, max_norm: float, norm_type: float = 2.0,
     error_if_nonfinite: bool = False, foreach: bool | None = None,
 ) -> Tensor:  # fmt: skip
-    """Scale all gradients down together, so that their norm is at most `max_norm`.
+    """Scale all gradients down by a common factor so that their norm is at most `max_norm`.
 
-    It can be part of a jitted function, and costs no pass over the parameters there.
+    A jitted function may call this; there it costs no extra pass over the parameters.
 
     Parameters
     ----------
     parameters : Tensor or iterable of Tensor
-        Whose ``grad`` is set; those that have none are left alone.
+        Parameters whose ``grad`` to change; those without a gradient are skipped.
     max_norm : float
-        The greatest norm allowed.
+        Maximum norm.
     norm_type : float
-        Order of the norm; infinity is the greatest size.
+        Order of the norm; infinity is the maximum norm.
     error_if_nonfinite : bool
-        Raise where the norm is not finite, and leave the gradients as they are.
+        Whether to raise an error, and leave the gradients unchanged, if the norm is not finite.
     foreach : bool, optional
-        Changes nothing.
+        Accepted for compatibility; has no effect.
 
     Returns
     -------
     Tensor
-        The norm before, shape ().
+        Norm before clipping, of shape ().
 
     Raises
     ------
     GradientError
-        The norm is not finite, and that is an error.
+        The norm is not finite, and `error_if_nonfinite` is true.
     JitError
-        That is to be an error while a function is traced, which cannot know it.
+        `error_if_nonfinite` is true inside a traced function, where the norm is unknown.
 
     Examples
     --------
@@ -175,16 +175,16 @@ def clip_grad_norm_(
 def clip_grad_value_(
     parameters: Tensors, clip_value: float, foreach: bool | None = None
 ) -> None:
-    """Bring each element of the gradients between ``-clip_value`` and ``clip_value``.
+    """Clamp each element of the gradients between ``-clip_value`` and ``clip_value``.
 
     Parameters
     ----------
     parameters : Tensor or iterable of Tensor
-        Whose ``grad`` is set; those that have none are left alone.
+        Parameters whose ``grad`` to change; those without a gradient are skipped.
     clip_value : float
-        The greatest size allowed, of at least 0.
+        Maximum absolute value, at least 0.
     foreach : bool, optional
-        Changes nothing.
+        Accepted for compatibility; has no effect.
     """
     del foreach
     most = real(clip_value, "clip_value")

@@ -21,21 +21,22 @@ __all__ = ["norm_along", "power_iteration", "remove_spectral_norm", "remove_weig
 M = TypeVar("M", bound=Module)
 
 class _Norm:
-    """Computes a weight from tensors whose names begin with its own."""
+    """Computes a weight from tensors whose names are its own name with a suffix."""
 
     ends: ClassVar[tuple[str, ...]]
 
     def read(self, module: Any, name: str) -> Tensor:
         raise NotImplementedError
 
-    def write(self, module: Any, name: str, value: object) -> None:  # noqa: ARG002 - as others have it
+    def write(self, module: Any, name: str, value: object) -> None:  # noqa: ARG002 - the protocol has it
         raise StateError(
-            f"{name}: {type(module).__name__} computes it from other tensors; assign to those"
+            f"{name}: cannot be assigned, because {type(module).__name__} computes it from other "
+            "tensors; assign to those"
         )
 
 
 class _OfLength(_Norm):
-    """A direction that is given a length."""
+    """Weight normalization: a direction times a norm."""
 
     ends = ("g", "v")
 
@@ -49,7 +50,7 @@ class _OfLength(_Norm):
 
 
 class _OfGreatest(_Norm):
-    """A matrix over its greatest singular value, and the hook that finds that."""
+    """Spectral normalization, and the hook that estimates the largest singular value."""
 
     ends = ("orig", "u", "v")
 
@@ -83,23 +84,23 @@ class _OfGreatest(_Norm):
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """Let a weight be ``g * v / |v|``, with the parameters g and v in its place.
+    """Reparametrize a weight as ``g * v / |v|`` (weight normalization) with parameters g and v.
 
-    Salimans and Kingma, arXiv:1602.07868. The weight is computed where it is read.
+    Salimans and Kingma, arXiv:1602.07868. The weight is computed each time it is read.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     name : str
-        Of its parameter; the new ones are called ``{name}_g`` and ``{name}_v``.
+        Name of the parameter; the new ones are called ``{name}_g`` and ``{name}_v``.
     dim : int, optional
-        The axis along which each slice has a norm of its own; with None there is one for all.
+        Axis along which each slice has its own norm; None for a single norm.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
     """
     weight = _own(module, name)
     axis = None if dim is None else axis_of(dim, weight.ndim)
@@ -113,7 +114,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
 
 
 def remove_weight_norm(module: M, name: str = "weight") -> M:
-    """Let the weight that :func:`weight_norm` computes be a parameter again."""
+    """Undo :func:`weight_norm`: make the weight a plain parameter again."""
     return _restore(module, name, _OfLength)
 
 
@@ -121,29 +122,29 @@ def spectral_norm(
     module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> M:  # fmt: skip
-    """Let a weight be a parameter over its greatest singular value.
+    """Divide a weight by its largest singular value (spectral normalization).
 
-    Miyato et al., arXiv:1802.05957. The value is found by power iteration: each call in training
-    does some more of it, from where the last one ended.
+    Miyato et al., arXiv:1802.05957. The singular value is estimated by power iteration, which
+    continues from its last result in each call in training.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     name : str
-        Of its parameter; the new one is called ``{name}_orig``, the vectors, which are part of the
-        state, ``{name}_u`` and ``{name}_v``.
+        Name of the parameter. The new parameter is called ``{name}_orig``, and the singular
+        vectors, which are part of the state, ``{name}_u`` and ``{name}_v``.
     n_power_iterations : int
-        How many times the vectors are improved in each call.
+        Number of power iterations in each call.
     eps : float
-        The least norm to divide by.
+        Lower bound of the norm to divide by.
     dim : int, optional
-        The axis of rows; 0 if not given, and 1 for transposed convolutions.
+        Axis of the rows; by default 1 for transposed convolutions, else 0.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
     """
     weight = _own(module, name)
     rounds, axis, least = power_iteration(module, weight, n_power_iterations, eps, dim)
@@ -162,7 +163,7 @@ def spectral_norm(
 def power_iteration(
     module: Module, weight: Tensor, rounds: int, eps: float, dim: int | None
 ) -> tuple[int, int, float]:
-    """How often, along which axis, and down to which norm: the checked options of both ways."""
+    """Return the number of iterations, the axis of rows and the norm's lower bound, checked."""
     if dim is None:
         turned = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
         dim = 1 if isinstance(module, turned) else 0
@@ -171,12 +172,12 @@ def power_iteration(
 
 
 def remove_spectral_norm(module: M, name: str = "weight") -> M:
-    """Let the weight that :func:`spectral_norm` computes be a parameter again."""
+    """Undo :func:`spectral_norm`: make the weight a plain parameter again."""
     return _restore(module, name, _OfGreatest)
 
 
 def norm_along(v: Tensor, axis: int | None) -> Tensor:
-    """The norm of each slice along an axis, or of all; of vectors the magnitudes."""
+    """Return the norm of each slice along an axis, or of all; for vectors the absolute values."""
     if axis is None:
         return v.norm(2)
     return v.norm(2, tuple(a for a in range(v.ndim) if a != axis), True) if v.ndim > 1 else v.abs()
@@ -189,7 +190,7 @@ def _own(module: Module, name: str) -> Tensor:
     if not isinstance(weight, Tensor) or not is_parameter(weight):
         raise StateError(f"name: {type(module).__name__} has no parameter {name!r} of its own")
     if not weight.ndim:
-        raise ShapeError(f"name: {name!r} is a scalar; expected a weight of at least one axis")
+        raise ShapeError(f"name: expected a weight of at least one axis, but {name!r} is a scalar")
     return weight
 
 
@@ -197,13 +198,15 @@ def _restore(module: M, name: str, kind: type[_Norm]) -> M:
     given: Any = module
     found = computed_by(module, name) if isinstance(given, Module) else None
     if not isinstance(found, kind):
-        raise StateError(f"name: {name!r} of {type(module).__name__} is not computed so")
+        raise StateError(
+            f"name: {name!r} of {type(module).__name__} is not computed by this normalization"
+        )
     sources = [f"{name}_{end}" for end in found.ends]
     for source in sources:
         if source not in module.__dict__:
             raise StateError(
                 f"name: {name!r} is computed from {source!r}, which {type(module).__name__} does "
-                "not hold itself; take back what computes that first"
+                "not hold itself; make that a plain parameter first"
             )
     with no_grad():
         weight = getattr(module, name).detach().clone()

@@ -39,24 +39,24 @@ class _WeightNorm(Module):
 
 
 def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
-    """Let a weight be ``g * v / |v|``, of two parameters.
+    """Reparametrize a weight as ``g * v / |v|`` (weight normalization).
 
-    Salimans and Kingma, arXiv:1602.07868. They are ``parametrizations.{name}.original0`` and
-    ``original1``.
+    Salimans and Kingma, arXiv:1602.07868. The parameters g and v are
+    ``parametrizations.{name}.original0`` and ``original1``.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     name : str
-        Of its parameter.
+        Name of the parameter.
     dim : int, optional
-        The axis along which each slice has a norm of its own; with None there is one for all.
+        Axis along which each slice has its own norm; None for a single norm.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
     """
     weight = _weight(module, name)
     axis = None if dim is None else axis_of(dim, weight.ndim)
@@ -99,28 +99,28 @@ def spectral_norm(
     module: M, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12,
     dim: int | None = None,
 ) -> M:  # fmt: skip
-    """Let a weight be a parameter over its greatest singular value.
+    """Divide a weight by its largest singular value (spectral normalization).
 
-    Miyato et al., arXiv:1802.05957. The value is found by power iteration: in training each use of
-    the weight does some more of it, from where the last one ended.
+    Miyato et al., arXiv:1802.05957. The singular value is estimated by power iteration, which
+    continues from its last result at each use of the weight in training.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     name : str
-        Of its parameter.
+        Name of the parameter.
     n_power_iterations : int
-        How many times the vectors are improved in each use.
+        Number of power iterations at each use.
     eps : float
-        The least norm to divide by.
+        Lower bound of the norm to divide by.
     dim : int, optional
-        The axis of rows; 0 if not given, and 1 for transposed convolutions.
+        Axis of the rows; by default 1 for transposed convolutions, else 0.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
     """
     weight = _weight(module, name)
     made = _SpectralNorm(weight, *power_iteration(module, weight, n_power_iterations, eps, dim))
@@ -139,7 +139,7 @@ class _Orthogonal(Module):
         return weight.mT if self.wide else weight
 
     def _nearest(self, weight: Tensor) -> Tensor:
-        """A whole basis that begins with what the columns span, in their directions."""
+        """Return an orthonormal basis whose first columns span those of the weight."""
         with no_grad():
             tall = self._tall(weight.detach())
             k = tall.shape[-1]
@@ -168,25 +168,25 @@ class _Orthogonal(Module):
 
 
 def orthogonal(module: M, name: str = "weight", orthogonal_map: str | None = None) -> M:
-    """Let the columns of a weight, or its rows if there are less, stay orthonormal.
+    """Keep the columns of a weight (the rows if there are fewer) orthonormal.
 
-    The weight is a fixed orthogonal matrix, which the first value makes, times the exponential of
-    a skew-symmetric one, or its Cayley transform, whose lower triangle is the parameter (Lezcano
-    and Martinez-Rubio, arXiv:1901.08428).
+    The weight is a fixed orthogonal matrix, made from the initial value, times the matrix
+    exponential (or the Cayley transform) of a skew-symmetric matrix, whose lower triangle is the
+    parameter (Lezcano and Martinez-Rubio, arXiv:1901.08428).
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     name : str
-        Of its parameter, of at least two axes, the last two of which are the matrices.
+        Name of the parameter; its last two axes are the matrices.
     orthogonal_map : "matrix_exp" or "cayley"
-        The exponential, or the cheaper transform.
+        Map to use: the matrix exponential (default), or the cheaper Cayley transform.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
     """
     weight = _weight(module, name)
     if weight.ndim < 2:

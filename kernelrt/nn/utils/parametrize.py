@@ -1,4 +1,4 @@
-"""Parametrizations: module tensors that functions compute from others."""
+"""Parametrizations: module tensors that functions compute from other tensors."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ __all__ = ["ParametrizationList", "is_parametrized", "register_parametrization",
            "remove_parametrizations"]  # fmt: skip
 
 M = TypeVar("M", bound=Module)
-#: The attribute with what computes tensors, by their names.
+#: Attribute of a module that holds the ParametrizationList of each tensor, by name.
 _HELD = "parametrizations"
 
 
 class ParametrizationList(Module):
-    """The functions that compute a tensor, the first one first, and what they compute it from.
+    """The functions that compute a tensor, in the order of application, and their inputs.
 
     Attributes
     ----------
     original : Tensor
-        What the first one takes; ``original0``, ``original1`` ... where it takes several.
+        Input of the first function; ``original0``, ``original1`` ... if it takes several.
     """
 
     def __init__(self, first: Module, value: Tensor, unsafe: bool = False) -> None:
@@ -40,7 +40,7 @@ class ParametrizationList(Module):
             made = _inverse(first, value)
             parts = _listed(made)
             _check(first(*parts), value, unsafe)
-        # Nothing was changed so far.
+        # No errors from here on: nothing was changed so far.
         several = isinstance(made, tuple | list)
         for i, part in enumerate(parts):
             name = f"original{i}" if several else "original"
@@ -48,7 +48,7 @@ class ParametrizationList(Module):
 
     @property
     def originals(self) -> list[Tensor]:
-        """What the first function takes."""
+        """The inputs of the first function."""
         return [t for n, t in self.__dict__.items() if n.startswith("original")]
 
     def forward(self) -> Tensor:
@@ -60,7 +60,7 @@ class ParametrizationList(Module):
         return cast("Tensor", out)
 
     def right_inverse(self, value: Tensor) -> None:
-        """Assign to the originals what makes the tensor be `value`."""
+        """Assign values to the originals that make the tensor equal to `value`."""
         with no_grad():
             made: Any = value
             for step in self._steps[::-1]:
@@ -71,19 +71,19 @@ class ParametrizationList(Module):
                 original.assign(part)
 
     def append(self, step: Module) -> None:
-        """Apply another function to what those before give; the tensor keeps its value."""
+        """Append a function that is applied to the result; the tensor keeps its value."""
         with no_grad():
             made = _inverse(step, self())
         if isinstance(made, tuple | list):
             raise StateError(
-                "parametrization: right_inverse gives several tensors, which only the first one "
-                "of a tensor may"
+                "parametrization: right_inverse returns several tensors, but only the first "
+                "parametrization of a tensor may do that"
             )
         self.right_inverse(made)
         self._steps = (*self._steps, step)
 
     def tree_items(self) -> Iterable[tuple[str, object]]:
-        """The originals by their names, and the functions by their positions."""
+        """Yield the originals by their names, and the functions by their positions."""
         for name, value in self.__dict__.items():
             if name.startswith("original"):
                 yield name, value
@@ -100,7 +100,7 @@ class ParametrizationList(Module):
 
 
 class _Held(Module):
-    """The lists of a module, by the names of its tensors."""
+    """Holds the ParametrizationLists of a module, by the names of its tensors."""
 
 
 def _listed(made: Any) -> list[Tensor]:
@@ -108,7 +108,8 @@ def _listed(made: Any) -> list[Tensor]:
     for part in parts:
         if not isinstance(part, Tensor):
             raise DTypeError(
-                f"parametrization: right_inverse gives Tensors, not {type(part).__name__}"
+                f"parametrization: expected right_inverse to return Tensors, not "
+                f"{type(part).__name__}"
             )
     return parts
 
@@ -116,19 +117,19 @@ def _listed(made: Any) -> list[Tensor]:
 def _check_parts(parts: list[Tensor], originals: list[Tensor]) -> None:
     if len(parts) != len(originals):
         raise StateError(
-            f"parametrization: right_inverse gives {len(parts)} tensors, and gave "
-            f"{len(originals)} before"
+            f"parametrization: right_inverse returns {len(parts)} tensors, expected "
+            f"{len(originals)} as before"
         )
     for part, original in zip(parts, originals, strict=True):
         if not build.same_shape(part.dims, original.dims):
             raise ShapeError(
-                f"parametrization: right_inverse gives the shape {format_shape(part.dims)}; what "
-                f"it is assigned to has {format_shape(original.dims)}"
+                "parametrization: right_inverse returns a tensor of shape "
+                f"{format_shape(part.dims)}, expected {format_shape(original.dims)}"
             )
         if part.dtype.is_float is not original.dtype.is_float:
             raise DTypeError(
-                f"parametrization: right_inverse gives {part.dtype.name}; what it is assigned to "
-                f"is of {original.dtype.name}"
+                f"parametrization: right_inverse returns {part.dtype.name}, expected "
+                f"{original.dtype.name}"
             )
 
 
@@ -142,7 +143,7 @@ def _own(part: Tensor, like: Tensor, *, alone: bool) -> Tensor:
         return part
     if alone and build.same_shape(part.dims, like.dims) and part.dtype is like.dtype:
         with no_grad():
-            return like.assign(part)  # optimizers may know it
+            return like.assign(part)  # keep the tensor, which an optimizer may hold
     made = part.detach().clone()
     return made.requires_grad_(like.requires_grad) if is_parameter(like) else made
 
@@ -153,7 +154,7 @@ def _lists(module: Module) -> dict[str, ParametrizationList]:
 
 
 def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
-    """Whether a tensor of `module` is computed by functions; any, if no name is given."""
+    """Whether the tensor `tensor_name` of `module` is parametrized; by default, whether any is."""
     lists = _lists(module)
     return bool(lists) if tensor_name is None else tensor_name in lists
 
@@ -161,28 +162,28 @@ def is_parametrized(module: Module, tensor_name: str | None = None) -> bool:
 def register_parametrization(
     module: M, tensor_name: str, parametrization: Module, *, unsafe: bool = False
 ) -> M:
-    """Let a parameter or buffer of `module` be what a function computes from another tensor.
+    """Make a parameter or buffer of `module` the result of a function of another tensor.
 
-    That one is ``module.parametrizations.{tensor_name}.original``; it has the value that the
-    tensor had, or what ``parametrization.right_inverse`` makes of it. The tensor is computed where
-    it is read, and assigning to ``module.{tensor_name}`` takes the way back. Further functions
-    are applied to what those before give.
+    The other tensor is ``module.parametrizations.{tensor_name}.original``. Its initial value is the
+    value of the tensor, or ``parametrization.right_inverse`` of it if that is defined. The tensor
+    is computed each time it is read, and assigning to ``module.{tensor_name}`` applies
+    ``right_inverse``. Functions registered later are applied to the result of the earlier ones.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     tensor_name : str
-        Of its tensor.
+        Name of the tensor.
     parametrization : Module
-        Takes a tensor, or as many as its ``right_inverse`` gives, and gives one.
+        Function that returns a tensor, given the original tensor or tensors.
     unsafe : bool
-        Let the tensor have another shape or type than before.
+        Whether the tensor may change its shape or dtype.
 
     Returns
     -------
     Module
-        The layer.
+        The same layer.
 
     Examples
     --------
@@ -223,18 +224,20 @@ def register_parametrization(
 
 def _check(made: object, before: Tensor, unsafe: bool) -> None:
     if not isinstance(made, Tensor):
-        raise DTypeError(f"parametrization: gives a Tensor, not {type(made).__name__}")
+        raise DTypeError(
+            f"parametrization: expected it to return a Tensor, not {type(made).__name__}"
+        )
     fits = build.same_shape(made.dims, before.dims) and made.dtype is before.dtype
     if not fits and not unsafe:
         raise ShapeError(
-            f"parametrization: expected it to give {before.dtype.name} of shape "
-            f"{format_shape(before.dims)} as before, not {made.dtype.name} of shape "
-            f"{format_shape(made.dims)}; pass unsafe=True where that is meant"
+            f"parametrization: expected a result of {before.dtype.name} and shape "
+            f"{format_shape(before.dims)} as before, not {made.dtype.name} and shape "
+            f"{format_shape(made.dims)}; pass unsafe=True to allow this"
         )
 
 
 class _Listed:
-    """Computes what the list of the name gives."""
+    """Computes an attribute from its ParametrizationList."""
 
     def read(self, module: Any, name: str) -> Tensor:
         return _lists(module)[name]()
@@ -247,20 +250,20 @@ class _Listed:
 def remove_parametrizations(
     module: M, tensor_name: str, leave_parametrized: bool = True
 ) -> M:
-    """Let a tensor be one of the module again.
+    """Make a parametrized tensor a plain tensor of the module again.
 
     Parameters
     ----------
     module : Module
-        The layer, which is changed.
+        Layer to change in place.
     tensor_name : str
-        Of its tensor.
+        Name of the tensor.
     leave_parametrized : bool
-        Whether it has the value that was computed last, or that of the original.
+        Whether the tensor keeps its computed value; otherwise it gets that of the original.
     """
     if not is_parametrized(module, tensor_name):
         raise StateError(
-            f"tensor_name: {tensor_name!r} of {type(module).__name__} is not computed"
+            f"tensor_name: {tensor_name!r} of {type(module).__name__} is not parametrized"
         )
     made = _lists(module)[tensor_name]
     original = made.originals[0]
@@ -270,7 +273,7 @@ def remove_parametrizations(
         if is_parameter(original):
             value.requires_grad_(original.requires_grad)
     elif len(made.originals) > 1:
-        raise StateError("leave_parametrized: several tensors are no original value; pass True")
+        raise StateError("leave_parametrized: expected True, as the tensor has several originals")
     else:
         value = original
     held = module.__dict__[_HELD]

@@ -1,4 +1,4 @@
-"""Pads and packs sequences of unequal lengths."""
+"""Padding and packing of sequences of unequal lengths."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ def pad_sequence(
     sequences: Sequence[Tensor], batch_first: bool = False, padding_value: float = 0.0,
     padding_side: str = "right",
 ) -> Tensor:  # fmt: skip
-    """Sequences as one tensor of the longest one's length.
+    """Pad sequences to the longest length and stack them.
 
     Parameters
     ----------
     sequences : sequence of Tensor
-        Each of shape (length, ...), which agree in all but the length.
+        Tensors of shape (length, ...) that differ in length only.
     batch_first : bool
         Whether the result is (batch, steps, ...) instead of (steps, batch, ...).
     padding_value : float
-        What stands beyond the ends.
+        Value of the padding.
     padding_side : "right" or "left"
-        Whether that is behind sequences or before them.
+        Whether to pad after or before the sequences.
     """
     if padding_side not in ("right", "left"):
         raise ShapeError(f"padding_side: expected 'right' or 'left', not {padding_side!r}")
@@ -54,14 +54,14 @@ def pad_sequence(
 def unpad_sequence(
     padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
 ) -> list[Tensor]:
-    """The sequences of a padded tensor; `lengths` are read.
+    """Split a padded tensor into its sequences. Reads the values of `lengths`.
 
     Parameters
     ----------
     padded_sequences : Tensor, shape (steps, batch, ...), or (batch, steps, ...)
-        As :func:`pad_sequence` gives.
+        Padded sequences, as :func:`pad_sequence` returns.
     lengths : Tensor or sequence of int
-        One for each sequence.
+        Length of each sequence.
     batch_first : bool
         Whether the batch is the first axis.
     """
@@ -73,22 +73,22 @@ def pack_padded_sequence(
     input: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False,
     enforce_sorted: bool = True,
 ) -> PackedSequence:  # fmt: skip
-    """Padded sequences with their lengths, for recurrent layers, which look at no step beyond.
+    """Combine padded sequences with their lengths, for recurrent layers to skip the padding.
 
-    Lengths may be data of a jitted function: nothing here has a shape that depends on them.
+    Inside a jitted function, lengths may be run-time data: no shape depends on them.
 
     Parameters
     ----------
     input : Tensor, shape (steps, batch, ...), or (batch, steps, ...)
-        The sequences.
+        Padded sequences.
     lengths : Tensor or sequence of int
-        One for each sequence, from 1 to the steps.
+        Length of each sequence, from 1 to the number of steps.
     batch_first : bool
         Whether the batch is the first axis.
     enforce_sorted : bool
-        Whether lengths have to descend, as in PyTorch; the order is kept either way. Where a
-        function is traced, lengths that are its data are checked when they are used, to lie within
-        the input.
+        Whether lengths must be in descending order, as in PyTorch; the order is kept in any case.
+        Lengths that are run-time data of a traced function are checked when they are used, only
+        against the number of steps.
     """
     x = input.transpose(0, 1) if batch_first else input
     if x.ndim < 2:
@@ -104,7 +104,7 @@ def pack_padded_sequence(
         found = tensor(_known(lengths), dtype=dt.int64)
     if found.ndim != 1 or found.dims[0] != batch:
         raise ShapeError(
-            f"lengths: expected one for each of {batch} sequences, not shape "
+            f"lengths: expected one length for each of {batch} sequences, not shape "
             f"{format_shape(found.dims)}"
         )
     if not (isinstance(lengths, Tensor) and is_tracing()):
@@ -113,7 +113,7 @@ def pack_padded_sequence(
             raise ShapeError(f"lengths: expected numbers from 1 to {steps}, not {numbers}")
         if enforce_sorted and numbers != sorted(numbers, reverse=True):
             raise ShapeError(
-                f"lengths: expected them to descend, not {numbers}; give enforce_sorted=False, "
+                f"lengths: expected descending lengths, not {numbers}; pass enforce_sorted=False, "
                 "which costs nothing"
             )
     return PackedSequence(x, found)
@@ -123,20 +123,20 @@ def pad_packed_sequence(
     sequence: PackedSequence, batch_first: bool = False, padding_value: float = 0.0,
     total_length: int | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The padded sequences of a packed one, and their lengths.
+    """Return the padded sequences of a packed one, and their lengths.
 
     Parameters
     ----------
     sequence : PackedSequence
-        As :func:`pack_padded_sequence` or a recurrent layer gives.
+        Packed sequences, as :func:`pack_padded_sequence` or a recurrent layer returns.
     batch_first : bool
         Whether the result is (batch, steps, ...) instead of (steps, batch, ...).
     padding_value : float
-        What stands beyond the ends.
+        Value of the padding.
     total_length : int, optional
-        How many steps there are to be, at least as many as were packed. Without it there are as
-        many as were packed, be all sequences shorter or not, where PyTorch leaves steps out: sizes
-        do not depend on data.
+        Number of steps of the result, at least the number of packed steps, which is the default.
+        Unlike PyTorch, kernelrt keeps all packed steps even if every sequence is shorter, because
+        sizes do not depend on data.
     """
     if not isinstance(sequence, PackedSequence):
         raise DTypeError(f"sequence: expected a PackedSequence, not {type(sequence).__name__}")
@@ -152,7 +152,7 @@ def pad_packed_sequence(
 
 
 def pack_sequence(sequences: Sequence[Tensor], enforce_sorted: bool = True) -> PackedSequence:
-    """Sequences, each (length, ...), as one packed one; see :func:`pack_padded_sequence`."""
+    """Pack sequences of shape (length, ...); see :func:`pack_padded_sequence`."""
     given = _sequences(sequences)
     return pack_padded_sequence(
         pad_sequence(given), [_length(x) for x in given], enforce_sorted=enforce_sorted
@@ -176,7 +176,7 @@ def _sequences(sequences: Sequence[Tensor]) -> list[Tensor]:
 def _length(x: TensorBase) -> int:
     size = x.dims[0]
     if not isinstance(size, int):
-        raise ShapeError("sequences: expected lengths that are known, not a Variable")
+        raise ShapeError("sequences: expected static lengths, not a Variable")
     return size
 
 

@@ -1,4 +1,4 @@
-"""All parameters as one vector."""
+"""Conversion between parameters and one vector."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["parameters_to_vector", "vector_to_parameters"]
 
 
 def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
-    """The elements of some tensors, one tensor behind the other, shape (n,).
+    """Concatenate the elements of tensors to one vector of shape (n,).
 
     Examples
     --------
@@ -31,14 +31,14 @@ def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
 
 
 def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
-    """Assign the parts of a vector to some tensors, in the memory that they have.
+    """Assign the parts of a vector to tensors, in place.
 
     Parameters
     ----------
     vec : Tensor
-        Shape (n,), as :func:`parameters_to_vector` gives.
+        Vector of shape (n,), as :func:`parameters_to_vector` returns.
     parameters : iterable of Tensor
-        With n elements together.
+        Tensors with n elements in total.
     """
     tensor_of(vec, "vec")
     found = list(parameters)
