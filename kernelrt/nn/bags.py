@@ -158,7 +158,7 @@ def embedding_bag(
         raise ShapeError(f"mode: expected 'mean', 'sum' or 'max', not {mode!r}")
     if per_sample_weights is not None:
         if mode != "sum":
-            raise ShapeError(f"per_sample_weights: expected mode 'sum' with them, not {mode!r}")
+            raise ShapeError(f"per_sample_weights: expected mode='sum' with weights, not {mode!r}")
         if tuple(per_sample_weights.dims) != tuple(input.dims):
             raise ShapeError(
                 f"per_sample_weights: expected the shape of input, {format_shape(input.dims)}, "

@@ -144,7 +144,7 @@ def _check_own_states(state: object) -> None:
     for place, value in tree.named_objects(state):
         for name, held in (tree.own_state(value) or {}).items():
             if not isinstance(held, Tensor):
-                whose = f"{place!r}" if place else "it"
+                whose = f"{place!r}" if place else "the object"
                 raise StateError(
                     f"state: {whose} is of type {kind_name(value)}, whose state_dict() contains "
                     f"{name!r} of type {kind_name(held)}, but files hold tensors only; write that "
@@ -178,7 +178,7 @@ def _check_name(name: str, *, safe: bool) -> None:
     try:
         length = len(name.encode())
     except UnicodeEncodeError:
-        raise StateError(f"state: {name!r} is no valid name: it has half a character") from None
+        raise StateError(f"state: {name!r} is no valid name: it has a lone surrogate") from None
     why = None
     if safe and name == _METADATA:
         why = "the format reserves this name"
@@ -214,7 +214,7 @@ def load(
     """Read a state dict that :func:`save` wrote, or a safetensors file.
 
     Nothing in the file is executed, and allocations are limited to what the file can hold. For a
-    compressed archive that can be a thousand times its size; `max_bytes` sets a lower limit.
+    compressed archive that can be a thousand times its size; use `max_bytes` to limit it.
 
     Parameters
     ----------

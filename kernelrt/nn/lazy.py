@@ -72,8 +72,8 @@ class _Lazy(Module):
         tensor_of(input, "input")
         if is_tracing():
             raise JitError(
-                f"{name}: cannot create its parameters inside a traced function, which is its "
-                "first call; call the module once outside of the function before"
+                f"{name}: cannot create its parameters inside a traced function; call the module "
+                "once outside of the function first"
             )
         axis = self._axis_of(input)
         if not -input.ndim <= axis < input.ndim:

@@ -340,7 +340,7 @@ class TripletMarginLoss(_Margin):
     eps : float
         Added to the differences of elements.
     swap : bool
-        Whether to use the positive-negative distance where it is the smaller negative distance.
+        Whether the positive-negative distance replaces a larger anchor-negative distance.
     reduction : "mean", "sum" or "none"
         Reduction of the element losses.
     """
@@ -371,7 +371,7 @@ class TripletMarginWithDistanceLoss(_Margin):
     margin : float
         Amount by which the negative distance has to exceed the positive distance.
     swap : bool
-        Whether to use the positive-negative distance where it is the smaller negative distance.
+        Whether the positive-negative distance replaces a larger anchor-negative distance.
     reduction : "mean", "sum" or "none"
         Reduction of the element losses.
     """

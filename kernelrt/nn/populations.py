@@ -114,7 +114,7 @@ class Population(Module):
         return copy.deepcopy(self.members, memo)
 
     def set_member(self, index: int, module: Module) -> None:
-        """Set the tensors of one member to those of a module.
+        """Copy the tensors of a module into one member.
 
         The state that optimizers keep for the member does not change.
 

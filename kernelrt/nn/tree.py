@@ -139,7 +139,7 @@ _asked = _Asked()
 
 
 class asking:  # noqa: N801 - used as a statement
-    """While an object's own ``state_dict`` or ``load_state_dict`` runs, traverse the object."""
+    """Context in which functions traverse an object instead of calling its own methods."""
 
     def __init__(self, value: object) -> None:
         self._id = id(value)
@@ -288,7 +288,7 @@ def tensors_by_name(
     Parameters
     ----------
     root, prefix, ask_root
-        As of :func:`found_state`.
+        As in :func:`found_state`.
 
     Raises
     ------

@@ -581,7 +581,7 @@ def test_states_that_files_do_not_hold_are_refused(tmp_path):
                  lambda o: nn.optim.swa_utils.SWALR(o, 0.1),
                  nn.optim.lr_scheduler.ReduceLROnPlateau):  # fmt: skip
         schedule = make(opt)
-        for state, name in ((schedule, "it"), ({"s": schedule}, "'s'"), ([schedule], "'0'"),
+        for state, name in ((schedule, "object"), ({"s": schedule}, "'s'"), ([schedule], "'0'"),
                             (Trainer(schedule), "'schedule'")):  # fmt: skip
             with pytest.raises(StateError, match=f"{name} is of type .*state_dict.*pickle"):
                 nn.save(state, tmp_path / "state.npz")
@@ -664,7 +664,7 @@ def test_a_limit_stops_what_would_unpack_to_more(form):
     for limit in (1000, size - 1):
         stream.seek(0)
         tracemalloc.start()
-        with pytest.raises(StateError, match=f"^max_bytes: the tensors take .* than {limit}$"):
+        with pytest.raises(StateError, match=f"^max_bytes: the tensors take .* limit is {limit}$"):
             nn.load(stream, max_bytes=limit)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()

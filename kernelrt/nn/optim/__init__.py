@@ -1,4 +1,4 @@
-"""Optimizers, by PyTorch's names, formulas and defaults."""
+"""Optimizers, with PyTorch's names, formulas and defaults."""
 
 import sys
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ __all__ = [
     "swa_utils",
 ]
 
-#: In which module a name is; what few programs use is imported by those that do.
+#: Module of each rarely used name, which is imported on first use.
 _PLACES = {
     "adam_variants": ("Adamax", "NAdam", "RAdam"),
     "adaptive": ("Adadelta", "Adagrad", "RMSprop"),

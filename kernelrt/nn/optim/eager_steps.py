@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Steps"]
 
-#: Number of plans an optimizer caches: one for each set of parameters that have gradients.
+#: Maximum number of plans an optimizer caches: one for each set of parameters that have gradients.
 MOST_STEPS: Final = 8
 
 
@@ -99,7 +99,7 @@ class Steps:
                 before = state.changing
                 try:
                     state.changing = step.written if before is None else before
-                    # Compute lazy tensors first that interrupting code (a signal handler) made.
+                    # Compute lazy tensors first that interrupting code has made since.
                     born = (state.births, births) if left else None
                     outcome = step.entry.run(nodes, [], [], [], born)
                 finally:

@@ -210,7 +210,7 @@ class Adafactor(Optimizer):
 
 
 def _least(x: Tensor, least: float) -> Tensor:
-    """Return the maximum, ignoring NaN: a single element of the parameter may be NaN."""
+    """Return the greater of the two, or `least` if `x` is NaN, as an element may be NaN."""
     return x.where(x > least, least)
 
 
@@ -295,9 +295,9 @@ class Muon(Optimizer):
         for i, param, grad in active:
             held, rest = group.zeros("momentum_buffer")[i], at(1 - momentum, param)
             buffer = held + (grad - held) * rest
-            way = buffer
+            direction = buffer
             if group["nesterov"]:
-                way = grad + (buffer - grad) * at(momentum, param)
+                direction = grad + (buffer - grad) * at(momentum, param)
             rows, columns = (int(d) for d in param.shape)
             factor = math.sqrt(max(1, rows / columns))
             if group["adjust_lr_fn"] == "match_rms_adamw":
@@ -306,7 +306,7 @@ class Muon(Optimizer):
             if group.on("weight_decay"):
                 value = param * (1 - group.rate * group["weight_decay"]).cast(param.dtype)
             size = (group.rate * factor).cast(param.dtype)
-            new += [(held, buffer), (param, value - _orthogonal(group, way) * size)]
+            new += [(held, buffer), (param, value - _orthogonal(group, direction) * size)]
         return new
 
 

@@ -128,48 +128,48 @@ class LBFGS(Optimizer):
         if _widest(gradient) <= group["tolerance_grad"]:
             return
         memory = self._memory = self._memory or _Memory()
-        for turn in range(1, group["max_iter"] + 1):
-            way = memory.direction(gradient, group["history_size"])
+        for iteration in range(1, group["max_iter"] + 1):
+            direction = memory.direction(gradient, group["history_size"])
             memory.gradient, before = gradient, loss
             length = float(group["lr"])
-            if memory.turns == 1:
+            if memory.iterations == 1:
                 length *= min(1.0, 1.0 / float(np.abs(gradient).sum()))
             memory.length = length
-            slope = float(gradient @ way)
+            slope = float(gradient @ direction)
             if slope > -group["tolerance_change"]:
                 return
             if group["line_search_fn"] is None:
-                self._move(self._values(), length, way)
-                if turn == group["max_iter"]:
+                self._move(self._values(), length, direction)
+                if iteration == group["max_iter"]:
                     return
                 loss, gradient = closure(), self._gradient()
                 count += 1
             else:
                 origin = self._values()
                 found, tried = search(
-                    lambda t, way=way, origin=origin: self._look(closure, origin, t, way),  # type: ignore[misc]
-                    Point(0.0, loss, gradient, slope), length, _widest(way), 1e-9,
+                    lambda t, d=direction, origin=origin: self._look(closure, origin, t, d),  # type: ignore[misc]
+                    Point(0.0, loss, gradient, slope), length, _widest(direction), 1e-9,
                     group["max_eval"] - count,
                 )  # fmt: skip
                 memory.length, loss, gradient, _ = found
-                self._move(origin, memory.length, way)
+                self._move(origin, memory.length, direction)
                 count += tried
-            if turn == group["max_iter"] or count >= group["max_eval"]:
+            if iteration == group["max_iter"] or count >= group["max_eval"]:
                 return
             if _widest(gradient) <= group["tolerance_grad"]:
                 return
             little = group["tolerance_change"]
-            if _widest(way * memory.length) <= little or abs(loss - before) < little:
+            if _widest(direction * memory.length) <= little or abs(loss - before) < little:
                 return
 
     def _look(
-        self, closure: Callable[[], float], origin: list[Array], length: float, way: Array
+        self, closure: Callable[[], float], origin: list[Array], length: float, direction: Array
     ) -> Point:
         """Return the point at a step length; the parameters are restored."""
-        self._move(origin, length, way)
+        self._move(origin, length, direction)
         loss, gradient = closure(), self._gradient()
-        self._move(origin, 0.0, way)
-        return Point(length, loss, gradient, float(gradient @ way))
+        self._move(origin, 0.0, direction)
+        return Point(length, loss, gradient, float(gradient @ direction))
 
     def _values(self) -> list[Array]:
         return [_array(p) for p in self.params]
@@ -182,10 +182,10 @@ class LBFGS(Optimizer):
         ]
         return np.concatenate(parts)
 
-    def _move(self, origin: list[Array], length: float, way: Array) -> None:
+    def _move(self, origin: list[Array], length: float, direction: Array) -> None:
         start, pairs = 0, []
         for param, value in zip(self.params, origin, strict=True):
-            part = way[start : start + value.size].reshape(value.shape)
+            part = direction[start : start + value.size].reshape(value.shape)
             start += value.size
             moved = value + (part * length).astype(value.dtype) if length else value
             pairs.append((param, tensor(moved).cast(param.dtype)))
@@ -198,14 +198,14 @@ class LBFGS(Optimizer):
         """Return learning rate and history by name; the learning rate is the tensor itself."""
         found = super().state_dict()
         memory = self._memory
-        if memory is not None and memory.gradient is not None and memory.way is not None:
+        if memory is not None and memory.gradient is not None and memory.last_direction is not None:
             found |= {
-                "n_iter": tensor(np.array(memory.turns)), "t": tensor(np.array(memory.length)),
-                "d": tensor(memory.way), "prev_flat_grad": tensor(memory.gradient),
+                "n_iter": tensor(np.array(memory.iterations)), "t": tensor(np.array(memory.length)),
+                "d": tensor(memory.last_direction), "prev_flat_grad": tensor(memory.gradient),
                 "H_diag": tensor(np.array(memory.scale)),
-                "ro": tensor(np.array(memory.shares)),
-                "old_dirs": tensor(_stacked(memory.bends, memory.way)),
-                "old_stps": tensor(_stacked(memory.steps, memory.way)),
+                "ro": tensor(np.array(memory.inverse_curvatures)),
+                "old_dirs": tensor(_stacked(memory.changes, memory.last_direction)),
+                "old_stps": tensor(_stacked(memory.steps, memory.last_direction)),
             }  # fmt: skip
         return found
 
@@ -237,56 +237,56 @@ class _Memory:
     """Past steps and gradient changes, which approximate the second derivatives."""
 
     def __init__(self) -> None:
-        self.turns = 0
+        self.iterations = 0
         self.length = 0.0
         self.scale = 1.0
-        self.way: Array | None = None
+        self.last_direction: Array | None = None
         self.gradient: Array | None = None
         self.steps: list[Array] = []
-        self.bends: list[Array] = []
-        self.shares: list[float] = []
+        self.changes: list[Array] = []
+        self.inverse_curvatures: list[float] = []
 
     @classmethod
     def of(cls, held: dict[str, Array]) -> _Memory:
         """Return the history that a state dict holds."""
         made = cls()
-        made.turns, made.length = int(held["n_iter"]), float(held["t"])
-        made.scale, made.way = float(held["H_diag"]), held["d"]
+        made.iterations, made.length = int(held["n_iter"]), float(held["t"])
+        made.scale, made.last_direction = float(held["H_diag"]), held["d"]
         made.gradient = held["prev_flat_grad"]
-        made.steps, made.bends = list(held["old_stps"]), list(held["old_dirs"])
-        made.shares = [float(v) for v in held["ro"]]
+        made.steps, made.changes = list(held["old_stps"]), list(held["old_dirs"])
+        made.inverse_curvatures = [float(v) for v in held["ro"]]
         return made
 
     def direction(self, gradient: Array, most: int) -> Array:
         """Return the next search direction, by the two-loop recursion."""
-        self.turns += 1
-        if self.way is None or self.gradient is None:
-            self.way = -gradient
-            return self.way
-        self._remember(gradient - self.gradient, self.way * self.length, most)
-        way: Array = -gradient
+        self.iterations += 1
+        if self.last_direction is None or self.gradient is None:
+            self.last_direction = -gradient
+            return self.last_direction
+        self._remember(gradient - self.gradient, self.last_direction * self.length, most)
+        direction: Array = -gradient
         weights: list[float] = []
-        past = list(zip(self.steps, self.bends, self.shares, strict=True))
+        past = list(zip(self.steps, self.changes, self.inverse_curvatures, strict=True))
         kind = gradient.dtype.type
-        for step, bend, share in reversed(past):
-            weights.append(float(step @ way) * share)
-            way = way - bend * kind(weights[-1])
-        way = way * kind(self.scale)
-        for (step, bend, share), weight in zip(past, reversed(weights), strict=True):
-            way = way + step * kind(weight - float(bend @ way) * share)
-        self.way = way
-        return way
+        for step, change, rho in reversed(past):
+            weights.append(float(step @ direction) * rho)
+            direction = direction - change * kind(weights[-1])
+        direction = direction * kind(self.scale)
+        for (step, change, rho), weight in zip(past, reversed(weights), strict=True):
+            direction = direction + step * kind(weight - float(change @ direction) * rho)
+        self.last_direction = direction
+        return direction
 
-    def _remember(self, bend: Array, step: Array, most: int) -> None:
-        bent = float(bend @ step)
-        if not bent > 1e-10:
+    def _remember(self, change: Array, step: Array, most: int) -> None:
+        curvature = float(change @ step)
+        if not curvature > 1e-10:
             return
-        self.steps.append(step.astype(bend.dtype))
-        self.bends.append(bend)
-        self.shares.append(1.0 / bent)
-        for past in (self.steps, self.bends, self.shares):
+        self.steps.append(step.astype(change.dtype))
+        self.changes.append(change)
+        self.inverse_curvatures.append(1.0 / curvature)
+        for past in (self.steps, self.changes, self.inverse_curvatures):
             del past[: max(0, len(past) - most)]
-        self.scale = bent / float(bend @ bend)
+        self.scale = curvature / float(change @ change)
 
 
 def _array(value: Any) -> Array:

@@ -52,9 +52,9 @@ class Ways(TypedDict, total=False):
 class Optimizer(Hyper):
     """Base class of optimizers.
 
-    A step assigns new values to the parameters and the state. Every new value is an elementwise
-    function of the gradient, so one pass over memory updates a parameter together with its state.
-    The constructor allocates the state, not the first step, in memory of its own: under ``jit`` the
+    A step assigns new values to the parameters and the state. Each is a function of the gradient
+    at the same position, so one pass over memory updates a parameter together with its state. The
+    constructor allocates the state, not the first step, in memory of its own: under ``jit`` the
     plan updates it in place.
 
     Parameters
@@ -426,7 +426,7 @@ def _of_torch(value: object) -> str:
     """Return a hint for objects of PyTorch."""
     if not kind_name(value).startswith("torch."):
         return ""
-    return " of a model of kernelrt.nn, which load_state_dict gives the weights of PyTorch's"
+    return " of a kernelrt model, whose load_state_dict accepts the weights of the PyTorch model"
 
 
 def _check_params(params: object, name: str, others: Iterable[Tensor]) -> list[Tensor]:

@@ -139,10 +139,10 @@ class Lion(Optimizer):
             held, value = group.zeros("exp_avg")[i], param
             if group.on("weight_decay"):
                 value = param * (1 - group.rate * group["weight_decay"]).cast(param.dtype)
-            way = held * at(beta1, param) + grad * at(1 - beta1, param)
+            direction = held * at(beta1, param) + grad * at(1 - beta1, param)
             new += [
                 (held, held * at(beta2, param) + grad * at(1 - beta2, param)),
-                (param, value - way.sign() * group.rate.cast(param.dtype)),
+                (param, value - direction.sign() * group.rate.cast(param.dtype)),
             ]
         return new
 

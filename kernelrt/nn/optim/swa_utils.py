@@ -111,7 +111,7 @@ class AveragedModel(Module):
             refuse_torch_module(model, "model")
             raise DTypeError(f"model: expected a Module, not {type(model).__name__}")
         if avg_fn is not None and multi_avg_fn is not None:
-            raise ShapeError("avg_fn: pass it or multi_avg_fn, not both")
+            raise ShapeError("avg_fn: pass avg_fn or multi_avg_fn, not both")
         self.module = copy.deepcopy(model)
         self.n_averaged = tensor(0)
         realize(self.n_averaged)

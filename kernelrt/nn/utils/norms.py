@@ -165,8 +165,8 @@ def power_iteration(
 ) -> tuple[int, int, float]:
     """Return the number of iterations, the axis of rows and the norm's lower bound, checked."""
     if dim is None:
-        turned = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
-        dim = 1 if isinstance(module, turned) else 0
+        transposed = (ConvTranspose1d, ConvTranspose2d, ConvTranspose3d)
+        dim = 1 if isinstance(module, transposed) else 0
     rounds = integer(rounds, "n_power_iterations", 1)
     return rounds, axis_of(dim, weight.ndim), real(eps, "eps")
 

@@ -139,7 +139,7 @@ class _Orthogonal(Module):
         return weight.mT if self.wide else weight
 
     def _nearest(self, weight: Tensor) -> Tensor:
-        """Return an orthonormal basis whose first columns span those of the weight."""
+        """Return a full orthonormal basis; its first columns span the weight's, signs included."""
         with no_grad():
             tall = self._tall(weight.detach())
             k = tall.shape[-1]

@@ -86,9 +86,9 @@ class SequentialLR(_Composed):
         _no_epoch(epoch)
         outside(self)
         self.last_epoch += 1
-        turn = bisect_right(self._milestones, self.last_epoch)
-        schedule = self._schedulers[turn]
-        if turn > 0 and self._milestones[turn - 1] == self.last_epoch:
+        index = bisect_right(self._milestones, self.last_epoch)
+        schedule = self._schedulers[index]
+        if index > 0 and self._milestones[index - 1] == self.last_epoch:
             schedule._update(0)  # noqa: SLF001 - a part of this schedule
         else:
             schedule.step()
@@ -136,7 +136,8 @@ def _check_parts(schedulers: Sequence[LRScheduler], optimizer: Optimizer) -> lis
     for i, schedule in enumerate(schedulers):
         if isinstance(schedule, ReduceLROnPlateau) or not isinstance(schedule, LRScheduler):
             raise DTypeError(
-                f"schedulers[{i}]: expected a schedule by epochs, not {type(schedule).__name__}"
+                f"schedulers[{i}]: expected a schedule that needs no metric, not "
+                f"{type(schedule).__name__}"
             )
         if schedule.optimizer is not optimizer:
             raise ShapeError(f"schedulers[{i}]: expected a schedule of the same optimizer")

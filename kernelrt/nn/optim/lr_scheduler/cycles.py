@@ -75,9 +75,9 @@ class CosineAnnealingWarmRestarts(LRScheduler):
             self.T_cur = epoch % self.T_0
         else:
             longer = self.T_mult - 1
-            turn = int(math.log(epoch / self.T_0 * longer + 1, self.T_mult))
-            self.T_cur = epoch - self.T_0 * (self.T_mult**turn - 1) / longer
-            self.T_i = self.T_0 * self.T_mult**turn
+            restarts = int(math.log(epoch / self.T_0 * longer + 1, self.T_mult))
+            self.T_cur = epoch - self.T_0 * (self.T_mult**restarts - 1) / longer
+            self.T_i = self.T_0 * self.T_mult**restarts
 
 
 class _Cycle(LRScheduler):

@@ -66,8 +66,8 @@ class StepLR(_Factor):
         super().__init__(optimizer, last_epoch)
 
     def _factor(self) -> float:
-        turns = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
-        return self.gamma if turns else 1.0
+        due = self.last_epoch != 0 and self.last_epoch % self.step_size == 0
+        return self.gamma if due else 1.0
 
     def _total(self) -> float:
         return self.gamma ** (self.last_epoch // self.step_size)
@@ -163,7 +163,9 @@ class LinearLR(_Factor):
     ) -> None:  # fmt: skip
         self.start_factor = any_number("start_factor", start_factor)
         if not 0 < self.start_factor <= 1:
-            raise ShapeError(f"start_factor: expected above 0 and up to 1, not {start_factor}")
+            raise ShapeError(
+                f"start_factor: expected a number above 0 and at most 1, not {start_factor}"
+            )
         self.end_factor = any_number("end_factor", end_factor)
         if not 0 <= self.end_factor <= 1:
             raise ShapeError(f"end_factor: expected a number from 0 to 1, not {end_factor}")
