@@ -28,22 +28,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Candidate", "candidates", "verify"]
 
-#: Vectors, or elements, of a loop that one iteration may cover.
+#: Numbers of vectors of a loop that one iteration may cover, to try.
 _WIDTHS = (1, 2, 4, 8, 16)
-#: Chunks to try for a kernel.
+#: Numbers of chunks to try for a kernel.
 _CHUNKS = (2, 4, 8, 16, 32, MOST_CHUNKS)
-#: Instructions around an iteration of a loop.
+#: Overhead instructions of one loop iteration.
 _LOOP = 2.0
-#: How many times as often as in the tiling that the others are like a result may be computed:
-#: what an array keeps is computed again for each turn of loops that come to stand around it, which
-#: the cycles of a candidate leave out, and of a product with packed operands that takes seconds.
+#: A candidate may compute each node at most this many times as often as the base tiling. A local
+#: array is recomputed in each iteration of a loop that a candidate puts around it. The cycles of a
+#: candidate do not count that, and for a product with packed operands it takes seconds.
 _MOST_OFTEN = 4.0
 
 
 class Candidate(NamedTuple):
-    """A tiling, and the cycles that are counted for it on one core.
+    """A tiling and its estimated cycles on one core.
 
-    Only candidates of one kernel compare. The order of loops and the chunks are not counted.
+    Cycles only compare between candidates of one kernel. They ignore loop order and chunks.
     """
 
     tiling: Tiling
@@ -54,12 +54,12 @@ class Candidate(NamedTuple):
 
 
 def verify(info: Analysis, target: DeviceSpec, tiling: Tiling) -> None:
-    """Check that the kernel `info` can be written with `tiling`.
+    """Check that code for the kernel `info` can be generated with `tiling`.
 
     Raises
     ------
     SpecError
-        It cannot, or its text would be too long.
+        `tiling` is invalid for the kernel, or its IR text would be too long.
     """
     _verify(Chooser(info, target), target, tiling)
 
@@ -68,7 +68,7 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> LoopNest:
     info = chooser.info
     stored = {r for s in info.sink.src for r in info.deps_of(s.src)}
     if len(tiling.order) != len(stored) or set(tiling.order) != stored:
-        raise SpecError(f"order: expected the ranges of the stores, {stored}, not {tiling.order}")
+        raise SpecError(f"order: expected the RANGEs of the stores, {stored}, not {tiling.order}")
     for r, tile in tiling.tiles.items():
         _verify_tile(r, tile, target)
     _verify_outside(info, tiling)
@@ -79,31 +79,35 @@ def _verify(chooser: Chooser, target: DeviceSpec, tiling: Tiling) -> LoopNest:
     except CompileError as error:
         raise SpecError(str(error)) from None
     if not chooser.fits(tiling.tiles):
-        raise SpecError(f"tiles: local arrays above {chooser.room} bytes")
+        raise SpecError(
+            f"tiles: local arrays take more than {chooser.room} bytes; use smaller tiles"
+        )
     written = chooser.length.of(
         chooser.nests, tiling.order, tiling.tiles, tiling.outside
     )
     if written > chooser.most:
-        raise SpecError(f"tiles: {written} bytes of text, and {chooser.most} are the most")
+        raise SpecError(
+            f"tiles: about {written} bytes of IR text; expected at most {chooser.most}"
+        )
     return nest
 
 
 def _elements(nest: LoopNest) -> dict[UOp, float]:
-    """How many elements of each REDUCE, LOCAL and STORE are computed, those of repetitions too."""
+    """Return the number of elements computed for each REDUCE, LOCAL and STORE, with repetitions."""
     found: dict[UOp, float] = {}
 
-    def walk(items: Iterable[Item], turns: float, tiles: Mapping[UOp, Tile]) -> None:
+    def count(items: Iterable[Item], turns: float, tiles: Mapping[UOp, Tile]) -> None:
         for item in items:
             if isinstance(item, Loop | Pass):
                 loop = item if isinstance(item, Loop) else item.loop
                 trips = -(-extent(loop.range) // loop.tile.factor)
-                walk(loop.body, turns * trips, {**tiles, loop.range: loop.tile})
+                count(loop.body, turns * trips, {**tiles, loop.range: loop.tile})
             elif isinstance(item, Step):
                 places = math.prod(tiles[r].factor for r in item.ranges if r in tiles)
                 for node in item.nodes:
                     found[node] = found.get(node, 0.0) + turns * places
 
-    walk(nest.body, 1.0, {})
+    count(nest.body, 1.0, {})
     return found
 
 
@@ -112,14 +116,17 @@ def _verify_outside(info: Analysis, tiling: Tiling) -> None:
     for fold in _folds(info):
         inside = [r for r in fold.src[1:] if r in tiling.outside]
         if inside != list(fold.src[1 : 1 + len(inside)]):
-            raise SpecError(f"outside: {inside} are not the outermost of their sum")
+            raise SpecError(f"outside: expected outermost RANGEs of the sum, not {inside}")
         known += inside
     if known != list(tiling.outside):
-        raise SpecError(f"outside: {tiling.outside} are not of sums that fill arrays, in order")
+        raise SpecError(
+            "outside: expected RANGEs of REDUCEs that fill local arrays, in the kernel's order, "
+            f"not {tiling.outside}"
+        )
 
 
 def _folds(info: Analysis) -> list[UOp]:
-    """REDUCEs whose results fill arrays."""
+    """Return the REDUCEs whose results fill local arrays."""
     return [u.src[0] for u in info.locals if u.src[0].op is Op.REDUCE]
 
 
@@ -131,25 +138,33 @@ def _verify_tile(r: UOp, tile: Tile, target: DeviceSpec) -> None:
     widest = max(1, target.vector_bits // 8)
     fits = 1 <= tile.lanes <= min(tile.factor, widest) and tile.factor <= size
     if not fits or (tile.factor % tile.lanes and not whole):
-        raise SpecError(f"tiles: {tile} does not fit a range of {extent(r)}")
+        raise SpecError(f"tiles: {tile} does not fit RANGE {r.arg}, of {extent(r)} elements")
 
 
 def _verify_chunks(info: Analysis, tiling: Tiling) -> None:
     if tiling.chunked is None:
         if tiling.share:
-            raise SpecError(f"share: {tiling.share} of nothing that is chunked")
+            raise SpecError(f"share: expected 0 where no RANGE is chunked, not {tiling.share}")
         return
     if tiling.chunked not in _splittable(info, tiling.order):
-        raise SpecError(f"chunked: {tiling.chunked} is not what every store has one element for")
+        raise SpecError(
+            f"chunked: {tiling.chunked} cannot be split; expected a RANGE that every store's index "
+            "depends on, in a kernel without stores that add to memory"
+        )
     tile, size = tiling.tile(tiling.chunked), extent(tiling.chunked)
     if not 0 < tiling.share < size or tiling.share % tile.factor:
-        raise SpecError(f"share: {tiling.share} is no part of {size} in whole tiles of {tile}")
+        raise SpecError(
+            f"share: expected a multiple of {tile.factor}, the tile, below {size}, not "
+            f"{tiling.share}"
+        )
     if -(-size // tiling.share) > MOST_CHUNKS:
-        raise SpecError(f"share: {tiling.share} of {size} makes more than {MOST_CHUNKS} chunks")
+        raise SpecError(
+            f"share: {tiling.share} of {size} elements makes more than {MOST_CHUNKS} chunks"
+        )
 
 
 def _splittable(info: Analysis, order: Iterable[UOp]) -> list[UOp]:
-    """Ranges that chunks may be taken of: each writes other elements, and adds to none."""
+    """Return the RANGEs that may be split into chunks: each iteration writes its own elements."""
     stores = info.sink.src
     if any(s.arg is not None for s in stores):
         return []
@@ -162,25 +177,26 @@ def _splittable(info: Analysis, order: Iterable[UOp]) -> list[UOp]:
 def candidates(
     info: Analysis, target: DeviceSpec, cost: Cost, around: Tiling | None = None
 ) -> Iterator[Candidate]:
-    """Tilings of the kernel `info` that are worth timing, none twice.
+    """Yield tilings of the kernel `info` that are worth timing, without duplicates.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     target : DeviceSpec
-        What it is written for.
+        Device to generate code for.
     cost : Cost
-        What it does.
+        Arithmetic and traffic of the kernel.
     around : Tiling, optional
-        What the others differ from in one respect; the chooser's own pick unless given.
+        Base tiling, which each other candidate differs from in one respect. Default: the choice of
+        the tile-size heuristic.
 
     Yields
     ------
     Candidate
-        That one first. Then, in turn, the best of those with other tiles of the reductions, another
-        depth of unrolling, other vectors and tiles of the stores, another order of loops, and other
-        chunks, each by counted cycles.
+        The base first. Then, round robin, the best (by estimated cycles) remaining candidate with
+        other tiles of reductions, another unroll depth, other tiles or vectors of the stores, other
+        chunks, another loop order, and other RANGEs outside the arrays that accumulate.
     """
     first = choose(info, target, cost) if around is None else around
     moves = _Moves(info, target, first)
@@ -189,11 +205,13 @@ def candidates(
     kinds = [
         iter(sorted((Candidate(t, moves.cycles(t)) for t in kind), key=lambda c: c.cycles))
         for kind in (moves.nests(), moves.depths(), moves.stores(), moves.chunks(), moves.orders(),
-                     moves.turns())
+                     moves.outsides())
     ]
     while kinds:
         for kind in list(kinds):
-            found = next((c for c in kind if c.tiling not in seen and moves.sound(c.tiling)), None)
+            found = next(
+                (c for c in kind if c.tiling not in seen and moves.is_valid(c.tiling)), None
+            )
             if found is None:
                 kinds.remove(kind)
             else:
@@ -202,7 +220,7 @@ def candidates(
 
 
 class _Moves:
-    """Tilings that differ from one in one respect."""
+    """The tilings that differ from `base` in one respect."""
 
     def __init__(self, info: Analysis, target: DeviceSpec, base: Tiling) -> None:
         self.info = info
@@ -215,8 +233,8 @@ class _Moves:
         self.along = vector_of(stored, base.tiles) or self.chooser.store_vector(stores)
         self.elements = _elements(build(info, base, target))
 
-    def sound(self, tiling: Tiling) -> bool:
-        """Whether the kernel can be written with `tiling`, and does not do everything over."""
+    def is_valid(self, tiling: Tiling) -> bool:
+        """Whether `tiling` is valid and computes no node much more often than the base does."""
         try:
             nest = _verify(self.chooser, self.target, tiling)
         except SpecError:
@@ -227,7 +245,7 @@ class _Moves:
         )
 
     def cycles(self, tiling: Tiling) -> float:
-        """What is counted for `tiling`: its reductions, and its stores."""
+        """Return the estimated cycles of the reductions and stores under `tiling`."""
         tiles = tiling.tiles
         total = 0.0
         for nest in self.chooser.nests:
@@ -244,7 +262,7 @@ class _Moves:
         return total
 
     def _with(self, tiles: Mapping[UOp, Tile]) -> Tiling:
-        """The base with other tiles, its chunks still of whole tiles."""
+        """Return the base with other `tiles`, and chunks rounded up to whole tiles."""
         tiling = Tiling(tiles, self.base.order, outside=self.base.outside)
         r = self.base.chunked
         if r is None:
@@ -255,10 +273,10 @@ class _Moves:
             return tiling
         return replace(tiling, chunked=r, share=share)
 
-    # Each kind --------------------------------------------------------------------------------
+    # Categories of alternatives ---------------------------------------------------------------
 
     def nests(self) -> Iterator[Tiling]:
-        """Register tiles and vectors of one reduction, beside what the others have."""
+        """Yield other register tiles and vectors for one reduction; the others keep theirs."""
         now = self.base.tiles
         for nest in self.chooser.nests:
             around = {r: t for r, t in now.items() if r not in nest.closed}
@@ -268,13 +286,13 @@ class _Moves:
                     yield self._with({**self._short(nest), **start, **tiles})
 
     def _short(self, nest: Nest) -> dict[UOp, Tile]:
-        """Loops of a handful of turns, written out."""
+        """Return tiles that fully unroll the loops of `nest` of at most SHORT iterations."""
         return {
             r: Tile(extent(r), 1) for r in nest.closed if is_fixed(r) and 1 < extent(r) <= SHORT
         }
 
     def depths(self) -> Iterator[Tiling]:
-        """Another number of turns of a reduction in one iteration."""
+        """Yield other unroll factors for the loops of a reduction."""
         for nest in self.chooser.nests:
             for r in nest.closed:
                 yield from self._widths(r)
@@ -287,7 +305,7 @@ class _Moves:
             yield self._with({**self.base.tiles, r: Tile(extent(r), lanes)})
 
     def stores(self) -> Iterator[Tiling]:
-        """Other tiles of the ranges of the stores, and vectors of half the size."""
+        """Yield other tiles for the RANGEs of the stores, and narrower vectors."""
         for r in self.base.order:
             yield from self._widths(r)
             factor, lanes = self.base.tile(r).factor, self.base.tile(r).lanes
@@ -296,7 +314,7 @@ class _Moves:
                 for width in (factor, lanes, 2 * lanes, 4 * lanes):
                     yield self._with({**self.base.tiles, r: Tile(width, lanes)})
         for r, s in itertools.permutations(self.base.order, 2):
-            # Both sides of a block that is transposed, and two rows that share a load.
+            # The two axes of a transposed block, and rows that share a load.
             if self.base.tile(r).lanes == 1 < self.base.tile(s).lanes:
                 for rows, width in itertools.product((4, 8, 16), (1, 2)):
                     lanes = self.base.tile(s).lanes
@@ -304,7 +322,7 @@ class _Moves:
                     yield self._with({**self.base.tiles, **block})
 
     def orders(self) -> Iterator[Tiling]:
-        """Loops of the stores in another order: each of them outermost, or innermost."""
+        """Yield other orders of the store loops: each loop moved outermost, or innermost."""
         order, base = self.base.order, self.base
         for r in order:
             others = tuple(q for q in order if q is not r)
@@ -312,15 +330,15 @@ class _Moves:
                 yield replace(base, order=moved)
 
     def chunks(self) -> Iterator[Tiling]:
-        """More or fewer chunks, along another range, or none."""
+        """Yield tilings with more or fewer chunks, chunks of another RANGE, or none."""
         base = self.base
         yield replace(base, chunked=None, share=0)
         for r in _splittable(self.info, base.order):
             for share in self._shares(r):
                 yield replace(base, chunked=r, share=share)
 
-    def turns(self) -> Iterator[Tiling]:
-        """More or fewer RANGEs of sums around the arrays that keep these."""
+    def outsides(self) -> Iterator[Tiling]:
+        """Yield more or fewer RANGEs of sums around the arrays that accumulate these sums."""
         folds = _folds(self.info)
         for fold in folds:
             for count in range(len(fold.src)):
@@ -333,7 +351,7 @@ class _Moves:
                 yield replace(self.base, outside=tuple(outside))
 
     def _shares(self, r: UOp) -> Sequence[int]:
-        """Elements of `r` in a chunk, for each number of chunks to try."""
+        """Return the chunk sizes to try, in elements of `r`: one for each number of chunks."""
         factor = self.base.tile(r).factor
         tiles = -(-extent(r) // factor)
         return list(dict.fromkeys(-(-tiles // n) * factor for n in _CHUNKS if n <= tiles))

@@ -1,10 +1,10 @@
-"""Tile-size heuristic: the unroll factor of each range, and which range carries vectors.
+"""Tile-size heuristic: chooses the unroll factor of each RANGE, and the RANGE that is vectorized.
 
-The choice is made by counting cycles (cost_model.py) and bytes of text (code_size.py). All
-reductions that run over the same ranges are one nest, and a nest's ranges have one tile each: every
-candidate is charged for what it does to all nests that it concerns, and the cheapest that fits the
-register file and keeps the kernel's text short wins. Everything else takes vectors along the unit
-stride of what it stores.
+Candidates are compared by estimated cycles (cost_model.py) and bytes of IR text (code_size.py). All
+reductions over the same RANGEs form one nest, and each RANGE of a nest has one tile. The cost of a
+candidate is the cycles of all nests that share RANGEs with it. The cheapest candidate whose IR text
+is short enough wins; one that does not fit the register file costs more than any other. Kernels
+without reductions are vectorized along the RANGE that their stores are contiguous along.
 """
 
 from __future__ import annotations
@@ -40,29 +40,40 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_BYTES", "SHORT", "Chooser", "choose"]
 
-#: Reductions of so few elements are written out in full.
+#: Loops over reduced RANGEs of at most this many elements may be fully unrolled.
 SHORT = 4
-#: Bytes up to which a kernel's text may grow by tiles. Compiling takes longer than linearly in
-#: them, and loops leave the instruction cache.
+#: The most bytes of IR text that tiles may cause. Compile time grows more than linearly with the
+#: text, and long loops leave the instruction cache.
 LONGEST = 100_000
-#: The same by the estimate.
+#: The same limit for the estimate of code_size.py.
 MOST_BYTES = 95_000
-#: The estimate up to which the text is not written to see its length: it is at least 0.4 of that.
+#: Up to this estimate the text is not generated to measure it: the estimate is at least 0.4 times
+#: the real length.
 SURE_BYTES = 40_000
-#: Costs of an element, in plain instructions, up to which an iteration has four vectors, and two.
+#: An iteration has four vectors if an element costs at most `_CHEAP` plain instructions, two if it
+#: costs at most `_DEAR`, else one.
 _CHEAP, _DEAR = 12, 40
-#: Rows that wait for their sums together: more of them hide no more.
+#: The most rows that are reduced together: more rows hide no more latency.
 _ABREAST = 8
-#: Rounds in which the nests of a kernel come to terms over the ranges that they share.
+#: Coordinate-descent rounds over the nests of a kernel: nests that share RANGEs share tiles.
 ROUNDS = 2
 
 
 def choose(
     info: Analysis, target: DeviceSpec, cost: Cost, length: Callable[[Tiling], int] | None = None
 ) -> Tiling:
-    """Tiles and chunks for the kernel `info` on `target`.
+    """Return the tiling of the kernel `info` for `target`.
 
-    `length` tells how long the text really is, where the estimate does not tell.
+    Parameters
+    ----------
+    info : Analysis
+        The kernel.
+    target : DeviceSpec
+        Device to generate code for.
+    cost : Cost
+        Arithmetic and traffic of the kernel.
+    length : callable, optional
+        Returns the bytes of IR text under a tiling. It is called if the estimate is near the limit.
     """
     costs = costs_of(target)
     cycles = costs.launch(cost.cycles.vmax, cost.bytes.vmax)
@@ -71,7 +82,7 @@ def choose(
         chooser = Chooser(info, target, most)
         tiling = split(info, chooser.choose(), cycles, costs.chunk)
         written = chooser.written(chooser.tiles)
-        # Above `most` the search has found nothing shorter.
+        # If `written` is above `most`, the search found no shorter tiling: another round is no use.
         if length is None or written > most or (written <= SURE_BYTES and most == MOST_BYTES):
             return tiling
         real = length(tiling)
@@ -81,12 +92,12 @@ def choose(
 
 
 def _sizes(most: int, size: int) -> list[int]:
-    """Elements of a range of `size` that a tile over several has: powers of two, or three taps."""
+    """Return tile sizes to try for a RANGE of `size`: 2, 4 and 8, or 3 if `size` is 3."""
     return [n for n in (2, 3, 4, 8) if n <= most and (n != 3 or n == size)]
 
 
 class Chooser:
-    """The tiles of the kernel `info` on `target`, once :meth:`choose` has run."""
+    """Chooses the tiles of the kernel `info` for `target`: see :meth:`choose`."""
 
     def __init__(self, info: Analysis, target: DeviceSpec, most: int = MOST_BYTES) -> None:
         self.info, self.most = info, most
@@ -97,20 +108,20 @@ class Chooser:
         self.length = Length(self.accesses)
         self.nests = [Nest(info, nodes, self.costs) for nodes in info.passes.values()]
         self.cycles = Cycles(self.accesses, self.nests, target, self.lanes)
-        # Rows that have to be there whole may take more; tiles have no more of them.
+        # Whole rows of row-tiled kernels may exceed LOCAL_BYTES, but only untiled.
         self.room = max(LOCAL_BYTES, min(ROWS_BYTES, self.accesses.local_bytes({})))
         self.tiles: dict[UOp, Tile] = {}
         self.order: list[UOp] = []
         self.outside = outside(info, target)
-        # A block of rows is a tile by itself, and each of its nests wants one of its own.
+        # Row tiling already is a tile: the nests inside must not share tiles of these RANGEs.
         self._blocked = around_rows(info, self.outside)
         self._by_rows = False
 
     def _itemsize(self) -> int:
-        """Bytes of the widest float a lane has to hold; integers do not count if floats occur.
+        """Return the bytes of the widest float in a lane; integers only count without floats.
 
-        What varies with no loop that vectors go along is in no lane: a number that an optimizer
-        scales by, or one for each member of a population.
+        Values that do not vary along a vectorized loop are in no lane. Examples: the learning rate
+        of an optimizer, or one number for each member of a population.
         """
         info = self.info
         touching = [u for u in info.nodes if u.op in (Op.LOAD, Op.STORE, Op.REDUCE)]
@@ -127,7 +138,7 @@ class Chooser:
         return max(floats or [d.itemsize for d in touched] or [4])
 
     def choose(self) -> Tiling:
-        """Tiles and the order of loops, not yet divided into chunks."""
+        """Choose tiles and the order of loops; the tiling has no chunks yet."""
         stores = self.info.sink.src
         ranges = sorted(
             {r for s in stores for r in self.info.deps_of(s.src)}, key=lambda r: r.arg
@@ -157,11 +168,11 @@ class Chooser:
         return Tiling(self.tiles, tuple(self.order), outside=self.outside)
 
     def _cycles_along(self, stores: Sequence[UOp], along: UOp | None) -> float:
-        """What all takes that is computed, with vectors along a range of the stores, or none."""
+        """Return the cycles of all nests and stored values, vectorized along the RANGE `along`."""
         return self.cycles.of(self.nests, self.tiles) + computing(self, stores, along)
 
     def _tile(self, stores: Iterable[UOp], along: UOp | None) -> None:
-        """Tiles for vectors along a range of the stores."""
+        """Choose tiles of all nests, with the stores vectorized along the RANGE `along`."""
         for tile in self.store_tiles(stores, along):
             self.tiles = {} if along is None else {along: tile}
             self._settle(along)
@@ -169,32 +180,34 @@ class Chooser:
                 break
 
     def _shrink(self) -> None:
-        """Smaller tiles around local arrays that would not fit; with none at all they do."""
+        """Halve tiles around the local arrays until the arrays fit the stack."""
         tiles = self.tiles
         around = sorted(self.info.deps_of(self.info.locals), key=lambda r: r.arg)
         while not self.fits(tiles):
             tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
-                raise CompileError(f"its local arrays take more than {self.room} bytes")
+                raise CompileError(
+                    f"local arrays of the kernel take more than {self.room} bytes even without tiles"
+                )
             r = max(tiled, key=lambda r: tiles[r].factor)
             half = tiles[r].factor // 2
             lanes = min(tiles[r].lanes, half)
             tiles[r] = Tile(half // lanes * lanes, lanes)
 
     def is_short(self, tiles: Mapping[UOp, Tile]) -> bool:
-        """Whether the kernel can be written with `tiles`, and is not too long then."""
+        """Return whether local arrays and IR text stay within their limits under `tiles`."""
         return self.fits(tiles) and self.written(tiles) <= self.most
 
     def fits(self, tiles: Mapping[UOp, Tile]) -> bool:
-        """Whether the stack holds the local arrays."""
+        """Return whether the local arrays fit the stack under `tiles`."""
         return self.accesses.local_bytes(tiles) <= self.room
 
     def written(self, tiles: Mapping[UOp, Tile]) -> int:
-        """Estimated bytes of the text."""
+        """Return the estimated bytes of IR text under `tiles`."""
         return self.length.of(self.nests, self.order, tiles, self.outside)
 
     def _order(self, ranges: list[UOp]) -> list[UOp]:
-        """Ranges that a REDUCE or LOCAL varies with go outside those it is constant under."""
+        """Return `ranges`, outermost first: those that most REDUCEs and LOCALs vary with first."""
 
         def constant_under(r: UOp) -> int:
             closing = (*self.info.reduces, *self.info.locals)
@@ -205,7 +218,7 @@ class Chooser:
     # Stores -------------------------------------------------------------------------------------
 
     def store_vector(self, stores: Iterable[UOp]) -> UOp | None:
-        """The range along which the stores of most elements are contiguous."""
+        """Return the RANGE along which the stores of most elements are contiguous."""
         most: dict[UOp, int] = {}
         for s in stores:
             walked = self.info.deps[s.src[1]]
@@ -215,7 +228,7 @@ class Chooser:
         return max(most, key=lambda r: (most[r], extent(r), -int(r.arg)), default=None)
 
     def store_tiles(self, stores: Iterable[UOp], r: UOp | None) -> Iterator[Tile]:
-        """Tiles for the range of the stores' vectors, the one that gives least text last."""
+        """Yield tiles for the vectorized RANGE `r` of the stores, in order of falling text size."""
         if r is None:
             yield Tile()
             return
@@ -237,7 +250,7 @@ class Chooser:
             yield Tile(lanes, lanes)
 
     def _weight(self, values: Iterable[UOp]) -> float:
-        """Cost of an element of each of `values` by itself, as far as it decides anything."""
+        """Return the summed cost of one element of each of `values`; stops above `_DEAR`."""
         weight = 0.0
         for value in values:
             weight += self.info.weight([value], self.costs)
@@ -246,14 +259,14 @@ class Chooser:
         return weight
 
     def _vectors(self, weight: float) -> int:
-        """Vectors an iteration: more where an element is cheap."""
+        """Return the vectors of an iteration: more if an element is cheap."""
         return 4 if weight <= _CHEAP else 2 if weight <= _DEAR else 1
 
     # Reductions ---------------------------------------------------------------------------------
 
     def _settle(self, along: UOp | None) -> None:
-        """Tiles for all nests, by turns."""
-        # Text that lasts for some of many nests goes to those that take longest.
+        """Choose tiles for all nests by coordinate descent: one nest after the other."""
+        # If text is scarce, the nests that take longest choose first.
         scarce = bool(self._blocked) or self.most < MOST_BYTES
         nests = longest_first(self.nests) if scarce else self.nests
         for _ in range(ROUNDS if len(self.nests) > 1 else 1):
@@ -263,7 +276,7 @@ class Chooser:
             if self.tiles == before:
                 break
         self._taller()
-        # A handful of taps needs no loop, unless it stands in one that is written out already.
+        # Unroll short reductions fully (the taps of a filter), unless inside an unrolled loop.
         taps = [
             r
             for nest in self.nests
@@ -280,13 +293,16 @@ class Chooser:
                     self.tiles = unrolled
 
     def _write_out(self, r: UOp) -> None:
-        """No loop over a few elements."""
+        """Unroll the loop over `r` fully if it is short."""
         unrolled = {**self.tiles, r: Tile(extent(r), 1)}
         if r not in self.tiles and is_fixed(r) and extent(r) <= SHORT and self.is_short(unrolled):
             self.tiles = unrolled
 
     def _taller(self) -> None:
-        """Twice the rows, half as wide, where several nests share the rows: none can go alone."""
+        """Try tiles twice as high and half as wide, where several nests share the rows.
+
+        Coordinate descent does not find these, as no nest can change the shared rows alone.
+        """
         for r in self.order:
             tile = self.tiles.get(r, ONE)
             sharing = [
@@ -307,7 +323,7 @@ class Chooser:
                 self.tiles = taller
 
     def _improve(self, nest: Nest, along: UOp | None) -> None:
-        """Exchange the tiles of `nest` for the cheapest to all that share ranges with it."""
+        """Set the tiles of `nest` that are cheapest for all nests that share its RANGEs."""
         concerned = [other for other in self.nests if other.ranges & nest.ranges]
         now = self.tiles
         around = {r: t for r, t in now.items() if r not in nest.closed}
@@ -318,7 +334,7 @@ class Chooser:
         candidates.append(now)
 
         def taken(tiles: Mapping[UOp, Tile]) -> float:
-            """Cycles of all nests, and what copies of its body add to those of this one."""
+            """Return the cycles of the nests concerned, plus the cost of copies of the body."""
             return self.cycles.of(concerned, tiles) + self.cycles.copies(nest, tiles)
 
         ranked = sorted(candidates, key=taken)
@@ -331,19 +347,19 @@ class Chooser:
         self.tiles = ranked[lengths.index(min(lengths))]
 
     def nest_tiles(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
-        """Tiles worth counting: vectors along the store or along the reduction."""
+        """Yield the candidate tiles of `nest`: vectors along a store RANGE or a reduced RANGE."""
         if not nest.reduces:
             yield from self._to_fill(nest, along)
             return
-        # Of tiles that cost the same, one whose elements lie near each other.
+        # Inner RANGEs first: of tiles of equal cost, the first wins, with its elements close by.
         outer = [r for r in self.order[::-1] if r in nest.deps and r is not along]
         stored = along if along in nest.deps else self._filled(nest)
-        # What fills blocks of rows has its tile there.
+        # A nest that fills blocks of rows is tiled over the other RANGEs of the array.
         outer = other_ranges(nest, self.nests) or outer
         array = self._keeps(nest)
         if array is not None:
             own = array.src[1:]
-            # Neighbours first: panels that lie apart are streams of their own.
+            # Inner RANGEs first: panels far apart would each be a memory stream of their own.
             yield from self._with_vector(nest, own[-1], list(own[-2::-1]))
             yield {}
             return
@@ -352,25 +368,25 @@ class Chooser:
         if nest.in_order:
             yield {}
             return
-        # The elements of an array are put side by side.
+        # A pass that fills an array can only be vectorized along its innermost RANGE.
         for k in nest.closed[-1:] if nest.fills else nest.closed:
             if nest.fills or any(self.accesses.stride(x, k) == 1 for x in nest.loads):
                 yield from self._with_reduce_vector(nest, k, outer, stored)
         yield {}
 
     def _keeps(self, nest: Nest) -> UOp | None:
-        """The array that keeps the sums of `nest` between turns of RANGEs outside."""
+        """Return the array that accumulates the sums of `nest` over RANGEs of `outside`, if any."""
         if not any(r in self.outside for r in nest.closed):
             return None
         return next(u for u in self.info.locals if u.src[0] in nest.reduces)
 
     def _filled(self, nest: Nest) -> UOp | None:
-        """The range along which the array that `nest` computes an element of is filled."""
+        """Return the innermost RANGE of the array that `nest` computes an element of, if any."""
         inner = (other.closed[-1] for other in self.nests if other.fills)
         return next((r for r in inner if r in nest.deps), None)
 
     def _to_fill(self, nest: Nest, along: UOp | None) -> Iterator[dict[UOp, Tile]]:
-        """Tiles of arrays' own ranges: vectors, where none go along the loops around."""
+        """Yield tiles for a nest that only fills arrays: vectors, unless loops around have them."""
         k = nest.closed[-1]
         around = any(self.tiles.get(r, ONE).lanes > 1 for r in nest.deps)
         lanes = min(self.lanes, extent(k))
@@ -379,7 +395,7 @@ class Chooser:
                 if vectors * lanes <= extent(k) and vectors <= self._vectors(nest.filling):
                     yield {k: Tile(vectors * lanes, lanes)}
             for q in nest.closed[:-2]:
-                # What lies beside each other is read at once, not a panel at a time.
+                # Tile across panels: adjacent memory is then read at once, not panel by panel.
                 if all(self.accesses.stride(x, k) == 1 for x in nest.loads):
                     yield {k: Tile(lanes, lanes), q: Tile(min(extent(q), 8), 1)}
             for q in nest.closed[-2:-1]:
@@ -393,7 +409,7 @@ class Chooser:
         lanes = min(self.lanes, size)
         most = max(1, -(-size // lanes))
         k = nest.closed[-1]
-        # Deeper than four only where whole blocks are loaded along the reduction.
+        # Unroll the depth more than four times only for transposed blocks, loaded along the depth.
         strided = any(
             self.accesses.stride(x, along) not in (0, 1) and self.accesses.stride(x, k) == 1
             for x in nest.loads
@@ -403,7 +419,7 @@ class Chooser:
             depths = (2 * LEAST_AT_ONCE, LEAST_AT_ONCE)
         if strided and self._are_runs(k):
             return
-        # Or along what lies side by side in the operand that has no vectors.
+        # Alternatively, unroll a RANGE that is contiguous in the operand without vectors.
         varying = [x for x in nest.loads if along in self.info.deps[x]]
         rows = [
             q
@@ -412,7 +428,7 @@ class Chooser:
             and any(self.accesses.stride(x, q) == 1 for x in nest.loads if x not in varying)
         ]
         # Transposing two blocks at a time leaves too few registers for a tile.
-        # Without reuse a wide strip walks the rows in long runs.
+        # Without reuse, wide strips read the rows in long runs.
         reused = any(r not in self.info.deps[x] for r in free for x in nest.loads)
         widths = (1,) if strided else (1, 2, 3, 4) if reused else (1, 2, 4, 8, 16)
         for vectors in (w for w in widths if w <= most):
@@ -448,21 +464,21 @@ class Chooser:
                         yield {**inner, **unrolled, along: Tile(width, width)}
 
     def _are_runs(self, k: UOp) -> bool:
-        """Whether the only nest reads runs along `k`. Several have to agree on their rows."""
+        """Return whether the only nest reads runs along `k`; False for several nests."""
         return len(self.nests) == 1 and are_runs(self.info, self.nests[0], k, self.target)
 
     def _unrolls(
         self, nest: Nest, free: list[UOp], lane: UOp | None = None
     ) -> Iterator[dict[UOp, Tile]]:
-        """Register tiles over further ranges that some load does not vary with.
+        """Yield register tiles over RANGEs of `free` that some load does not vary with (reuse).
 
-        Over one, over two, and over two of which the tile is all there is, as the taps of a filter,
-        with a third. Where columns are in panels of a vector, whose elements are `lane`, a tile is
-        some panels wide and so many rows high as rows are a multiple of.
+        A tile covers one RANGE, two RANGEs, or two short RANGEs entirely (the taps of a filter) and
+        a third. With packed columns, whose elements within a panel are `lane`, heights of five rows
+        and more that divide the rows evenly are tried as well.
         """
         deps = self.info.deps
         reuse = [r for r in free if any(r not in deps[x] for x in nest.loads)]
-        # Arrays that are there for all of a tile need not be had several times for it.
+        # Prefer RANGEs that no array read here varies with: a tile over them needs one array each.
         held = self.info.deps_of(x.src[0] for x in nest.loads if x.src[0].op is Op.LOCAL)
         shared = [r for r in reuse if r not in held]
         if all(any(r not in deps[x] for r in shared) for x in nest.loads):
@@ -488,19 +504,19 @@ class Chooser:
                 yield from ({**whole, q: Tile(n, 1)} for n in sizes[q] if n <= SHORT)
 
     def _abreast(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
-        """Several rows whose results are waited for together, though they share nothing."""
+        """Yield tiles of several rows that share no loads, to overlap the latency of their sums."""
         for r in outer[:1]:
             if all(r in self.info.deps[x] for x in nest.loads):
                 most = min(_ABREAST, extent(r), self.cycles.abreast(nest))
                 yield from ({r: Tile(n, 1)} for n in (2, 4, 8) if n <= most)
 
     def _rows_kept(self, nest: Nest, r: UOp) -> int:
-        """How many rows along `r` the first cache holds until the kernel goes over them again.
+        """Return how many rows along `r` fit the L1 cache until the kernel reads them again.
 
-        Half of it is for what is written meanwhile.
+        Half of the cache is left for data written in between.
         """
         others = [x for other in self.nests if other is not nest for x in other.loads]
-        # What is stored as it was summed is read by no one else.
+        # A REDUCE that is stored directly reads nothing again.
         stored = [s.src[2] for s in self.info.sink.src if s.src[2] not in self.info.reduces]
         others += (x for value in stored for x in self.info.loads(value))
         again = {x.src[0] for x in others if x.src[0].op is Op.PARAM and r in self.info.deps[x]}
@@ -514,10 +530,11 @@ class Chooser:
     # Cache ----------------------------------------------------------------------------------------
 
     def _outermost(self, along: UOp) -> None:
-        """Move a range outside where fewer bytes come from past the cache that way.
+        """Move the RANGE outermost that minimizes the bytes read from beyond the L2 cache.
 
-        With rows outside, an operand that varies with columns alone is read again for every tile
-        of rows; with columns outside, what does not vary with them is, for every tile of columns.
+        With rows outermost, an operand that only varies with columns is read again for each tile of
+        rows. With columns outermost, an operand that only varies with rows is read again for each
+        tile of columns.
         """
         for nest in self.nests:
             if along not in nest.deps or nest.deps != set(self.order):

@@ -23,21 +23,21 @@ __all__ = ["Tiling"]
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """How the loops of a kernel are written: plain data, equal where the loops are.
+    """The tiling of a kernel: plain data. Equal tilings give equal loops.
 
     Attributes
     ----------
     tiles : mapping of UOp to Tile
-        Tiles of RANGEs; one element each for those that are not named.
+        Tile of each RANGE. RANGEs not in the mapping have tiles of one element.
     order : tuple of UOp
         The RANGEs that stores vary with, outermost loop first.
     chunked : UOp or None
-        The one of them that is divided among calls of the kernel.
+        The RANGE in `order` that is split into chunks. Each call of the kernel runs one chunk.
     share : int
-        Elements of it that one call covers; 0 where there is none.
+        Elements of `chunked` in a chunk; 0 if `chunked` is None.
     outside : tuple of UOp
-        RANGEs of REDUCEs that go around the loops of the arrays which their results fill: each
-        element is added to once for each turn of them.
+        RANGEs of REDUCEs whose loops go around the loops of the local array that the REDUCE fills.
+        Each of their iterations adds to every element of the array (output-stationary).
     """
 
     tiles: Mapping[UOp, Tile] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Tiling:
 
     @property
     def chunks(self) -> Dim:
-        """How many chunks the kernel has; follows the Variables in its shape.
+        """Number of chunks of the kernel, at least 1; depends on the Variables in its shape.
 
-        At least one: where there is nothing to compute, it finds that out.
+        An empty kernel has one chunk, whose loops run zero iterations.
         """
         if self.chunked is None:
             return 1
@@ -66,20 +66,20 @@ class Tiling:
         return as_dim(parts.alu(Op.MAX, 1))
 
     def tile(self, r: UOp) -> Tile:
-        """The tile of `r`; one element where none was chosen."""
+        """Return the tile of `r`; the default is one element."""
         return self.tiles.get(r, ONE)
 
     def keeps(self, u: UOp) -> bool:
-        """Whether `u` is an array that holds sums while RANGEs go around its loops."""
+        """Return whether `u` is a LOCAL that accumulates sums over RANGEs of `outside`."""
         fold = u.src[0]
         held = u.op is Op.LOCAL and fold.op is Op.REDUCE
         return held and any(r in self.outside for r in fold.src[1:])
 
     def text(self) -> str:
-        """The canonical JSON form, in which RANGEs go by their numbers in the AST.
+        """Return the canonical JSON form. It names RANGEs by their numbers in the AST.
 
-        As in ``{"chunked":0,"order":[0,1],"share":8,"tiles":{"0":[4,1],"1":[32,16]}}``, where a
-        tile is its factor and its lanes. RANGEs that go outside are named where there are any.
+        Example: ``{"chunked":0,"order":[0,1],"share":8,"tiles":{"0":[4,1],"1":[32,16]}}``. A tile
+        is ``[factor, lanes]``. The key ``"outside"`` is only there if `outside` is not empty.
         """
         content: dict[str, Any] = {
             "chunked": None if self.chunked is None else self.chunked.arg,
@@ -93,16 +93,18 @@ class Tiling:
 
     @classmethod
     def parse(cls, text: str, info: Analysis) -> Self:
-        """Read what :meth:`text` wrote for the kernel `info`; see also ``candidates.verify``.
+        """Parse the output of :meth:`text` for the kernel `info`.
+
+        The tiling may still be invalid for the kernel: see :func:`.search_space.verify`.
 
         Raises
         ------
         SpecError
-            It is nothing that was written for a kernel with these RANGEs.
+            `text` is not the canonical form of a tiling of a kernel with these RANGEs.
         """
         numbered = {str(r.arg): r for r in info.ranges}
         if len(numbered) < len(info.ranges):
-            raise SpecError("a tiling needs RANGEs of different numbers")
+            raise SpecError("tiling: two RANGEs of the kernel have the same number")
         try:
             content: Any = json.loads(text)
             tiles = {numbered[r]: Tile(*map(_whole, t)) for r, t in content["tiles"].items()}
@@ -112,9 +114,9 @@ class Tiling:
             outside = tuple(numbered[str(_whole(r))] for r in content.get("outside", ()))
             found = cls(tiles, order, chunked, _whole(content["share"]), outside)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise SpecError(f"{text[:200]!r} is no tiling of this kernel: {error!r}") from None
+            raise SpecError(f"tiling: {text[:200]!r} does not fit this kernel: {error!r}") from None
         if found.text() != text:
-            raise SpecError(f"{text[:200]!r} is not as tilings are written")
+            raise SpecError(f"tiling: expected canonical JSON, {found.text()}, not {text[:200]!r}")
         return found
 
 

@@ -479,9 +479,9 @@ def test_a_pass_that_keeps_sums_is_verified(build, monkeypatch):
 
     others = kept.closed[1:]
     for changed, fault in (
-        (replace(kept, closed=others), "over other loops"),
+        (replace(kept, closed=others), "accumulates over other loops"),
         (replace(kept, folds=()), "does not fill it"),
-        (replace(kept, loop=replace(kept.loop, tile=Tile(2, 2))), "keeps sums of vectors"),
+        (replace(kept, loop=replace(kept.loop, tile=Tile(2, 2))), "accumulates vectors along"),
     ):
         wrong = replace(nest, body=tuple(with_pass(nest.body, changed)))
         with pytest.raises(CompileError, match=fault):

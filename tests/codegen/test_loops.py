@@ -99,16 +99,16 @@ def faults(info, ranges):
     inner = total.loop
     yield LoopNest(()), "is done 0 times"
     yield LoopNest((rows, rows)), "is done 2 times"
-    yield in_rows(nest, replace(columns, body=(store,))), "is not there yet"
-    yield in_rows(nest, replace(columns, body=(store, total))), "is not there yet"
+    yield in_rows(nest, replace(columns, body=(store,))), "is not computed yet"
+    yield in_rows(nest, replace(columns, body=(store, total))), "is not computed yet"
     yield in_rows(nest, replace(columns, body=(total, total, store))), "is computed twice"
     yield in_rows(nest, total, replace(columns, body=(store,))), "outside a loop that it varies"
-    yield in_rows(nest, replace(columns, range=i)), "is bound within itself"
-    yield in_rows(nest, replace(columns, tile=Tile(4, 8))), "no such tile"
+    yield in_rows(nest, replace(columns, range=i)), "has a loop inside its own loop"
+    yield in_rows(nest, replace(columns, tile=Tile(4, 8))), "has an invalid tile"
     yield in_rows(nest, replace(columns, parts=columns.parts[:1])), "its parts cover 32"
     yield in_rows(nest, columns, tile=Tile(4, 4)), "vectors along RANGEs 0 and 1"
     yield in_rows(nest, replace(columns, body=(total, replace(store, ranges=(i,))))), "leaves out"
-    yield in_rows(nest, replace(columns, body=(inner, store))), "outside its pass"
+    yield in_rows(nest, replace(columns, body=(inner, store))), "outside the pass"
     again = Loop(k, Axis.SEQUENTIAL, Tile(), (Part(Tile(), 30),), (total, store))
     yield in_rows(nest, replace(columns, body=(again,))), "computed again in the loop over RANGE 2"
     empty = replace(total, loop=replace(inner, body=(store,)))
