@@ -1,8 +1,8 @@
 """The loop IR: the loop nest of a kernel as plain data.
 
-The nest follows from a kernel AST and its tiles, and everything about loops is decided here: the
-emitter (emitter.py) walks it and writes. `verify_loops.py` says what a legal nest is;
-`print_loops.py` prints one as a person would write the kernel.
+:func:`build` makes a nest from a kernel AST and a tiling. The nest holds every decision about
+loops; the emitter (emitter.py) only translates it. `verify_loops.py` checks a nest, and
+`print_loops.py` prints one.
 """
 
 from __future__ import annotations
@@ -35,29 +35,30 @@ __all__ = ["Axis", "Fetch", "Item", "Loop", "LoopNest", "Pass", "Step", "build"]
 
 #: Accumulators that hide the latency of an addition: two units of four cycles.
 ACCUMULATORS = 8
-#: Nanoseconds that memory is waited for.
+#: Memory latency in nanoseconds.
 LATENCY = 100
-#: Vectors that are computed in a cycle.
+#: Vector operations per cycle.
 _UNITS = 2
-#: Additions to one accumulator that may follow each other. Where all terms round alike, as equal
-#: ones do, each costs half a unit in the last place.
+#: The most consecutive additions to one accumulator. If all terms round alike, as equal ones do,
+#: each addition costs half a unit in the last place.
 LONGEST = 128
-#: Iterations of a block: fewer would cost time, more would be as long a chain again.
+#: The least and most iterations of a block of a blocked sum. Fewer would cost time; more would make
+#: the addition chain of a block too long again.
 BLOCKS = (64, 1024)
 
 
 class Axis(enum.StrEnum):
-    """What a loop is for."""
+    """Category of a loop."""
 
-    #: One tile after the other.
+    #: Runs one tile after the other.
     SEQUENTIAL = enum.auto()
-    #: A run of it is one chunk, which may run beside the others.
+    #: Split into chunks, which may run in parallel.
     CHUNK = enum.auto()
-    #: Its tile is carried by vectors.
+    #: Vectorized.
     VECTOR = enum.auto()
-    #: Its tile is all of it: no loop is left.
+    #: Fully unrolled: its tile covers all of it.
     UNROLLED = enum.auto()
-    #: REDUCEs close over it.
+    #: Reduced by REDUCEs.
     REDUCE = enum.auto()
 
 
@@ -70,20 +71,20 @@ class Loop:
     range : UOp
         The RANGE.
     axis : Axis
-        What it is for.
+        Category of the loop.
     tile : Tile
-        What one iteration covers.
+        Elements that one iteration covers.
     parts : tuple of Part
-        Whole tiles, then what is left in smaller ones.
+        Whole tiles first, then the remainder in smaller tiles.
     body : tuple of Item
-        What is done in it, in order.
+        Items of the body, in order.
     share : int
-        Elements of a chunk, of a loop that is split.
+        Elements of a chunk if the loop is split into chunks, else 0.
     ahead : tuple of UOp
-        LOADs whose rows are asked for before the loop comes to them.
+        LOADs whose rows are prefetched some iterations ahead.
     block : int
-        Elements after which what was added up is put aside and the accumulators begin anew, in a
-        loop over so many that the rounding of each addition would be seen; 0 in others.
+        Block size in elements of a blocked sum, else 0. After each block the accumulators are added
+        to those of the pass and start again, so that rounding errors of a long loop stay small.
     """
 
     range: UOp
@@ -98,15 +99,15 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What is done at each place of the tiles of some open loops.
+    """Stores, or reduction and fill steps, at each place of the tiles of some open loops.
 
     Attributes
     ----------
     nodes : tuple of UOp
-        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a place come
-        before what is done with them, so that a kernel may update memory in place.
+        STOREs to write, or REDUCEs to fold into and LOCALs to fill. All values of a place are
+        computed before any of them is stored, so a kernel may update memory in place.
     ranges : tuple of UOp
-        RANGEs whose places are gone through, outermost first.
+        RANGEs over whose places the step iterates, outermost first.
     """
 
     nodes: tuple[UOp, ...]
@@ -115,9 +116,9 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """REDUCEs and LOCALs that close over the same RANGEs: one walk computes them.
+    """REDUCEs and LOCALs over the same RANGEs. One loop nest computes them all.
 
-    Their results are had for the whole tile of the loops around.
+    A pass computes its results for the whole tile of the enclosing loops.
 
     Attributes
     ----------
@@ -128,28 +129,29 @@ class Pass:
     outer : tuple of UOp
         RANGEs that the results vary with.
     closed : tuple of UOp
-        RANGEs that it walks, outermost first.
+        RANGEs that the pass loops over, outermost first.
     vector : UOp or None
-        The one of these that carries vectors; the lanes of an accumulator become one at the end,
-        and results that would be vectors along a loop around are had lane by lane.
+        The vectorized RANGE of `closed`, if any. The lanes of an accumulator are folded at the end.
+        If an enclosing loop is vectorized too, its lanes are computed one by one.
     lanes : int
-        Of these vectors.
+        Lanes of the vectors.
     unrolled : int
-        Places of one tile of the RANGEs that it folds over.
+        Places of one tile of the reduced RANGEs.
     kept : bool
-        Whether its one fold goes into the elements of its one fill, which hold the sums between
-        the turns of RANGEs that go around those of the array; `closed` then has all of these.
+        Whether the pass accumulates in a local array (output-stationary): its one REDUCE adds into
+        the elements of its one LOCAL. `closed` then holds the RANGEs of both: some reduced RANGEs
+        go around those of the array.
     in_order : bool
-        Whether each result is added up one term after the other, whatever the tiles are.
+        Whether each result is a sequential sum: one term after the other, whatever the tiles.
     loop : Loop
-        The outermost of its loops. The last item in the body of each is the next loop, in that of
-        the innermost a :class:`Step`.
+        The outermost loop of the pass. The last item of each body is the next loop; the last item
+        of the innermost body is a :class:`Step`.
     gate : Gate or None
-        When a result is looked at: where it is at no place of the tile, the pass is left out.
+        Predicate of the results. If it is false at every place of a tile, the pass is skipped.
     zeros : UOp or None
-        The LOAD that is compared with zero, tile by tile of `closed`: where all its elements are,
-        one row of products is added to all accumulators. Where sums are kept, it is a gated one,
-        and its gate is looked at once for each turn of the loops that go around theirs.
+        LOAD that is tested for zeros. If all its elements in a tile of `closed` are zero, one row
+        of products is added to all accumulators. If `kept`, the LOAD is gated, and its gate is
+        tested once for each iteration of the loops around those of the array.
     """
 
     folds: tuple[UOp, ...]
@@ -166,14 +168,14 @@ class Pass:
     in_order: bool = False
 
     def loops(self) -> Iterator[Loop]:
-        """Its loops, outermost first."""
+        """Yield the loops of the pass, outermost first."""
         loop: Item = self.loop
         while isinstance(loop, Loop):
             yield loop
             loop = loop.body[-1]
 
     def copies(self, results: int) -> int:
-        """How many separate accumulators each of `results` has, to hide a chain's latency."""
+        """Return the number of accumulators of each of `results`, to hide the latency of adds."""
         if self.kept or self.in_order:
             return 1
         return max(1, min(self.unrolled, ACCUMULATORS // max(1, results)))
@@ -181,17 +183,17 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Memory that is asked for before it is needed: after a pass, or by the next turn of a loop.
+    """Software prefetch of memory that is needed after a pass, or by the next iteration of a loop.
 
     Attributes
     ----------
     accesses : tuple of UOp
         LOADs and STOREs of arguments.
     ranges : tuple of UOp
-        RANGEs whose places it goes through; all are open where it stands.
+        RANGEs over whose places the fetch iterates. All of them are open here.
     later : bool
-        Whether it is needed after other tiles only: it goes to the second cache, and `accesses`
-        say all that is asked for at the first element of the tile.
+        Whether the memory is only needed after other tiles. It then goes to the L2 cache, and
+        `accesses` name all lines that are fetched at the first element of the tile.
     """
 
     accesses: tuple[UOp, ...]
@@ -202,17 +204,17 @@ class Fetch:
     def within(
         cls, wanted: tuple[UOp, ...], opened: Iterable[UOp], *, later: bool = False
     ) -> Fetch:
-        """Of what lies at indices of some of the loops that are open."""
+        """Make a fetch of `wanted` over those of the RANGEs `opened` that its addresses use."""
         used = {r for x in wanted for r in cls.varying(x)}
         return cls(wanted, tuple(r for r in opened if r in used), later)
 
     @staticmethod
     def varying(access: UOp) -> frozenset[UOp]:
-        """The RANGEs that the address of one of `accesses` is a sum over."""
+        """Return the RANGEs in the address of `access`."""
         return frozenset(u for u in toposort([access.src[1]]) if u.op is Op.RANGE)
 
 
-#: What stands in a body.
+#: An item of a body.
 Item = Loop | Pass | Step | Fetch
 
 
@@ -223,9 +225,10 @@ class LoopNest:
     Attributes
     ----------
     body : tuple of Item
-        What the kernel does, in order.
+        Items of the kernel, in order.
     lent : mapping
-        LOCALs that lie where a STORE writes -> its PARAM, and the index that they begin at.
+        LOCAL that lies in an output buffer -> the PARAM of that buffer, and the index of the first
+        element of the array in it.
     """
 
     body: tuple[Item, ...]
@@ -233,7 +236,7 @@ class LoopNest:
 
 
 def build(info: Analysis, tiling: Tiling, device: DeviceSpec) -> LoopNest:
-    """The nest of the kernel `info` with the tiles, order and chunks of `tiling`."""
+    """Return the loop nest of the kernel `info` under `tiling`."""
     return _Builder(info, tiling, device).build()
 
 
@@ -243,7 +246,7 @@ class _Open:
 
     range: UOp | None
     items: list[Item] = field(default_factory=list)
-    #: The RANGEs of the passes that it has.
+    #: The RANGEs of the passes in `items`.
     passes: set[tuple[UOp, ...]] = field(default_factory=set)
 
 
@@ -256,7 +259,8 @@ class _Builder:
         ordered = {
             u.src[1:] for u in info.in_order if not any(r in tiling.outside for r in u.src[1:])
         }
-        #: RANGEs of sums in order: the innermost of each may be unrolled, the others not.
+        #: Reduced RANGEs of sequential sums. The innermost RANGE of each sum (`whole`) may be
+        #: unrolled, the others (`single`) not.
         self.whole = {closed[-1] for closed in ordered}
         self.single = {r for closed in ordered for r in closed[:-1]}
 
@@ -265,7 +269,7 @@ class _Builder:
         return LoopNest(tuple(self.stack[0].items), lent(self.info, self.tiling))
 
     def _stores(self, stores: list[UOp]) -> None:
-        """Stores under the loops that are open: first those that need no more of them."""
+        """Add `stores` under the open loops: first those that need no further loop."""
         deps = self.info.deps
         opened = [each.range for each in self.stack[1:] if each.range is not None]
         block = blocks_after(self.info, stores, opened, self.tiling.tiles, self.device)
@@ -298,7 +302,7 @@ class _Builder:
         self.stack[-1].items.append(self._loop(r, items, reduces=False))
 
     def _tile(self, r: UOp) -> Tile:
-        """The tile of `r`; where terms are added up in order, no more than it leaves in order."""
+        """Return the tile of `r`, reduced where it would change the order of a sequential sum."""
         tile = self.tiling.tile(r)
         if r in self.whole:
             return Tile(tile.factor)
@@ -309,7 +313,7 @@ class _Builder:
         runs = parts(r, tile)
         if r is self.tiling.chunked:
             if is_fixed(r):
-                # The last chunk takes what is left, so no other knows how many iterations it has.
+                # The last chunk has the remainder, so the iterations of a chunk are not constant.
                 runs = tuple(Part(part.tile, None) for part in runs)
             return Loop(r, Axis.CHUNK, tile, runs, tuple(body), self.tiling.share)
         axis = Axis.SEQUENTIAL
@@ -322,7 +326,7 @@ class _Builder:
         return Loop(r, axis, tile, runs, tuple(body))
 
     def _need(self, roots: Iterable[UOp]) -> None:
-        """Have the passes that `roots` use, each in the innermost open loop it varies with."""
+        """Add the passes that `roots` use, each in the innermost open loop that it varies with."""
         for u in self.info.closing(roots):
             depth = self._level(self.info.deps[u])
             outer = self.stack[depth]
@@ -339,7 +343,7 @@ class _Builder:
         return 0
 
     def _is_long(self, each: Pass) -> bool:
-        """Whether memory that is asked for before `each` is there after it."""
+        """Return whether `each` takes as long as memory prefetched before it needs to arrive."""
         tiles = [self.tiling.tile(r) for r in each.outer]
         places = math.prod(len(tile.positions()) for tile in tiles)
         turns = math.prod(extent(r) for r in each.closed)
@@ -347,7 +351,7 @@ class _Builder:
         return costs_of(self.device).ns(vectors / _UNITS) >= LATENCY
 
     def _blocks(self, folds: Sequence[UOp]) -> dict[UOp, int]:
-        """Elements of a block, of the loops of `folds` that are too long to add up at once."""
+        """Return the block sizes of blocked sums: RANGE of a loop of `folds` -> elements."""
         found: dict[UOp, int] = {}
         rounding = [u for u in folds if _rounds(u)]
         if not rounding:
@@ -358,7 +362,7 @@ class _Builder:
             factor = self.tiling.tile(r).factor
             turns = -(-extent(r) // factor)
             if chain * turns > LONGEST:
-                # As many blocks as there are iterations in one, so that both sums are short.
+                # Square root split: as many blocks as iterations in a block keeps both sums short.
                 least, most = (max(1, n // chain) for n in BLOCKS)
                 even = 1 << ((turns - 1).bit_length() + 1) // 2
                 of_block = min(max(even, least), most)
@@ -399,11 +403,11 @@ class _Builder:
         )
 
     def _asking(self, loop: Loop, values: list[UOp], closed: tuple[UOp, ...]) -> Loop:
-        """The outermost loop of a pass, which asks for what the next tile's sums read."""
+        """Return the outermost loop of a pass, with a prefetch of the next tile's operands."""
         opened = tuple(each.range for each in self.stack[1:] if each.range is not None)
         wanted = read_next(self.info, values, opened, closed, self.tiling.tiles, self.device)
         if not wanted:
-            # What a chunk is followed by may be another core's.
+            # The tile after a chunk may belong to another core.
             chunked, share = self.tiling.chunked, self.tiling.share
             own = [r for r in opened if r is not chunked or share > self._tile(r).factor]
             rows = read_after(self.info, values, own, closed, self.tiling.tiles, self.device)
@@ -418,7 +422,7 @@ class _Builder:
     def _asking_within(
         self, loop: Loop, r: UOp, wanted: tuple[UOp, ...], opened: frozenset[UOp] | None = None
     ) -> Loop:
-        """`loop` with its loop over `r`, each turn of which asks for `wanted`, of a later tile."""
+        """Return `loop` with a prefetch of `wanted`, of a later tile, in its loop over `r`."""
         if opened is None:
             opened = frozenset(each.range for each in self.stack[1:] if each.range is not None)
         opened |= {loop.range}
@@ -427,13 +431,13 @@ class _Builder:
             assert isinstance(inner, Loop)
             inner = self._asking_within(inner, r, wanted, opened)
             return replace(loop, body=(*before, inner))
-        # Nothing is lost but time where one is not known here.
+        # Dropping an access whose RANGEs are not open here costs time only.
         wanted = tuple(x for x in wanted if Fetch.varying(x) <= opened)
         fetch = Fetch.within(wanted, sorted(opened, key=lambda q: int(q.arg)), later=True)
         return replace(loop, body=(fetch, *loop.body)) if wanted else loop
 
     def _ask_for_next_rows(self, r: UOp, items: list[Item]) -> None:
-        """Have one of `items`, the body of the loop over `r`, ask for what its next turn reads."""
+        """Let one of `items`, the body of the loop over `r`, prefetch the next iteration's rows."""
         numbers = [n for n, item in enumerate(items) if _walk_of(item)]
         walks = [walk for walk in map(_walk_of, items) if walk]
         tile = self._tile(r)
@@ -451,7 +455,7 @@ class _Builder:
         items[numbers[slowest]] = replace(item, loop=loop) if isinstance(item, Pass) else loop
 
     def _kept(self, array: UOp) -> Pass:
-        """A pass that adds into the elements of `array`, turn by turn of what goes around them."""
+        """Return the pass that accumulates in `array` over the RANGEs of `outside` around it."""
         fold = array.src[0]
         around = tuple(r for r in fold.src[1:] if r in self.tiling.outside)
         inside = tuple(r for r in fold.src[1:] if r not in self.tiling.outside)
@@ -463,7 +467,7 @@ class _Builder:
         )
         blocks = {}
         if inside and self._blocks([fold]):
-            # What one turn comes to is a block of the sum.
+            # The partial sum of one outer iteration is a block of the sum.
             factor = self.tiling.tile(inside[0]).factor
             blocks = {inside[0]: extent(inside[0]) // factor * factor}
         loop = self._walk(closed, [fold], fold.src[1:], {around[-1]: ahead}, (array, fold), blocks)
@@ -495,9 +499,9 @@ class _Builder:
         done: tuple[UOp, ...] = (),
         blocks: Mapping[UOp, int] | None = None,
     ) -> Loop:
-        """The loops over `closed` around the step that computes `nodes`, outermost first."""
+        """Return the loops over `closed` around the step that computes `nodes`."""
         self.stack += (_Open(r) for r in closed)
-        # What is asked for by conditions comes before what they may leave out.
+        # The conditions of gated LOADs come before the values that they may skip.
         self._need(x.src[2] for u in nodes for x in self.info.loads(u.src[0]) if len(x.src) > 2)
         self._need(u.src[0] for u in nodes)
         fills = tuple(u for u in nodes if u.op is Op.LOCAL)
@@ -514,7 +518,7 @@ class _Builder:
 
 
 def _walk_of(item: Item) -> Walk | None:
-    """What `item` does along one row, if that is all it does."""
+    """Return the row traversal that `item` is, or None if its body has more than steps."""
     loop = item.loop if isinstance(item, Pass) else item
     if not isinstance(loop, Loop) or not all(isinstance(i, Step) for i in loop.body):
         return None
@@ -525,11 +529,11 @@ def _walk_of(item: Item) -> Walk | None:
 
 
 def _additions(fold: UOp) -> int:
-    """How many numbers are added for each element that `fold` takes in."""
+    """Return the number of additions for each element that `fold` folds."""
     value = fold.src[0]
     return int(value.arg) if value.op is Op.DOT else 1
 
 
 def _rounds(fold: UOp) -> bool:
-    """Whether the order of additions shows in what `fold` comes to."""
+    """Return whether the result of `fold` depends on the order of additions."""
     return fold.arg is Op.ADD and fold.dtype.is_float

@@ -187,7 +187,7 @@ class Chooser:
             tiled = [r for r in around if self.tiles.get(r, ONE).factor > 1]
             if not tiled:
                 raise CompileError(
-                    f"local arrays of the kernel take more than {self.room} bytes even without tiles"
+                    f"local arrays take more than {self.room} bytes even without tiles"
                 )
             r = max(tiled, key=lambda r: tiles[r].factor)
             half = tiles[r].factor // 2
