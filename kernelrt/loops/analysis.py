@@ -1,4 +1,4 @@
-"""Analysis of a kernel AST: dependences on ranges, strides of accesses, and cost."""
+"""Analysis of a kernel AST: dependences on RANGEs, strides of accesses, and cost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = [
     "CLOSING", "Analysis", "Cost", "is_empty_load", "is_of_loops", "kernel_cost", "stride",
 ]  # fmt: skip
 
-#: What computes a result over RANGEs of its own.
+#: Ops that compute a result over RANGEs of their own (they close over these RANGEs).
 CLOSING = frozenset({Op.REDUCE, Op.LOCAL})
-#: Fractions of a cycle that symbolic costs are counted in, as integers.
+#: Symbolic costs are integers: multiples of 1 / _FINE cycle.
 _FINE = 256
-#: Words so far apart are loaded one by one, or by rows.
+#: Stride, in words, at which words are loaded one by one, or by rows.
 _FAR = 64
 
 
@@ -43,7 +43,7 @@ class Cost:
     bytes : UOp
         Bytes read and written, each once.
     cycles : UOp
-        What computing takes on one core where nothing waits for memory.
+        Compute cycles on one core, without memory stalls.
     """
 
     flops: UOp
@@ -52,25 +52,25 @@ class Cost:
 
 
 class Analysis:
-    """Dependence of every node of a kernel on its ranges.
+    """Dependence of each node of a kernel on the RANGEs.
 
     Attributes
     ----------
     nodes : list of UOp
         All nodes, operands first.
     deps : dict
-        Node -> ranges its value varies with (a REDUCE has closed over its own).
+        Node -> RANGEs that its value varies with, without those that a REDUCE or LOCAL closes over.
     reduces : list of UOp
         The REDUCE nodes, operands first.
     locals : list of UOp
         The LOCAL nodes, operands first.
     passes : dict
-        RANGEs -> the REDUCEs and LOCALs that close over them, operands first: one walk of these
-        loops computes them all.
+        RANGEs -> the REDUCEs and LOCALs that close over them, operands first. One loop nest
+        computes them all.
     ranges : list of UOp
         The RANGE nodes.
     own_index : dict
-        LOCAL -> the place in its array of the element that its own RANGEs are at.
+        LOCAL -> the index in its array of the element at its own RANGEs.
     """
 
     def __init__(self, sink: UOp) -> None:
@@ -86,14 +86,14 @@ class Analysis:
             if u.op in CLOSING:
                 self.passes.setdefault(u.src[1:], []).append(u)
         self.own_index = {u: flat_index(u.src[1:]) for u in self.locals}
-        # Where an extent is open, this is arithmetic that the kernel itself need not have.
+        # With a dynamic extent the index has arithmetic that may not occur in the kernel itself.
         for u in toposort(self.own_index.values()):
             if u not in self.deps:
                 self.deps[u] = self._deps_of(u)
 
     @cached_property
     def users(self) -> dict[UOp, list[UOp]]:
-        """Node -> the nodes that have it as a source."""
+        """Node -> the nodes that it is a source of."""
         found: dict[UOp, list[UOp]] = {}
         for u in self.nodes:
             for s in dict.fromkeys(u.src):
@@ -102,9 +102,9 @@ class Analysis:
 
     @cached_property
     def in_order(self) -> set[UOp]:
-        """REDUCEs that elements of LOCALs are made of, and that add up one term after the other.
+        """REDUCEs in the elements of LOCALs, of at most IN_ORDER terms: these sum sequentially.
 
-        So a row has the same bits in each kernel that computes it.
+        So a row has the same bits in every kernel that computes it.
         """
         filling = {r for u in self.locals for r in u.src[1:]}
         return {
@@ -115,7 +115,7 @@ class Analysis:
 
     @cached_property
     def awaited(self) -> set[UOp]:
-        """REDUCEs and LOCALs that are needed before what is computed under further loops."""
+        """REDUCEs and LOCALs whose result is used by values under further loops."""
         roots = [u.src[0] for u in (*self.reduces, *self.locals)]
         roots += (s.src[2] for s in self.sink.src)
         return {
@@ -133,31 +133,34 @@ class Analysis:
         return out
 
     def deps_of(self, roots: Iterable[UOp]) -> frozenset[UOp]:
-        """Ranges that any of `roots` varies with."""
+        """Return the RANGEs that any of `roots` varies with."""
         nothing: frozenset[UOp] = frozenset()
         return nothing.union(*(self.deps[root] for root in roots))
 
     def order(self, roots: Iterable[UOp]) -> list[UOp]:
-        """Nodes to compute for `roots`, operands first; LOAD and REDUCE see to their own."""
+        """Return the nodes to compute for `roots`, operands first, without those below LOADs.
+
+        Nodes below REDUCEs are left out, too.
+        """
         return list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
 
     def loads(self, *roots: UOp) -> list[UOp]:
-        """LOADs whose values reach one of `roots` without passing through a REDUCE or a LOCAL."""
+        """Return LOADs whose values reach one of `roots` without passing a REDUCE or LOCAL."""
         found = toposort(roots, stop=lambda u: u.op in CLOSING and u not in roots)
         return [u for u in found if u.op is Op.LOAD]
 
     def closing(self, roots: Iterable[UOp]) -> list[UOp]:
-        """REDUCEs and LOCALs that `roots` use, operands first, not those inside others."""
+        """Return REDUCEs and LOCALs that `roots` use, operands first, without nested ones."""
         if not self.passes:
             return []
         found = toposort(roots, stop=lambda u: u.op in CLOSING or is_empty_load(u))
         return [u for u in found if u.op in CLOSING]
 
     def stride(self, access: UOp, r: UOp) -> int | None:
-        """Elements between neighbours along `r` of a LOAD or STORE; None where not constant.
+        """Return the stride of a LOAD or STORE along `r`, in elements; None if not constant.
 
-        For each place of the loops that a LOCAL varies with there is an array of its own. These
-        lie side by side where its element is one vector.
+        A LOCAL has one array for each place of the loops that it varies with. If such a loop is
+        vectorized, the arrays are interleaved: the stride along it is 1 if the index is constant.
         """
         step = stride(access.src[1], r)
         if access.src[0].op is Op.LOCAL and r in self.deps[access.src[0]]:
@@ -165,20 +168,20 @@ class Analysis:
         return word_step(step, access.src[0])
 
     def weight(self, roots: Iterable[UOp], costs: Costs) -> float:
-        """Cost of an element of `roots` in plain instructions, nested REDUCEs not counted."""
+        """Return the cost of an element of `roots` in plain instructions, less nested REDUCEs."""
         whole = sum(costs.vector(u.op, u.dtype) for u in self.order(roots) if u.op in ALU)
         return whole / costs.plain
 
 
 def is_of_loops(condition: UOp) -> bool:
-    """Whether `condition` follows from where the loops are: it is made of them alone."""
+    """Return whether `condition` depends on loop indices, constants and Variables alone."""
     nodes = toposort([condition])
     known = all(n.op in ALU or n.op in (Op.RANGE, Op.CONST, Op.VAR) for n in nodes)
     return known and any(n.op is Op.RANGE for n in nodes)
 
 
 def is_empty_load(u: UOp) -> bool:
-    """Whether `u` reads memory without elements, so that no address is needed."""
+    """Return whether `u` loads from memory of zero elements: it then needs no address."""
     if u.op is not Op.LOAD:
         return False
     source = u.src[0]
@@ -189,7 +192,7 @@ def is_empty_load(u: UOp) -> bool:
 
 
 def stride(index: UOp, r: UOp) -> int | None:
-    """Elements between neighbours along `r`: 0 where independent, None where not constant."""
+    """Return the stride of `index` along `r`: 0 if independent of it, None if not constant."""
     terms, _ = linear(index)
     step = 0
     for term, factor in terms.items():
@@ -201,9 +204,9 @@ def stride(index: UOp, r: UOp) -> int | None:
 
 
 def word_step(step: int | None, source: UOp) -> int | None:
-    """A distance between elements of `source` as one between what a LOAD reads there at once.
+    """Convert a stride in elements of `source` to a stride in units that a LOAD of it reads.
 
-    Words at a distance of no whole number of them are far from each other: that counts alone.
+    For WORDS a unit is a word. A stride of no whole number of words counts as at least `_FAR`.
     """
     if source.op is not Op.WORDS or step is None:
         return step
@@ -212,16 +215,16 @@ def word_step(step: int | None, source: UOp) -> int | None:
 
 
 def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
-    """What one run of a kernel costs.
+    """Return the cost of one run of a kernel.
 
     Parameters
     ----------
     given : Analysis
-        The kernel as it was asked for: its operations and bytes are what users are told.
+        The kernel before lowering. Its operations and bytes are reported to users.
     written : Analysis
-        The same without transcendental ops: what is computed.
+        The same kernel with transcendental ops lowered to arithmetic. Its cycles are counted.
     costs : Costs
-        The target's.
+        Costs of the target.
     """
     flops: dict[frozenset[UOp], int] = {}
     for u in given.nodes:
@@ -236,7 +239,7 @@ def kernel_cost(given: Analysis, written: Analysis, costs: Costs) -> Cost:
 
 
 def _total(often: Mapping[frozenset[UOp], int], part: int = 1) -> UOp:
-    """So many of something for each iteration of loops, in all; `part` of them are one."""
+    """Return the sum of iterations times count over `often` (RANGEs -> count), over `part`."""
     fixed, total = 0, const(0, dt.int64)
     for ranges, count in often.items():
         trips = _trips(ranges)
@@ -251,7 +254,7 @@ def _total(often: Mapping[frozenset[UOp], int], part: int = 1) -> UOp:
 
 
 def _traffic(info: Analysis) -> UOp:
-    """Each byte touched once per buffer."""
+    """Return the bytes read and written, each byte counted once per buffer."""
     touched: dict[tuple[UOp, bool], UOp] = {}
     for u in info.nodes:
         if u.op in (Op.LOAD, Op.STORE) and u.src[0].op is Op.PARAM:
@@ -269,7 +272,7 @@ def _traffic(info: Analysis) -> UOp:
 
 
 def _cycles(info: Analysis, costs: Costs) -> UOp:
-    """Cycles of each value times how often it is computed, and of the loops inside."""
+    """Return the cycles of all values, each times how often it is computed, and of inner loops."""
     often: dict[frozenset[UOp], float] = {}
 
     def count(deps: frozenset[UOp], cycles: float) -> None:
@@ -280,7 +283,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
     for root in (*(s.src[2] for s in info.sink.src), *(u.src[0] for u in closing)):
         for u in info.order([root]):
             if u.op in ELEMENTWISE and u not in seen:
-                # What varies with no loop is computed for itself.
+                # A value that varies with no loop is a scalar: no lanes share its cost.
                 alone = 1.0 if info.deps[u] else costs.lanes(u.dtype)
                 count(info.deps[u], alone * costs.node(u))
             seen.add(u)
@@ -295,7 +298,7 @@ def _cycles(info: Analysis, costs: Costs) -> UOp:
         # A multiply-add takes no longer than the product alone, which is counted.
         if not is_fused(u.arg, value.op, is_float=value.dtype.is_float):
             count(info.deps[value], costs.element(u.arg, u.dtype))
-    # What closes over the same RANGEs runs in one loop.
+    # REDUCEs and LOCALs over the same RANGEs share one loop.
     for u in {u.src[1:]: u for u in closing}.values():
         count(info.deps[u], costs.loop / costs.lanes(u.dtype))
     return _total({deps: math.ceil(_FINE * cycles) for deps, cycles in often.items()}, _FINE)

@@ -1,4 +1,4 @@
-"""Tiles: how many elements of a RANGE one iteration covers, in which vectors, at which offsets."""
+"""Tiles: elements of a RANGE that one iteration covers, their vectors and offsets."""
 
 from __future__ import annotations
 
@@ -17,48 +17,49 @@ __all__ = [
     "lane_within", "lanes_of", "parts", "spread", "vector_range",
 ]  # fmt: skip
 
-#: Up to this distance between neighbours a whole run is loaded rather than single elements.
+#: The largest stride, in elements, at which a whole run is loaded and shuffled. Beyond it, elements
+#: are loaded one by one.
 WIDEST_STEP = 4
-#: A place on a range inside the current tile: offset from the loop variable, and lanes.
+#: A position along one RANGE in the current tile: (offset from the loop variable, lanes).
 Position = tuple[int, int]
-#: Where in the tile a value is computed: range -> (offset, lanes).
+#: A place in the tile, where a value is computed: RANGE -> (offset, lanes).
 Place = dict[UOp, Position]
 
 
 class Tile(NamedTuple):
-    """How many elements of a range one iteration covers, in vectors of how many lanes."""
+    """Tile of a RANGE: one iteration covers `factor` elements, in vectors of `lanes` elements."""
 
     factor: int = 1
     lanes: int = 1
 
     @property
     def places(self) -> int:
-        """How many places there are along the tile."""
+        """Number of places along the tile."""
         return -(-self.factor // self.lanes)
 
     def positions(self) -> tuple[Position, ...]:
-        """Offset and lanes of each place along the tile."""
+        """Return the offset and lanes of each place along the tile."""
         return tuple(
             (o, min(self.lanes, self.factor - o)) for o in range(0, self.factor, self.lanes)
         )
 
 
-#: The tile of a range that has none: one element.
+#: The default tile: one element.
 ONE = Tile()
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of a loop with one shape of tile.
+    """A part of a loop whose iterations have tiles of one shape.
 
     Attributes
     ----------
     tile : Tile
-        What one iteration covers.
+        Elements that one iteration covers.
     trips : int or None
-        Iterations, where they are known; 1 means that no loop is needed.
+        Number of iterations; None if it is dynamic. 1 needs no loop.
     masked : bool
-        Whether it is the last, partly filled vector.
+        Whether the part is the last, partly filled vector.
     """
 
     tile: Tile
@@ -67,11 +68,11 @@ class Part:
 
 
 def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
-    """The loop over `r`: whole tiles first, then what is left in smaller ones.
+    """Return the parts of the loop over `r`: whole tiles, then the remainder in smaller tiles.
 
-    Where the extent is known, one smaller tile takes what is left. Where it is not, tiles of a
-    quarter of the size follow, down to single vectors, and a masked one: what is written for the
-    parts of nested loops multiplies, and with halves it were twice as much for each.
+    If the extent is constant, one smaller tile covers the remainder. Else tiles of a quarter of the
+    size follow, down to single vectors, and a masked vector. Quarters, not halves, since the parts
+    of nested loops multiply: halves would give twice the code for each loop.
     """
     if is_fixed(r):
         trips, rest = divmod(int(r.src[0].arg), tile.factor)
@@ -87,27 +88,27 @@ def parts(r: UOp, tile: Tile) -> tuple[Part, ...]:
 
 
 def extent(r: UOp) -> int:
-    """The greatest number of iterations of a RANGE, at least 1."""
+    """Return the greatest number of iterations of a RANGE, at least 1."""
     return max(1, r.src[0].vmax)
 
 
 def is_fixed(r: UOp) -> bool:
-    """Whether the number of iterations of a RANGE is known."""
+    """Return whether the number of iterations of a RANGE is constant."""
     return r.src[0].op is Op.CONST
 
 
 def lanes_of(place: Mapping[UOp, Position]) -> int:
-    """Lanes of a value at `place`."""
+    """Return the number of lanes of a value at `place`."""
     return max((lanes for _, lanes in place.values()), default=1)
 
 
 def vector_range(place: Mapping[UOp, Position]) -> UOp | None:
-    """The range along which a value at `place` has lanes."""
+    """Return the RANGE along which a value at `place` has lanes, if any."""
     return next((r for r, (_, lanes) in place.items() if lanes > 1), None)
 
 
 def spread(place: Mapping[UOp, Position]) -> list[Place]:
-    """A vector place as its single lanes."""
+    """Return the places of the single lanes of a vector at `place`."""
     options = [[(o + i, 1) for i in range(lanes)] for o, lanes in place.values()]
     return [dict(zip(place, combo, strict=True)) for combo in itertools.product(*options)]
 
@@ -115,7 +116,7 @@ def spread(place: Mapping[UOp, Position]) -> list[Place]:
 def lane_within(
     wide: Mapping[UOp, Position], place: Mapping[UOp, Position]
 ) -> int | None:
-    """The lane of the vector at `wide` that holds the scalar at `place`, if one does."""
+    """Return the lane of the vector at `wide` that holds the scalar at `place`, if any."""
     lane = 0
     for r, (offset, _) in place.items():
         start, lanes = wide[r]
