@@ -22,7 +22,7 @@ __all__ = ["Accesses", "is_spaced", "vector_of"]
 
 
 class Accesses:
-    """Accesses and local arrays of the kernel `info`."""
+    """Strides of the accesses of the kernel `info`, and sizes of its local arrays."""
 
     def __init__(self, info: Analysis) -> None:
         self.info = info
@@ -32,14 +32,14 @@ class Accesses:
         self._arrays = Total(arrays, self._local_bytes)
 
     def stride(self, access: UOp, r: UOp) -> int | None:
-        """Stride along `r` of a LOAD or STORE."""
+        """Return the stride of a LOAD or STORE along `r`; None if not constant."""
         key = (access, r)
         if key not in self._strides:
             self._strides[key] = self.info.stride(access, r)
         return self._strides[key]
 
     def is_wide(self, x: UOp, vector: UOp | None, tiles: Mapping[UOp, Tile]) -> bool:
-        """Whether `x` reads a LOCAL whose elements are vectors along another range."""
+        """Return whether `x` reads a LOCAL whose elements are vectors along another RANGE."""
         array = x.src[0]
         return (
             x.op is Op.LOAD
@@ -49,7 +49,7 @@ class Accesses:
         )
 
     def local_bytes(self, tiles: Mapping[UOp, Tile]) -> int:
-        """Memory of the local arrays: one for each element of the tile around."""
+        """Return the bytes of all local arrays: one array for each element of the tile around."""
         return int(self._arrays.under(tiles))
 
     def _local_bytes(self, array: UOp, tiles: Mapping[UOp, Tile]) -> int:
@@ -61,10 +61,10 @@ class Accesses:
 
 
 def vector_of(ranges: Iterable[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
-    """The one of `ranges` that carries vectors."""
+    """Return the vectorized RANGE of `ranges`, if any."""
     return next((r for r in ranges if tiles.get(r, ONE).lanes > 1), None)
 
 
 def is_spaced(x: UOp, step: int | None) -> bool:
-    """Whether a run is loaded whole and picked from."""
+    """Return whether the LOAD `x` loads a whole run and shuffles, as its stride is short."""
     return bool(step) and abs(step or 0) <= WIDEST_STEP and len(x.src) == 2

@@ -1,4 +1,4 @@
-"""The bytes of an argument that a chunk of a kernel touches."""
+"""Chunk footprint: the bytes of an argument that one chunk of a kernel touches."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ __all__ = ["chunk_bytes"]
 def chunk_bytes(
     info: Analysis, tiling: Tiling, lent: Mapping[UOp, tuple[UOp, UOp]]
 ) -> dict[int, int]:
-    """Arguments that chunks share out among themselves.
+    """Return the arguments that are partitioned among chunks, with the bytes of each partition.
 
     Parameters
     ----------
     info : Analysis
-        A kernel as it is written.
+        The kernel that code is generated for.
     tiling : Tiling
-        Its chunks.
+        Tiling of the kernel, with its chunks.
     lent : mapping
         LOCALs that lie in arguments, as in :class:`~kernelrt.loops.loop_ir.LoopNest`.
 
     Returns
     -------
     dict of int to int
-        Slots -> bytes: chunk `c` touches none of the argument but some of those from ``c`` to
-        before ``c + 1`` times as many. Of slots that are not there a chunk may touch any.
+        Slot -> bytes `n`: chunk `c` only touches bytes ``c * n`` to ``(c + 1) * n`` (exclusive) of
+        the argument. A chunk may touch any byte of slots that are missing here.
     """
     r = tiling.chunked
     if r is None or not is_fixed(r) or any(r in u.src[1:] for u in (*info.reduces, *info.locals)):
@@ -56,7 +56,7 @@ def chunk_bytes(
 def _steps(
     info: Analysis, r: UOp, lent: Mapping[UOp, tuple[UOp, UOp]]
 ) -> Iterator[tuple[UOp, int]]:
-    """Every access of an argument: its PARAM, and what :func:`_step` says of it."""
+    """Yield each access of an argument: its PARAM, and the result of :func:`_step` for it."""
     for u in info.nodes:
         if is_empty_load(u):
             continue
@@ -70,9 +70,9 @@ def _steps(
 
 
 def _step(info: Analysis, index: UOp, r: UOp, elements: int) -> int:
-    """How far apart different iterations of `r` touch `elements` from `index` on.
+    """Return the stride of `index` along `r` if iterations touch disjoint elements, else 0.
 
-    So many elements each of them has for itself; 0 where others touch some of them, too.
+    An iteration touches `elements` elements from `index` on.
     """
     terms, first = linear(index)
     step = terms.pop(r, 0)

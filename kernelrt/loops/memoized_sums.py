@@ -1,4 +1,4 @@
-"""Memoized sums over the parts of a kernel, updated from one tiling to the next."""
+"""Memoized sums over the parts of a kernel, updated incrementally when tiles change."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _Part = TypeVar("_Part", bound="Hashable")
 
 
 class Total(Generic[_Part]):
-    """A sum over parts of which each varies with the tiles of some RANGEs.
+    """A sum over parts, where each part depends on the tiles of some RANGEs.
 
-    A search asks for tilings that differ in few of the ranges, of which a kernel may have
-    hundreds: only what varies with these is looked at again, and counted once for the same tiles.
+    A search tries tilings that differ in few RANGEs, and a kernel may have hundreds. Only the parts
+    that depend on a changed tile are evaluated again, once for the same tiles.
 
     Parameters
     ----------
     parts : mapping
-        Part -> the RANGEs whose tiles it varies with.
+        Part -> the RANGEs whose tiles it depends on.
     count : callable
-        The amount of a part under tiles.
+        Returns the amount of a part under a mapping of tiles.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Total(Generic[_Part]):
                 self._varying.setdefault(r, []).append(part)
 
     def under(self, tiles: Mapping[UOp, Tile], parts: Iterable[_Part] | None = None) -> float:
-        """The sum over `parts` under `tiles`; over all of them where None are named."""
+        """Return the sum over `parts` under `tiles`. Default: all parts."""
         changed = self._tiles.items() ^ tiles.items()
         self._tiles = dict(tiles)
         for part in {part: None for r, _ in changed for part in self._varying.get(r, ())}:

@@ -1,4 +1,4 @@
-"""Memory-stall model: cache lines that a tile of sums waits for."""
+"""Memory-stall model: describes the loads of a nest whose cache lines its tiles wait for."""
 
 from __future__ import annotations
 
@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 
 __all__ = ["LATE", "TRACKED_STREAMS", "reads_of"]
 
-#: Streams that a hardware prefetcher tracks at once, about.
+#: Memory streams that a hardware prefetcher tracks at once, about.
 TRACKED_STREAMS = 8
-#: Of lines that it does follow, the part that is waited for all the same. Of 0, 0.2, 0.35 and 1 the
-#: best for products and convolutions (`python -m bench.report products models`).
+#: Fraction of the lines of tracked streams that stall all the same. Of 0, 0.2, 0.35 and 1 the best
+#: for products and convolutions (`python -m bench.report products models`).
 LATE = 0.2
 
 
 def reads_of(accesses: Accesses, nest: Nest, near: int, places: Mapping[UOp, int]) -> list[Read]:
-    """The LOADs of `nest`; none where the first cache, of `near` bytes, holds all that they reach.
+    """Return the reads of `nest` for the stall model; none if their arrays fit the L1 cache.
 
-    `places` numbers the RANGEs.
+    Parameters
+    ----------
+    accesses : Accesses
+        Accesses of the kernel.
+    nest : Nest
+        The nest. Only its LOADs of arguments count.
+    near : int
+        Size of the L1 cache in bytes.
+    places : mapping of UOp to int
+        Numbers of the RANGEs.
     """
     params = {x.src[0] for x in nest.loads if x.src[0].op is Op.PARAM}
     held = sum(param.arg[1] * param.dtype.itemsize for param in params) <= near
@@ -39,10 +48,10 @@ def reads_of(accesses: Accesses, nest: Nest, near: int, places: Mapping[UOp, int
 
 
 def _read(accesses: Accesses, nest: Nest, x: UOp, places: Mapping[UOp, int]) -> Read:
-    """Bytes from one element of each RANGE to the next, the smallest step first.
+    """Return the strides of `x` in bytes, smallest first, and the cache sets that they reach.
 
-    And in how many places of a way of the cache its elements end. These are those of a tile, or all
-    where a sum closes over it.
+    A stride reaches ``WAY / gcd(stride, WAY)`` different offsets in a cache way. The elements along
+    a RANGE are those of a tile, or all where a sum closes over it.
     """
     size = x.dtype.itemsize
     steps = [

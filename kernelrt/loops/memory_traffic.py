@@ -1,4 +1,4 @@
-"""Bytes that a loop nest reads from beyond the cache."""
+"""Memory traffic: bytes that a loop nest reads from beyond a cache."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def streamed(
     tiles: Mapping[UOp, Tile],
     cache: int,
 ) -> int:
-    """Bytes that `loads` have from past a cache of so many bytes.
+    """Return the bytes that `loads` read from beyond a cache of `cache` bytes.
 
-    A loop that a LOAD does not vary with reads it again, unless all that is read in one turn of
-    that loop stays in the cache.
+    A loop that a LOAD does not vary with reads it again in each iteration, unless all bytes read in
+    one iteration of that loop fit the cache.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     loads : sequence of UOp
-        LOADs in its innermost loops.
+        LOADs in the innermost loops of the kernel.
     closed : iterable of UOp
-        RANGEs of the REDUCEs that they belong to.
+        RANGEs of the REDUCEs that the LOADs belong to.
     order : sequence of UOp
         The other RANGEs, outermost loop first.
-    tiles : mapping
-        Tiles of these.
+    tiles : mapping of UOp to Tile
+        Tiles of the RANGEs in `order`.
     cache : int
-        Bytes that it holds.
+        Size of the cache in bytes.
     """
     turns = dict.fromkeys(loads, 1)
     within = {r: extent(r) for r in (*order, *closed)}
@@ -59,10 +59,10 @@ def streamed(
 
 
 def _touched(info: Analysis, x: UOp, sizes: Mapping[UOp, int]) -> int:
-    """Bytes of memory that a LOAD reads while loops take so many values each."""
+    """Return the bytes that a LOAD touches while each loop takes `sizes` values."""
     steps = {r: info.stride(x, r) for r in info.deps[x] if r in sizes}
     count = math.prod(sizes[r] for r in steps)
     if None not in steps.values():
-        # Windows over each other touch what lies between their ends.
+        # Overlapping windows touch at most the bytes between their ends.
         count = min(count, 1 + sum(abs(s or 0) * (sizes[r] - 1) for r, s in steps.items()))
     return int(min(x.src[0].arg[1], count)) * x.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Groups of REDUCEs and LOCALs that run in one loop nest and are costed together."""
+"""Groups of REDUCEs and LOCALs that run in one loop nest. The cost model charges them together."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ __all__ = ["Nest", "longest_first", "other_ranges"]
 
 
 class Nest:
-    """REDUCEs and LOCALs that close over the same RANGEs; one loop nest computes them.
+    """REDUCEs and LOCALs over the same RANGEs; one loop nest computes them.
 
     Attributes
     ----------
     nodes : list of UOp
-        All of them.
+        All REDUCEs and LOCALs of the nest.
     reduces, fills : list of UOp
         The REDUCE nodes, and the LOCAL nodes.
     closed : tuple of UOp
-        The RANGEs they close over, outermost first.
+        The reduced or filled RANGEs, outermost first.
     deps : frozenset of UOp
-        The RANGEs their results vary with.
+        The RANGEs that the results vary with.
     ranges : frozenset of UOp
-        Both.
+        Union of `closed` and `deps`.
     loads : list of UOp
-        LOADs in the loop, those of what is nested in it left out.
+        LOADs in the loops of the nest, without those of nested nests.
     work : float
         Cost of one element of each REDUCE, in plain instructions.
     filling : float
-        The same for one element of all LOCALs, beside what the REDUCEs compute as well.
+        Cost of one element of all LOCALs in plain instructions, without work shared with REDUCEs.
     in_order : bool
-        Whether each result is added up one term after the other.
+        Whether each result is a sequential sum.
     awaited : bool
-        Whether what is computed under more loops than its results needs them first.
+        Whether values under further loops use the results.
     """
 
     def __init__(self, info: Analysis, nodes: list[UOp], costs: Costs) -> None:
@@ -53,7 +53,7 @@ class Nest:
         self.deps = info.deps[nodes[0]]
         self.ranges = self.deps | set(self.closed)
         self.loads = list(dict.fromkeys(x for u in nodes for x in info.loads(u.src[0])))
-        # Sums of products take a multiply-add, beside what is computed for each product alone.
+        # A sum of products takes a multiply-add, plus the cost of factors that are not reused.
         products = [
             u.src[0] for u in self.reduces
             if u.arg is Op.ADD and u.src[0].op in PRODUCTS
@@ -69,11 +69,14 @@ class Nest:
 
 
 def other_ranges(nest: Nest, nests: Iterable[Nest]) -> list[UOp]:
-    """The other ranges of the array that `nest` computes an element of, innermost first."""
+    """Return the RANGEs of the array that `nest` computes an element of, less its innermost.
+
+    They are ordered innermost first.
+    """
     inner = (other.closed[-2::-1] for other in nests if other.fills)
     return next(([*own] for own in inner if own and nest.deps.issuperset(own)), [])
 
 
 def longest_first(nests: Iterable[Nest]) -> list[Nest]:
-    """`nests` by how often their innermost body is gone through."""
+    """Return `nests` ordered by the iterations of their innermost body, most first."""
     return sorted(nests, key=lambda nest: -math.prod(map(extent, nest.ranges)))
