@@ -1,4 +1,4 @@
-"""Code-size model: an estimate of the bytes of IR text that a tiling leads to."""
+"""Code-size model: estimates the bytes of IR text of a kernel under a tiling."""
 
 from __future__ import annotations
 
@@ -26,35 +26,34 @@ if TYPE_CHECKING:
 
 __all__ = ["Length"]
 
-#: Bytes of an instruction of vectors, of one that names four types, and of those of a choice.
+#: Bytes of a vector instruction, of an instruction that names four types, and of a select.
 _PLAIN, _LONG, _CHOICE = 52, 136, 92
-#: Bytes of a product that is added to a sum.
+#: Bytes of a fused product and sum.
 _FUSED = 112
-#: Bytes that a node becomes, where it is not so many plain instructions.
+#: Bytes of ops that differ from ``instructions(op) * _PLAIN``.
 _BYTES = {Op.FMA: _LONG, Op.WHERE: _CHOICE, Op.DOT: _LONG, Op.LOAD: 95, Op.STORE: 95}
-#: Bytes beside the index for an element that is loaded alone and put into its lane.
+#: Bytes to load one element and insert it into its lane, without its index.
 _LANE = 190
-#: Bytes of a row of a block that is transposed, and of a shuffle that does it: beside the lanes
-#: that it names, and of two of these.
+#: Transposed blocks: bytes of a row, of a shuffle without its lane numbers, and of two lane numbers.
 _ROW, _MIXED, _TWO_LANES = 172, 76, 15
-#: Bytes around a loop, and of an accumulator that is carried through it, or past it.
+#: Bytes of loop control, and of an accumulator that is carried through a loop, or past one.
 _LOOP, _CARRIED = 340, 84
-#: Bytes of a shuffle, and of a number that goes into all lanes of a vector.
+#: Bytes of a shuffle, and of a broadcast of a scalar to a vector.
 _SHUFFLE, _SPLAT = 116, 160
-#: Bytes around a branch for rare elements, beside the function that it calls.
+#: Bytes of a branch to a cold path, without the function that it calls.
 _BRANCH = 420
-#: Calls that share the text of such a function, about.
+#: Calls that share the text of one cold-path function, about.
 _CALLS = 2
-#: Bytes of a check that an index lies in range, and of the note if it does not.
+#: Bytes of a bounds check and of the code that reports a violation.
 _CHECK = 560
 #: Bytes of a conversion from or to a float of 16 bits.
 _NARROW = 300
 
 
 class _Spread(NamedTuple):
-    """How often a loop's text is written, and for how many places and elements of its tile.
+    """Replication of a loop's text: copies of its body, places and elements of all its tiles.
 
-    `masked` of the elements are lanes of vectors that the loop may end in.
+    `masked` counts the elements of masked vectors, which a loop of dynamic extent ends with.
     """
 
     copies: int
@@ -64,7 +63,7 @@ class _Spread(NamedTuple):
 
 
 class _By(enum.Enum):
-    """What a value is written once for: a vector, each of its elements, or each masked one."""
+    """Granularity at which a value's text is repeated: vector, element, or masked element."""
 
     VECTOR = enum.auto()
     ELEMENT = enum.auto()
@@ -72,9 +71,9 @@ class _By(enum.Enum):
 
 
 class _Part(NamedTuple):
-    """STOREs under the same loops, or a nest: what a kernel's text is counted by.
+    """A part of a kernel whose text is counted separately: a nest, or STOREs under the same loops.
 
-    `opened` loops stand around it, outermost first; its text varies with the tiles of `ranges`.
+    `opened` are the enclosing loops, outermost first. The text depends on the tiles of `ranges`.
     """
 
     content: tuple[UOp, ...] | Nest
@@ -83,7 +82,7 @@ class _Part(NamedTuple):
 
 
 class Length:
-    """Bytes of the text of the kernel of `accesses`."""
+    """Estimates the bytes of IR text of the kernel of `accesses`."""
 
     def __init__(self, accesses: Accesses) -> None:
         self.accesses = accesses
@@ -98,11 +97,11 @@ class Length:
         tiles: Mapping[UOp, Tile],
         outside: Sequence[UOp],
     ) -> int:
-        """Estimated bytes of the kernel's text.
+        """Return the estimated bytes of the kernel's IR text.
 
-        Of a nest that keeps its sums in an array, the loops `outside` alone go around others. Every
-        place of every segment of a loop is written out, so the counts of nested loops multiply;
-        what does not vary with a loop is written once for it.
+        Each place of each part of a loop is unrolled in the text, so the counts of nested loops
+        multiply. Values that do not vary with a loop are written once for it. Of a nest that
+        accumulates in an array, only the loops of `outside` go around other nests.
         """
         key = (*nests, *order, None, *outside)
         text = self._texts.get(key)
@@ -134,7 +133,7 @@ class Length:
     def _written_stores(
         self, stores: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
-        """Bytes of STOREs under the same loops, without the REDUCEs they use."""
+        """Return the bytes of STOREs under the same loops, without the REDUCEs that they use."""
         spread = {r: _spread(r, tiles.get(r, ONE)) for r in opened}
         vector = vector_of(opened, tiles)
         total = self._text([s.src[2] for s in stores], opened, vector, spread, tiles)
@@ -143,7 +142,7 @@ class Length:
             by = _By.ELEMENT if lone else _By.VECTOR
             places = self._repeats(frozenset(opened), opened, spread, vector, by)
             total += _bytes(store) * places
-            if lone:  # and where each element goes is computed for itself
+            if lone:  # scattered: each element has its own address computation
                 below = toposort([store.src[1]], stop=lambda u: u.op in CLOSING)
                 for u in (u for u in below if u.op in ALU or u.op in (Op.LOAD, Op.BOUND)):
                     often = self._repeats(self.info.deps[u], opened, spread, vector, by)
@@ -153,20 +152,20 @@ class Length:
     def _written_nest(
         self, nest: Nest, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> int:
-        """Bytes of `nest` inside the loops `opened`, without the REDUCEs nested in it."""
+        """Return the bytes of `nest` inside the loops `opened`, without nested REDUCEs."""
         inside = [*opened, *nest.closed]
         spread = {r: _spread(r, tiles.get(r, ONE)) for r in inside}
         along = vector_of(nest.closed, tiles)
         vector = along or vector_of(opened[::-1], tiles)
         values = [u.src[0] for u in nest.nodes]
-        # The combination, beside what is combined, and at the end the lanes' with each other.
+        # Folding of values into accumulators, and at the end of the lanes with each other.
         once = self._repeats(nest.ranges, inside, spread, vector, _By.VECTOR)
         results = self._repeats(nest.deps, opened, spread, vector, _By.VECTOR)
         total = self._text(values, inside, vector, spread, tiles)
         filling = _bytes_of(Op.STORE) * len(nest.fills)
         total += once * (sum(map(_combining, nest.reduces)) + filling)
         if along is not None:
-            # Pairs of vectors are folded into one, then its halves; each lane is a result.
+            # Pairs of vectors are folded into one, then its halves. Each lane is a result.
             across = vector_of(opened[::-1], tiles)
             ends = self._repeats(nest.deps, opened, spread, across, _By.VECTOR)
             rounds = results + ends * ((tiles[along].lanes - 1).bit_length() - 1)
@@ -177,7 +176,7 @@ class Length:
         return total + _LOOP * loops + _CARRIED * carried
 
     def _carries(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> int:
-        """How often the accumulators of a result are named at the start of a loop, or past one."""
+        """Return how often the accumulators of a result are named where loops start or end."""
         total, written, turns = 0, 1, 1
         for r in nest.closed:
             tile = tiles.get(r, ONE)
@@ -185,7 +184,7 @@ class Length:
             total += written * sum(2 if run.trips is None else run.trips > 1 for run in runs)
             written *= max(1, len(runs))
             turns *= -(-extent(r) // tile.factor)
-        # In long loops blocks are added up, with a loop of their own.
+        # Long loops sum in blocks, with a loop of their own.
         total *= 1 if turns <= IN_ORDER else 2
         unrolled = math.prod(tiles.get(r, ONE).places for r in nest.closed)
         held = math.prod(tiles.get(r, ONE).places for r in nest.deps) * len(nest.reduces)
@@ -198,7 +197,7 @@ class Length:
         closers: Mapping[UOp, Nest],
         outside: Sequence[UOp],
     ) -> list[UOp]:
-        """Loops that stand open around `nest`, outermost first."""
+        """Return the loops that enclose `nest`, outermost first."""
         deps = set(nest.deps)
         inner: list[UOp] = []
         pending = sorted((r for r in deps if r in closers), key=lambda r: int(r.arg))
@@ -221,7 +220,7 @@ class Length:
         spread: Mapping[UOp, _Spread],
         tiles: Mapping[UOp, Tile],
     ) -> int:
-        """Bytes for the values of `roots`, REDUCEs below left out."""
+        """Return the bytes of the values of `roots`, without REDUCEs below."""
         rows = self._rows(vector, opened, tiles)
         apart = frozenset(
             x for u in self.info.locals for x in self.info.users[u]
@@ -243,7 +242,7 @@ class Length:
     def _rows(
         self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> tuple[tuple[UOp, int], ...]:
-        """Unrolled loops along which rows of a block can be loaded, and bytes of an element."""
+        """Return unrolled loops along which transposed blocks are loaded, with bytes per element."""
         height = ONE.lanes if vector is None else tiles[vector].lanes
         tiled = ((r, tiles.get(r, ONE)) for r in opened if r is not vector)
         return tuple(
@@ -259,9 +258,9 @@ class Length:
         rows: tuple[tuple[UOp, int], ...],
         apart: frozenset[UOp],
     ) -> list[tuple[UOp, int, _By]]:
-        """Nodes to write for `roots`: bytes of each, and what they are written once for.
+        """Return the nodes to write for `roots`, with the bytes and granularity of each.
 
-        LOADs `apart` read lane by lane, whatever their indices are.
+        LOADs in `apart` read lane by lane, whatever their indices are.
         """
         values = list(toposort(roots, stop=lambda u: u.op in (Op.LOAD, Op.REDUCE)))
         out = [(u, _bytes(u), _By.VECTOR) for u in values if u.op is not Op.LOAD]
@@ -278,7 +277,7 @@ class Length:
                 out.append((x, _bytes(x), _By.VECTOR))
                 indices[_By.VECTOR] += x.src[1:]
                 continue
-            # Where a mask says which lanes there are, each is loaded by itself.
+            # In a masked vector, lanes are loaded one by one.
             lone = _By.MASKED
             block = next((cost for r, cost in rows if self.accesses.stride(x, r) == 1), None)
             if step and len(x.src) == 2 and block is not None:
@@ -296,7 +295,7 @@ class Length:
         return out
 
     def _spread_out(self, values: Sequence[UOp], vector: UOp) -> Iterator[UOp]:
-        """Numbers that are combined with what is had along `vector`."""
+        """Yield the scalars that are broadcast to vectors along `vector`."""
         deps = self.info.deps
         wide = (u for u in values if vector in deps[u] and u.op in ALU)
         numbers = dict.fromkeys(s for u in wide for s in u.src if vector not in deps[s])
@@ -312,9 +311,9 @@ class Length:
         *,
         loops: bool = False,
     ) -> int:
-        """How often a value over `deps` is written, where `vector` carries vectors.
+        """Return how often a value over `deps` is written, vectorized along `vector`.
 
-        With `loops`, how often the innermost loop is.
+        With `loops`, return how often the innermost loop is written.
         """
         last = max((i for i, r in enumerate(opened) if r in deps), default=-1)
         total = 1
@@ -343,18 +342,18 @@ def _is_row(size: int) -> bool:
 
 
 def _of_block(r: UOp, tile: Tile, height: int) -> int:
-    """Bytes of an element that is had by transposing; where the tile is not whole, it is alone."""
+    """Return the bytes per element of a transposed block; parts of other sizes load lane by lane."""
     sizes = [run.tile.factor for run in parts(r, tile)]
     total = sum(_transposed(height, n) if _is_row(n) else _LANE * height * n for n in sizes)
     return total // max(1, height * sum(sizes))
 
 
 def _transposed(height: int, width: int) -> int:
-    """Bytes of a block of so many rows, loaded and transposed (vector_shuffles.py)."""
+    """Return the bytes of loading and transposing a block of `height` rows (vector_shuffles.py)."""
     full = 1 << (height - 1).bit_length()
     rounds = min(full, width).bit_length() - 1
     total = height * _ROW + rounds * full * _mixing(width)
-    # A column is a part of a vector, or lies in several that are put end to end.
+    # A column is a part of a vector, or a concatenation of several vectors.
     lanes = width
     if full < width:
         return total + width * _mixing(full)
@@ -365,7 +364,7 @@ def _transposed(height: int, width: int) -> int:
 
 
 def _mixing(lanes: int) -> int:
-    """Bytes of a shuffle of two vectors."""
+    """Return the bytes of a shuffle of two vectors."""
     return _MIXED + _TWO_LANES * lanes // 2
 
 
@@ -375,7 +374,7 @@ def _bytes_of(op: Op) -> int:
 
 
 def _bytes(u: UOp) -> int:
-    """Bytes of one evaluation of `u`."""
+    """Return the bytes of one evaluation of `u`."""
     if u.op is Op.RARE:
         return _BRANCH + sum(_bytes_of(n.op) for n in toposort([u.arg])) // _CALLS
     extra = 0
@@ -387,7 +386,7 @@ def _bytes(u: UOp) -> int:
 
 
 def _combining(u: UOp) -> int:
-    """Bytes of what folds one value into an accumulator of the REDUCE `u`."""
+    """Return the bytes of folding one value into an accumulator of the REDUCE `u`."""
     if u.arg is Op.ADD:
         return _FUSED - _PLAIN if u.src[0].op is Op.MUL else _PLAIN
     return _bytes_of(u.arg) + _CHOICE

@@ -1,4 +1,4 @@
-"""Cost model: cycles that a loop nest takes under a tiling."""
+"""Cost model: estimates the cycles of a loop nest under a tiling."""
 
 from __future__ import annotations
 
@@ -24,52 +24,53 @@ if TYPE_CHECKING:
 
 __all__ = ["Cycles"]
 
-# What a core overlaps, as x86 cores of the last ten years do; what no manual says was chosen by
-# `python -m bench.report products models`.
+# Out-of-order overlap of x86 cores of the last ten years. Values that no manual gives were chosen
+# with `python -m bench.report products models`.
 
-#: Of the latency of a sum, what is not hidden where there is one accumulator. Of 0, 1 and 1.5 the
-#: best for products and convolutions.
+#: Fraction of the latency of a sum that is exposed with one accumulator. Of 0, 1 and 1.5 the best
+#: for products and convolutions.
 _EXPOSED = 1.0
-#: Of the cycles of units that are not the bottleneck, what they cost in slots all the same.
+#: Fraction of the cycles of execution units other than the bottleneck that still costs issue slots.
 _BESIDE = 0.1
 #: Latency of an addition, in cycles.
 _LATENCY = 4.0
-#: Independent sums that hide all of it: two additions start in each cycle.
+#: Independent sums that hide the whole latency: two additions start in each cycle.
 _MOST_SUMS = 2 * _LATENCY
-#: Loads that begin in each cycle.
+#: Loads that start in each cycle.
 _PORTS = 2.0
-#: Of what a line of the second cache takes, what is not hidden behind products. Of 0.25, 0.5 and 1
-#: the best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
+#: Fraction of the time of an L2 line that is not hidden behind products. Of 0.25, 0.5 and 1 the
+#: best for products of 50 to 1000 rows and columns (Zen 5) and the MLPs of `bench/models.py`.
 _SEEN = 0.5
-#: What a remainder multiplies cycles by: another copy of the body, to compile and to keep in cache.
+#: Factor on cycles for a remainder: one more copy of the body, to compile and to keep in the cache.
 _COPIED = 1.05
-#: Beyond so many cycles, so much of it. Products of 64 to 128 rows and columns take 2 to 3 % longer
-#: with a remainder, of 512 transposed ones take 9 % less; of 2048 those that half of it allows take
-#: 4 to 5 % longer (Zen 5, variants of a plan timed in turns).
+#: Of the cycles beyond `_LONG`, only the fraction `_LESS` is charged for a remainder. Products of
+#: 64 to 128 rows and columns take 2 to 3 % longer with a remainder; transposed products of 512 take
+#: 9 % less. With a fraction of one half, products of 2048 take 4 to 5 % longer (Zen 5, variants of
+#: a plan timed alternately).
 _LONG, _LESS = 1e6, 0.7
-#: What each doubling of a body past `_ENOUGH` adds, of all its cycles.
+#: Fraction of all cycles that each doubling of a body beyond `_ENOUGH` adds.
 _DOUBLED = 0.05
-#: Cycles of a round that folds the lanes of a vector: a shuffle, then what waits for it.
+#: Cycles of one round of folding the lanes of a vector: a shuffle, then the dependent op.
 _ROUND = 6.0
-#: What does not fit the registers costs so many cycles, and no tile is that slow.
+#: Cycles charged for a tile that does not fit the registers: more than any other tile takes.
 _SPILL = 1e30
-#: Instructions of a loop from which more of the same hide no more latency.
+#: Instructions of a loop body beyond which more of the same hide no more latency.
 _ENOUGH = 128
 
 
 class Cycles:
-    """Cycles of nests on `target`, as :mod:`kernelrt.native.tile_cost` adds them up.
+    """Estimated cycles of loop nests on `target`. :mod:`kernelrt._tally` computes the sums in C.
 
     Parameters
     ----------
     accesses : Accesses
-        Those of the kernel.
+        Accesses of the kernel.
     nests : sequence of Nest
-        All of the kernel's.
+        All nests of the kernel.
     target : DeviceSpec
-        Vectors and registers.
+        Device: its vectors, registers and costs.
     lanes : int
-        Elements that a register holds.
+        Elements of a vector register.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class Cycles:
         self._tiles = Tiles(self._places, map(extent, ranges), map(is_fixed, ranges))
         self._by = self._counted_by(target, lanes)
         self._closed = {r for closed in info.passes for r in closed}
-        # Whether sums are added up row by row for those of other passes.
+        # Whether several passes sum, with local arrays: one sums row by row for the others.
         sums = sum(any(u.op is Op.REDUCE for u in nodes) for nodes in info.passes.values())
         self._in_rows = bool(info.locals) and sums > 1
         self._tallies = {nest: self._tally(nest) for nest in nests}
@@ -92,7 +93,7 @@ class Cycles:
         self._parts: dict[object, float] = {}
 
     def of(self, nests: Iterable[Nest], tiles: Mapping[UOp, Tile]) -> float:
-        """Estimated cycles of all iterations of `nests`."""
+        """Return the estimated cycles of all iterations of `nests` under `tiles`."""
         if not self._gates:
             return cycles([self._tallies[nest] for nest in nests], tiles)
         return sum(
@@ -100,7 +101,7 @@ class Cycles:
         )
 
     def _computed(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
-        """The part of the tiles of `nest` that is not left out."""
+        """Return the fraction of the tiles of `nest` that its predicate does not skip."""
         gate = self._gates.get(nest)
         if gate is None:
             return 1.0
@@ -110,11 +111,10 @@ class Cycles:
         return self._parts[key]
 
     def copies(self, nest: Nest, tiles: Mapping[UOp, Tile]) -> float:
-        """Cycles that the copies of the body of `nest` add.
+        """Return the cycles charged for further copies of the body of `nest`.
 
-        Each remainder is another one to compile and to keep in the cache, of which a kernel that
-        runs for long feels less; and what fills an array needs few, of which the tile of the loops
-        around has some.
+        Each remainder is one more copy, to compile and to keep in the cache. Long-running kernels
+        are charged less, except for nests that fill arrays.
         """
         extra = charge(self._tallies[nest], tiles) - 1
         if not extra:
@@ -124,15 +124,18 @@ class Cycles:
         return extra * (taken - (1 - _LESS) * long)
 
     def abreast(self, nest: Nest) -> int:
-        """Rows of `nest` that are better waited for together than fetched one after the other."""
+        """Return how many rows of `nest` to reduce together, to overlap the latency of their sums.
+
+        At most the rows that fit two pages; 0 if no value under further loops uses the sums.
+        """
         size = max((x.dtype.itemsize for x in nest.loads), default=1)
         row = size * math.prod(extent(r) for r in nest.closed)
         return (2 * PAGE - 1) // max(1, row) if nest.awaited else 0
 
     def _counted_by(self, target: DeviceSpec, lanes: int) -> MachineModel:
         registers = target.vector_registers
-        # Registers for what comes and goes, one more where every factor needs one of few; without
-        # memory operands scalars take some too.
+        # Registers for temporaries: one more if there are 16 only, as each factor needs one.
+        # Targets without memory operands also need some for scalars.
         reserved = 6
         if target.triple.startswith("x86_64"):
             reserved = 2 if registers > 16 else 3
@@ -160,7 +163,7 @@ class Cycles:
 
     def _load(self, nest: Nest, x: UOp) -> Load:
         array = x.src[0]
-        # Of several loops with vectors the innermost counts.
+        # Innermost first: of several vectorized loops the innermost counts.
         loops = sorted(self.info.deps[x] & nest.ranges, key=lambda r: -int(r.arg))
         around = self.info.deps[array] if array.op is Op.LOCAL else ()
         return Load(
@@ -174,9 +177,9 @@ class Cycles:
         )
 
     def _streamed(self, nest: Nest, x: UOp) -> float:
-        """Cycles of a byte that `x` reads, if it comes from beyond the first cache.
+        """Return the cycles of each byte that `x` reads from beyond the L1 cache, else 0.
 
-        Each tile of rows walks such an operand again, from its beginning to its end.
+        Each tile of rows reads such an operand again, from start to end.
         """
         deps = self.info.deps[x]
         rows = [int(r.arg) for r in nest.deps - deps - self._closed]

@@ -1,4 +1,4 @@
-"""Work partitioning: how a kernel is divided into chunks that may run in parallel."""
+"""Work partitioning: divides a kernel into chunks that may run in parallel."""
 
 from __future__ import annotations
 
@@ -17,22 +17,25 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_CHUNKS", "split"]
 
-#: Chunks that a kernel has at most; shapes alone decide how many, never the machine's cores.
+#: The most chunks of a kernel. Their number depends on shapes alone, never on the machine's cores.
 MOST_CHUNKS = 64
-#: Cycles of a chunk for each element that it computes again: at a cycle for one, an eighth of its
-#: work.
+#: The least cycles of a chunk for each element that it recomputes. At a cycle for an element,
+#: recomputation is an eighth of the work.
 MOST_AGAIN = 8
-#: Chunks of the outermost loop that are enough, where an inner one has more: dividing that, each
-#: chunk goes through all that the outer loop does, and reads it again.
+#: With this many chunks of the outermost loop, that loop is split even if an inner loop has more.
+#: Each chunk of an inner loop runs the whole outer loop and reads its data again.
 ENOUGH = 8
-#: Of fewer chunks than this there may be one more, where two cores are done sooner then: three
-#: take them as long as four of the same size. A product of 784 x 128 x 128 takes 50 us so, and 65
-#: with three (`python -m bench.report products`).
+#: With fewer chunks than this one more is tried, if two cores then finish sooner: three chunks take
+#: them as long as four of the same size. A product of 784 x 128 x 128 takes 50 us so, and 65 with
+#: three (`python -m bench.report products`).
 FEW = 8
 
 
 def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling:
-    """Divide a kernel of `cycles` into chunks of `chunk`, along the store range with most tiles."""
+    """Return `tiling` with chunks of about `chunk` cycles, for a kernel of `cycles` cycles.
+
+    The outermost store RANGE is split if it has chunks enough, else the one with the most chunks.
+    """
     if any(s.arg is not None for s in info.sink.src) or not tiling.order:
         return tiling
     wanted = min(MOST_CHUNKS, int(cycles / chunk))
@@ -43,7 +46,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
     closers = {q: u for u in (*info.reduces, *info.locals) for q in u.src[1:]}
 
     def within(u: UOp) -> Iterator[frozenset[UOp]]:
-        """What the REDUCEs and LOCALs vary with in whose loops `u` stands."""
+        """Yield the dependences of each REDUCE and LOCAL whose loops contain `u`."""
         pending = [closers[q] for q in info.deps[u] if q in closers]
         while pending:
             outer = pending.pop()
@@ -54,7 +57,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
         return -(-extent(r) // tiling.tile(r).factor)
 
     def chunks(r: UOp) -> int:
-        # A chunk computes again what stands outside of its loop.
+        # Each chunk recomputes the REDUCEs and LOCALs outside of its loop.
         inside = set(tiling.order[tiling.order.index(r) :])
         again = [
             u for u in (*info.reduces, *info.locals)
@@ -63,7 +66,7 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
         filled = sum(math.prod(extent(q) for q in info.deps[u.src[0]]) for u in again)
         return min(tiles(r), int(cycles / (MOST_AGAIN * filled))) if filled else tiles(r)
 
-    # Splitting the outermost loop keeps what the inner ones share in cache.
+    # Splitting the outermost loop keeps data that the inner loops share in the cache.
     outermost = tiling.order[0]
     enough = outermost in common and chunks(outermost) >= min(wanted, ENOUGH)
     r = outermost if enough else max(common, key=chunks)
@@ -74,13 +77,16 @@ def split(info: Analysis, tiling: Tiling, cycles: float, chunk: float) -> Tiling
 
 
 def _share(tiles: int, count: int) -> int:
-    """Tiles of a chunk, where there are about `count`; of few, as many as two cores like best."""
+    """Return the tiles of a chunk for about `count` chunks.
+
+    If there are few chunks, one more is taken where two cores finish sooner.
+    """
     shares = [-(-tiles // count)]
     if count < FEW:
         shares.append(-(-tiles // (count + 1)))
 
     def longest(share: int) -> int:
-        """Tiles of the core that has most of them."""
+        """Return the tiles of the busier of two cores."""
         chunks = -(-tiles // share)
         return (chunks + 1) // 2 * share
 

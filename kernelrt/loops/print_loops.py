@@ -1,4 +1,4 @@
-"""Prints a loop nest for people."""
+"""Printer of loop nests, as pseudocode."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ __all__ = ["outline"]
 _LETTERS: Final = "ijkmnuvwxyz"
 _RESULTS: Final = {Op.ADD: "sum", Op.MUL: "product", Op.MAX: "max", Op.MIN: "min"}
 _UPDATES: Final = {Op.ADD: "{0} += {1}", Op.MUL: "{0} *= {1}"}
-#: How tightly operators bind, as in Python; calls and names bind tightest.
+#: Operator -> (sign, precedence), as in Python. Calls and names have the highest precedence.
 _SIGNS: Final = {
     Op.OR: ("|", 3), Op.XOR: ("^", 4), Op.AND: ("&", 5), Op.SHL: ("<<", 6), Op.SHR: (">>", 6),
     Op.ADD: ("+", 7), Op.SUB: ("-", 7), Op.MUL: ("*", 8), Op.DIV: ("/", 8), Op.IDIV: ("//", 8),
     Op.MOD: ("%", 8), Op.LT: ("<", 2), Op.LE: ("<=", 2), Op.EQ: ("==", 2), Op.NE: ("!=", 2),
 }  # fmt: skip
 _CHOICE, _CALL = 1, 10
-#: Expressions that are longer get a name.
+#: Expressions of more characters get a name.
 _LONG: Final = 60
 
 
 def outline(nest: LoopNest, written: Mapping[UOp, UOp]) -> str:
-    """`nest` as text, one line for each loop, fold, element of an array, or store.
+    """Return `nest` as text, one line for each loop, reduction, array element, or store.
 
     Parameters
     ----------
     nest : LoopNest
-        What to print.
+        The nest to print.
     written : mapping of UOp to UOp
-        Nodes as they were before functions became polynomials -> nodes of the kernel of `nest`.
+        Nodes before transcendental functions were lowered -> nodes of the kernel of `nest`.
     """
     return "\n".join(_Outline(written, nest.lent).lines(nest.body, ()))
 
@@ -54,7 +54,7 @@ class _Outline:
         self.nodes = written
         self.lent = lent
         self.before = {new: old for old, new in written.items()}
-        #: Of RANGEs, results and arrays.
+        #: Names of RANGEs, results and arrays.
         self.names: dict[UOp, str] = {}
         self.values = 0
 
@@ -73,7 +73,7 @@ class _Outline:
         return out
 
     def _pass(self, each: Pass, around: tuple[Loop, ...]) -> list[str]:
-        """The loops of a pass; a tile is left out where no place of it is looked at."""
+        """Return the lines of a pass, under its predicate if it has one."""
         if each.gate is None:
             return self._loop(each.loop, around, each.zeros)
         condition = self._expression(each.gate.condition, {})[0]
@@ -103,7 +103,7 @@ class _Outline:
         return [text, *("    " + line for line in self.lines(loop.body, (*around, loop)))]
 
     def _start(self, each: Pass, around: tuple[Loop, ...]) -> Iterator[str]:
-        """What a pass begins with: empty arrays, and accumulators."""
+        """Yield the declarations of a pass: its arrays and accumulators."""
         for u in each.fills:
             self.names[u] = f"local{sum(n.op is Op.LOCAL for n in self.names)}"
             empty = f" of {of_nothing(u.src[0].arg, u.dtype)}" if each.kept else ""
@@ -155,7 +155,7 @@ class _Outline:
         return u.op in (Op.RANGE, Op.REDUCE, Op.LOCAL, Op.PARAM)
 
     def _shared(self, roots: Sequence[UOp]) -> set[UOp]:
-        """Values of `roots` that are used more than once and worth a name."""
+        """Return the values of `roots` that are used more than once and get a name."""
         uses: dict[UOp, int] = {}
         inside = toposort(roots, stop=self._is_leaf)
         for s in (*roots, *(s for u in inside if not self._is_leaf(u) for s in u.src)):
@@ -167,14 +167,14 @@ class _Outline:
         return f"v{self.values}"
 
     def _new(self, r: UOp) -> str:
-        """A name for the RANGE `r`: one for each, however often it is opened."""
+        """Return the name of the RANGE `r`: the same each time its loop is opened."""
         if r not in self.names:
             number = sum(n.op is Op.RANGE for n in self.names)
             self.names[r] = _LETTERS[number] if number < len(_LETTERS) else f"r{r.arg}"
         return self.names[r]
 
     def _expression(self, u: UOp, texts: Mapping[UOp, tuple[str, int]]) -> tuple[str, int]:
-        """The text of `u`, and how tightly it holds together."""
+        """Return the text of `u` and its precedence."""
         done = dict(texts)
         for node in toposort([u], stop=lambda n: n in done or self._is_leaf(n)):
             if node not in done:
@@ -221,5 +221,5 @@ def _update(reducer: Op, name: str, text: str) -> str:
 
 
 def _is_index(u: UOp) -> bool:
-    """Whether `u` is short to write anew: arithmetic on loops alone."""
+    """Return whether `u` is arithmetic on loop indices alone: it gets no name."""
     return all(n.op in (Op.RANGE, Op.CONST, Op.VAR) or n.op in ALU for n in toposort([u]))

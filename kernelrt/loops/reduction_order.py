@@ -1,10 +1,9 @@
 """Reduction order: a key that two tilings share if their rounding reductions add in the same order.
 
-Two nests of one kernel with equal keys give equal bits. A sum's order is settled by the tiles of
-the RANGEs it closes over and by the number of accumulators that take turns, which depends on how
-many results one iteration computes; wherever these can be told to visit the same elements in the
-same order, they have one key. Beyond these, everything that a kernel computes rounds the same
-wherever it is computed.
+Two nests of one kernel with equal keys give equal bits. The order of a sum follows from the tiles
+of its reduced RANGEs and from the number of accumulators, which depends on how many results one
+iteration computes. If two tilings are known to visit the same elements in the same order, their
+keys are equal. All other values of a kernel round the same in every tiling.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ __all__ = ["order_of_sums"]
 
 
 def order_of_sums(nest: LoopNest) -> str:
-    """The key of `nest`: equal for nests of one kernel that give its results the same bits.
+    """Return the key of `nest`. Nests of one kernel with equal keys give bitwise equal results.
 
-    Integer arithmetic wraps, so that its order is not seen. Greatest and least elements of floats
-    count as sums, because 0.0 and -0.0 are equal and the last one that is met stays.
+    Integer sums wrap, so their order does not matter. MAX and MIN of floats count as sums, because
+    0.0 and -0.0 compare equal and the last of them wins.
     """
     keys = {json.dumps(key, separators=(",", ":")) for key in _keys(nest.body, {})}
     return "\n".join(sorted(keys))
 
 
 def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
-    """What is added up in `items`, under the loops `opened`, outermost first."""
+    """Yield the keys of the sums in `items`, under the loops `opened`, outermost first."""
     for item in items:
         if isinstance(item, Loop):
             yield from _keys(item.body, {**opened, item.range: item})
@@ -62,22 +61,22 @@ def _keys(items: Sequence[Item], opened: Loops) -> Iterator[Any]:
 
 
 def _tiles(loops: Any) -> list[list[int]]:
-    """Tiles as they are, for loops of which nothing better is known."""
+    """Return the raw tiles of `loops`, for loops without a more general key."""
     return [
         [int(loop.range.arg), loop.tile.factor, loop.tile.lanes, _share(loop)] for loop in loops
     ]
 
 
 def _share(loop: Loop) -> int:
-    """Where chunks end matters only where whole tiles cannot be told from the start."""
+    """Return the chunk size if it matters: with a constant extent, chunks are whole tiles."""
     return 0 if is_fixed(loop.range) else loop.share
 
 
 def _of_pass(item: Pass, opened: Loops, inside: Loops) -> list[Any]:
-    """The order of one pass: that of a result for each part of the loops around it."""
+    """Return the order of one pass: that of a result, for each part of the enclosing loops."""
     around = [opened[r] for r in item.outer]
     if sum(loop.tile.lanes > 1 for loop in around) > 1:
-        # Which of their vectors are taken lane by lane depends on the part of each loop.
+        # Which of the vectors are computed lane by lane depends on the part of each loop.
         return ["raw", _tiles(around), _tiles(inside.values())]
     counts = [_results(loop, lone=item.vector is not None) for loop in around]
     copies = {
@@ -93,17 +92,17 @@ def _of_pass(item: Pass, opened: Loops, inside: Loops) -> list[Any]:
 
 
 def _results(loop: Loop, *, lone: bool) -> list[int]:
-    """Places, or with `lone` elements, of each part of `loop`."""
+    """Return the number of places (with `lone`: elements) of each part of `loop`."""
     return [p.tile.factor if lone else len(p.tile.positions()) for p in loop.parts]
 
 
 def _matters(copies: dict[tuple[int, ...], int], axis: int) -> bool:
-    """Whether the parts of the loop at `axis` differ in the number of accumulators."""
+    """Return whether the parts of the loop at `axis` differ in the number of accumulators."""
     return any(n != copies[*at[:axis], 0, *at[axis + 1 :]] for at, n in copies.items())
 
 
 def _boundary(loop: Loop) -> Any:
-    """Where the parts of a loop lie."""
+    """Return a key of the positions of the parts of a loop."""
     if is_fixed(loop.range):
         factor = loop.tile.factor
         return [int(loop.range.arg), extent(loop.range) // factor * factor]
@@ -111,7 +110,7 @@ def _boundary(loop: Loop) -> Any:
 
 
 def _visits(closed: Sequence[Loop], copies: int) -> Any:
-    """The order in which one result's elements are visited by how many accumulators."""
+    """Return a key of the order in which `copies` accumulators visit the elements of a result."""
     loops = [loop for loop in closed if not is_fixed(loop.range) or extent(loop.range) > 1]
     lanes = [[int(w.range.arg), w.tile.lanes] for w in loops if w.tile.lanes > 1]
     steps = [len(loop.tile.positions()) for loop in loops]
@@ -129,7 +128,7 @@ def _visits(closed: Sequence[Loop], copies: int) -> Any:
 
 
 def _in_order(loops: Sequence[Loop], steps: Sequence[int]) -> bool:
-    """Whether vectors are visited as without any unrolling, all but the last of them full."""
+    """Return whether vectors are visited as without unrolling, all but the last of them full."""
     for i, loop in enumerate(loops):
         if steps[i] > 1 and not all(map(_is_whole, loops[i + 1 :])):
             return False
@@ -139,5 +138,5 @@ def _in_order(loops: Sequence[Loop], steps: Sequence[int]) -> bool:
 
 
 def _is_whole(loop: Loop) -> bool:
-    """Whether one tile covers all of a loop."""
+    """Return whether one tile covers the whole loop."""
     return is_fixed(loop.range) and loop.tile.factor >= extent(loop.range)

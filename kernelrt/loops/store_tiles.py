@@ -1,4 +1,4 @@
-"""Tiles for stores: along the vector axis, across it, and transposed."""
+"""Tiles for stores: vectorized along their contiguous RANGE or another, and transposed blocks."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 __all__ = ["across", "beside", "computing", "placing", "transposing"]
 
-#: Cycles of an element that is loaded alone and put into its lane, or taken from it and stored.
+#: Cycles of an element that is loaded and inserted into its lane, or extracted and stored.
 _PLACED: Final = 3.0
 
 
 def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
-    """Vectors for stores that do not vary with `along`, as of the zeros around an image."""
+    """Vectorize stores that do not vary with `along`; for example, the zeros around an image."""
     if along is None:
         return
     info = chooser.info
@@ -38,7 +38,10 @@ def beside(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> None:
 
 
 def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> None:
-    """A strided load beside a contiguous store: unroll the range it is contiguous along."""
+    """Tile a transposing copy: unroll the RANGE along which a strided load is contiguous.
+
+    Only for kernels whose store is contiguous along `along`, and a load along another RANGE.
+    """
     if along is None:
         return
     info, accesses = chooser.info, chooser.accesses
@@ -58,11 +61,10 @@ def transposing(chooser: Chooser, stores: Iterable[UOp], along: UOp | None) -> N
 
 
 def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | None:
-    """A range that fills vectors where `along`, along which stores are contiguous, does not.
+    """Return a RANGE that fills vectors where `along`, the stores' contiguous RANGE, is too short.
 
-    Gradients of weights of few inputs have one, probabilities of few classes, and what is computed
-    of a few numbers each, as the next state of many: what there is to compute has vectors along the
-    outputs, and what it comes to is put in its places one by one.
+    Values are then computed in vectors along the other RANGE, and elements are stored one by one.
+    Examples: gradients of weights with few inputs, and probabilities of few classes.
     """
     info = chooser.info
     if info.locals or (along is not None and 2 * extent(along) > chooser.lanes):
@@ -81,7 +83,7 @@ def across(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> UOp | 
 
 
 def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> float:
-    """Cycles of what is stored, but for sums, with vectors along a range, or without."""
+    """Return the cycles of the stored values, without sums, vectorized along the RANGE `along`."""
     info = chooser.info
     cycles = 0.0
     for u in info.order([s.src[2] for s in stores]):
@@ -94,7 +96,7 @@ def computing(chooser: Chooser, stores: Sequence[UOp], along: UOp | None) -> flo
 
 
 def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
-    """Cycles for elements that go to a place of their own, or come from one."""
+    """Return the cycles of inserting and extracting elements not contiguous along `along`."""
     placed = 0
     for s in stores:
         reads = chooser.info.loads(s.src[2])
@@ -106,6 +108,6 @@ def placing(chooser: Chooser, stores: Sequence[UOp], along: UOp) -> float:
 
 
 def _is_near(chooser: Chooser, access: UOp, r: UOp) -> bool:
-    """Whether what lies in lanes along `r` is loaded as a run."""
+    """Return whether the lanes of `access` along `r` are loaded as one run."""
     step = chooser.accesses.stride(access, r)
     return step is not None and 1 <= abs(step) <= WIDEST_STEP
