@@ -34,7 +34,7 @@ _FUSED = 112
 _BYTES = {Op.FMA: _LONG, Op.WHERE: _CHOICE, Op.DOT: _LONG, Op.LOAD: 95, Op.STORE: 95}
 #: Bytes to load one element and insert it into its lane, without its index.
 _LANE = 190
-#: Transposed blocks: bytes of a row, of a shuffle without its lane numbers, and of two lane numbers.
+#: Transposed blocks: bytes of a row, of a shuffle without lane numbers, and of two lane numbers.
 _ROW, _MIXED, _TWO_LANES = 172, 76, 15
 #: Bytes of loop control, and of an accumulator that is carried through a loop, or past one.
 _LOOP, _CARRIED = 340, 84
@@ -242,7 +242,7 @@ class Length:
     def _rows(
         self, vector: UOp | None, opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
     ) -> tuple[tuple[UOp, int], ...]:
-        """Return unrolled loops along which transposed blocks are loaded, with bytes per element."""
+        """Return unrolled loops along which transposed blocks can be loaded, bytes per element."""
         height = ONE.lanes if vector is None else tiles[vector].lanes
         tiled = ((r, tiles.get(r, ONE)) for r in opened if r is not vector)
         return tuple(
@@ -349,7 +349,7 @@ def _of_block(r: UOp, tile: Tile, height: int) -> int:
 
 
 def _transposed(height: int, width: int) -> int:
-    """Return the bytes of loading and transposing a block of `height` rows (vector_shuffles.py)."""
+    """Return the bytes to load and transpose a block of `height` rows (vector_shuffles.py)."""
     full = 1 << (height - 1).bit_length()
     rounds = min(full, width).bit_length() - 1
     total = height * _ROW + rounds * full * _mixing(width)

@@ -68,7 +68,7 @@ def _tiles(loops: Any) -> list[list[int]]:
 
 
 def _share(loop: Loop) -> int:
-    """Return the chunk size if it matters: with a constant extent, chunks are whole tiles."""
+    """Return the chunk size, or 0 for a constant extent, whose chunks are whole tiles anyway."""
     return 0 if is_fixed(loop.range) else loop.share
 
 
