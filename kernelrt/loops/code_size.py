@@ -342,7 +342,7 @@ def _is_row(size: int) -> bool:
 
 
 def _of_block(r: UOp, tile: Tile, height: int) -> int:
-    """Return the bytes per element of a transposed block; parts of other sizes load lane by lane."""
+    """Return the bytes per element of a transposed block. Parts of odd sizes load lane by lane."""
     sizes = [run.tile.factor for run in parts(r, tile)]
     total = sum(_transposed(height, n) if _is_row(n) else _LANE * height * n for n in sizes)
     return total // max(1, height * sum(sizes))

@@ -1,9 +1,9 @@
-"""Operand packing: copies panels of an operand into the order that a contraction reads.
+"""Operand packing: copies panels of an operand in the order in which a contraction reads it.
 
-A contraction walks one operand again for each few rows of the other: some columns of it, row by
-row. Where its rows lie far apart these columns compete for the same places in the cache, and where
-its columns do they would have to be transposed each time. A LOCAL that holds so many columns as a
-vector has lanes, row after row, costs one copy for all of that.
+For each few rows of one operand, a contraction reads the other operand again: some columns of it,
+row by row. If its rows lie far apart in memory, these columns compete for the same cache sets. If
+its columns lie far apart, they would be transposed each time. A panel is a LOCAL that holds as many
+columns as a vector has lanes, row after row. One copy to panels avoids both.
 """
 
 from __future__ import annotations
@@ -39,47 +39,47 @@ __all__ = [
     "reads_what_it_writes", "repeated", "start_of", "stored_along",
 ]  # fmt: skip
 
-#: Vectors that tiles of a product are wide: so many columns are walked at a time.
+#: Width of the tiles of a product, in vectors: so many columns are read at a time.
 VECTORS: Final = 4
-#: Rows of the other operand that a copy has to serve. Measured with products of 12 to 4096 rows, 16
-#: to 1024 columns and depths of 16 to 1024, packed and not.
+#: The least rows of the other operand that a copy has to serve. Measured with products of 12 to
+#: 4096 rows, 16 to 1024 columns and depths of 16 to 1024, packed and not.
 ROWS: Final = 32
 
 
-#: Rows from which on a copy costs less than walking lines of the second cache again, where rows of
-#: the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes 15
-#: to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
+#: Above this number of rows, a copy costs less than reading lines of the L2 cache again, where rows
+#: of the operand are less than a page apart. For 32 rows times 256 x 256 to 512 x 512 a copy takes
+#: 15 to 23% of the time, for 128 some 6%, for 512 one to two (Zen 5).
 MANY_ROWS: Final = 512
-#: What a result takes whose vectors go along the depth, to fold its lanes, and what turning a row
-#: of a panel takes, in fused multiply-adds of vectors: two go in a cycle, and 16 rows of 16 are
-#: turned in 63 cycles (Zen 5).
+#: Costs in vector multiply-adds, two of which run in a cycle: folding the lanes of a result whose
+#: vectors go along the depth, and transposing a row of a panel. 16 rows of 16 are transposed in 63
+#: cycles (Zen 5).
 FOLDED: Final = 3.0
-TURN: Final = 8.0
-#: Results for which rows shorter than a vector are better turned to columns: with fewer the copy
-#: takes longer than it spares. Measured with 32 to 4096 rows and 2 to 12 columns.
-TURNED: Final = 128
-#: Cycles, times the rows that a tile is high, of a vector in a copy: it is stored and read again.
+TRANSPOSED_ROW: Final = 8.0
+#: The least results for which an operand with rows shorter than a vector is transposed: with fewer
+#: the copy takes longer than it saves. Measured with 32 to 4096 rows and 2 to 12 columns.
+LEAST_TRANSPOSED: Final = 128
+#: Cycles to store a vector of a copy and read it again, times the height of a tile in rows.
 #: Measured with products of bfloat16 and float16, of 32 to 4096 rows and up to 96 columns.
 COPIED: Final = 16 * 8.0
 
 
 class Contraction(NamedTuple):
-    """A kernel of sums of products.
+    """A kernel whose one REDUCE is a sum of products.
 
     Attributes
     ----------
     reduce : UOp
         The sum.
     load, other : UOp
-        What the operand that varies with `columns` reads, and what the other one reads.
+        The LOAD of the operand that varies with `columns`, and the LOAD of the other operand.
     value, factor : UOp
         These operands: the LOADs themselves, or elementwise functions of them.
     columns : UOp
-        The RANGE along which results are stored in a row.
+        The RANGE along which results are stored contiguously.
     depth : tuple of UOp
         The RANGEs of the sum.
     rows : int
-        How many other results use each element of `load`.
+        Number of results that use each element of `load`.
     """
 
     reduce: UOp
@@ -93,13 +93,13 @@ class Contraction(NamedTuple):
 
 
 def pack(sink: UOp, target: DeviceSpec) -> UOp:
-    """`sink` with an operand packed, where it is a contraction that gains from that."""
+    """Return `sink` with an operand packed, if it is a contraction that gains from packing."""
     info = Analysis(sink)
     found = contraction(info)
     if found is None:
         return sink
     if _is_narrow(info, found, target):
-        return _turned(sink, found)
+        return _transposed(sink, found)
     if not gains(info, found, target):
         return sink
     lanes = target.lanes(local_itemsize(found.value.dtype))
@@ -110,10 +110,10 @@ def pack(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
-    """Whether columns are whole panels, or the last one may repeat some.
+    """Return whether the columns divide into whole panels, or the last panel may repeat some.
 
-    It may where that takes fewer sums of vectors than going along the depth. Columns that lie as
-    they are wanted are as well read where they lie.
+    Repeating is worth it if it takes fewer vector operations than vectors along the depth. Columns
+    that are contiguous already are read in place instead.
     """
     columns = extent(found.columns)
     again = -columns % lanes
@@ -125,12 +125,12 @@ def _comes_out(info: Analysis, found: Contraction, lanes: int) -> bool:
         return False
     depth, last = most_elements(found.depth), extent(found.depth[-1])
     vectors = depth // last * vectors_of(last, lanes)
-    panels = depth * (1 + again / columns + TURN / found.rows)
+    panels = depth * (1 + again / columns + TRANSPOSED_ROW / found.rows)
     return panels < lanes * (vectors + FOLDED)
 
 
 def contraction(info: Analysis) -> Contraction | None:
-    """The sum of products that the kernel `info` is, if it is one."""
+    """Return the contraction that the kernel `info` computes, or None if it is something else."""
     if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in info.sink.src):
         return None
     [reduce] = info.reduces
@@ -148,7 +148,7 @@ def contraction(info: Analysis) -> Contraction | None:
     if len(varying) != 1:
         return None
     [operand] = varying
-    # A panel is filled whole, also where no one reads it: nothing in it may fail.
+    # A panel is filled completely, including elements that nothing reads: no check may fail there.
     if any(u.op is Op.BOUND for u in toposort([operand])):
         return None
     others = info.deps[reduce] - info.deps[operand]
@@ -158,7 +158,7 @@ def contraction(info: Analysis) -> Contraction | None:
 
 
 def _read(info: Analysis, x: UOp) -> UOp | None:
-    """The one LOAD that `x` is an elementwise function of; None where it is none of one alone."""
+    """Return the LOAD of which `x` is an elementwise function, or None if there is not just one."""
     if x.op is Op.LOAD:
         return x if len(x.src) == 2 else None
     found = info.loads(x)
@@ -167,13 +167,13 @@ def _read(info: Analysis, x: UOp) -> UOp | None:
 
 
 def stored_along(info: Analysis, reduce: UOp) -> UOp | None:
-    """The RANGE of `reduce`'s results along which the first store is contiguous."""
+    """Return the RANGE of the results of `reduce` along which the first store is contiguous."""
     units = [r for r in info.deps[reduce] if info.stride(info.sink.src[0], r) == 1]
     return max(units, key=lambda r: (extent(r), -int(r.arg)), default=None)
 
 
 def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Whether what is read in place would not stay in the first cache, or is to be transposed."""
+    """Return whether packing pays: the operand does not stay in the L1 cache, or is transposed."""
     across = info.stride(found.load, found.columns)
     steps = [info.stride(found.load, r) for r in found.depth]
     if not across or not all(steps) or found.rows < ROWS:
@@ -184,14 +184,14 @@ def gains(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
         return True
     itemsize = found.load.dtype.itemsize
     near = abs(steps[-1] or 0) * itemsize < PAGE and _operand_bytes(found) <= target.l2_bytes
-    # Rows of the other operand that lie across the depth take as many lines again.
+    # If the other operand is not contiguous along the depth, it takes as many lines again.
     along = info.stride(found.other, found.depth[-1]) == 1
     if near and found.rows <= MANY_ROWS and (along or 2 * _operand_bytes(found) <= target.l2_bytes):
         return False
     width = min(extent(found.columns), VECTORS * target.lanes(local_itemsize(found.value.dtype)))
     lines = max(1, width * itemsize // LINE)
     walked = lines * most_elements(found.depth)
-    # A place of a way holds as many lines as there are ways.
+    # A cache set holds as many lines as there are ways.
     held = min(WAY // LINE, lines * _places(found, steps)) * (target.l1_bytes // WAY)
     return walked > 2 * held
 
@@ -201,7 +201,7 @@ def _operand_bytes(found: Contraction) -> int:
 
 
 def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
-    """Cycles of what a panel spares each row: an operand's vector from what is stored."""
+    """Return the cycles that a panel saves each row: computing a vector of the operand."""
     costs = costs_of(target)
     work = info.weight([found.value], costs) * costs.plain
     # Narrow floats are widened as they are loaded.
@@ -209,8 +209,8 @@ def _work(info: Analysis, found: Contraction, target: DeviceSpec) -> float:
 
 
 def _places(found: Contraction, steps: Sequence[int | None]) -> int:
-    """Places of a way at which the rows of the operand begin."""
-    # A bit for each byte. Each turn of the inner loop doubles the steps along an axis.
+    """Return the number of cache sets at which rows of the operand begin."""
+    # One bit for each byte of a way. Each inner iteration doubles the steps taken along an axis.
     places = 1
     for r, step in zip(found.depth, steps, strict=True):
         stride, steps_taken = (step or 0) * found.load.dtype.itemsize, 1
@@ -224,10 +224,10 @@ def _places(found: Contraction, steps: Sequence[int | None]) -> int:
 
 
 def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
-    """`sink` with panels of `lanes` columns."""
+    """Return `sink` with the operand in panels of `lanes` columns."""
     before, depth = found.columns, found.depth
     free = free_number(sink)
-    # Panels are gone through where the columns were.
+    # The loop over panels takes the place of the loop over columns.
     panel = new_range(-(-extent(before) // lanes), int(before.arg))
     first = start_of(panel, lanes, extent(before))
     column, inside, *rows = (
@@ -242,13 +242,13 @@ def _packed(sink: UOp, found: Contraction, lanes: int) -> UOp:
 
 
 def start_of(block: UOp, width: int, size: int) -> UOp:
-    """Where a block begins; the last one ends with the last element, and may repeat some."""
+    """Return the first element of a block; the last block ends at `size` and may repeat some."""
     start = block * width
     return start if size % width == 0 else start.alu(Op.MIN, size - width)
 
 
 def repeated(info: Analysis) -> set[int]:
-    """Slots of outputs to which some results are stored twice, as blocks begin by `start_of`."""
+    """Return the slots of outputs to which overlapping blocks (`start_of`) store results twice."""
     return {
         int(s.src[0].arg[0])
         for s in info.sink.src
@@ -257,15 +257,16 @@ def repeated(info: Analysis) -> set[int]:
 
 
 def reads_what_it_writes(info: Analysis) -> bool:
-    """Whether results that are computed twice may differ."""
+    """Return whether the kernel reads a buffer that it writes: repeated results could differ."""
     written = {s.src[0] for s in info.sink.src}
     return any(u.op is Op.LOAD and u.src[0] in written for u in info.nodes)
 
 
 def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
-    """Whether the operand's rows are shorter than a vector, and the other's lie along the depth.
+    """Return whether the operand has rows shorter than a vector and is worth transposing.
 
-    Vectors then go along the depth, and each of the first would be picked from several loads.
+    The other operand is contiguous along the depth, so vectors go along the depth. Each vector of
+    the operand would be gathered from several loads.
     """
     lanes = target.lanes(local_itemsize(found.value.dtype))
     columns, last = extent(found.columns), found.depth[-1]
@@ -273,7 +274,7 @@ def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     nbytes = columns * local_bytes(found.value.dtype, found.depth)
     return (
         1 < columns < lanes
-        and found.rows * columns >= TURNED
+        and found.rows * columns >= LEAST_TRANSPOSED
         and found.rows >= ROWS
         and extent(last) >= 2 * lanes
         and info.stride(found.load, found.columns) == 1
@@ -283,8 +284,8 @@ def _is_narrow(info: Analysis, found: Contraction, target: DeviceSpec) -> bool:
     )
 
 
-def _turned(sink: UOp, found: Contraction) -> UOp:
-    """`sink` with the operand's columns as rows."""
+def _transposed(sink: UOp, found: Contraction) -> UOp:
+    """Return `sink` with the operand transposed to a LOCAL."""
     free = free_number(sink)
     sizes = map(extent, (found.columns, *found.depth))
     own = [new_range(size, free + k) for k, size in enumerate(sizes)]
@@ -295,7 +296,7 @@ def _turned(sink: UOp, found: Contraction) -> UOp:
 
 
 def moved(root: UOp, places: Mapping[UOp, UOp]) -> UOp:
-    """`root` with RANGEs put elsewhere, and its indices in their simplest form."""
+    """Return `root` with RANGEs substituted by `places`, and its indices simplified."""
     done: dict[UOp, UOp] = {}
     for u in toposort(substitute([root], places)):
         src = tuple(done[s] for s in u.src)
@@ -306,10 +307,10 @@ def moved(root: UOp, places: Mapping[UOp, UOp]) -> UOp:
 
 
 def free_number(sink: UOp) -> int:
-    """A number that no RANGE of `sink` has, nor any above it."""
+    """Return a number greater than that of every RANGE of `sink`."""
     return 1 + max(int(u.arg) for u in toposort([sink]) if u.op is Op.RANGE)
 
 
 def new_range(size: int, number: int) -> UOp:
-    """The RANGE of `size` elements with this number."""
+    """Return a new RANGE of `size` elements with this number."""
     return UOp(Op.RANGE, dt.int64, (const(size, dt.int64),), number)

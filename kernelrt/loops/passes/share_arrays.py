@@ -1,7 +1,8 @@
-"""Local-array sharing: an array takes the memory of one that is read for the last time.
+"""Local-array sharing: an array takes the memory of another that is read for the last time.
 
-Scores, their exponentials and the weights of a row of attention are three arrays of which one
-exists at a time. The exponentials of a softmax lie where its results are stored.
+If the loop that fills array B holds the last read of array A, B takes the memory of A. Example: the
+scores of a row of attention, their exponentials and the weights share one array. An array may also
+lie in an output buffer: the exponentials of a softmax lie where its results are stored.
 """
 
 from __future__ import annotations
@@ -23,17 +24,17 @@ if TYPE_CHECKING:
 __all__ = ["lent", "replaced"]
 
 _Pass = tuple["UOp", ...]
-#: Types whose elements are in memory as in a register.
+#: Types with the same representation in memory and in registers.
 _WHOLE = (dt.float32, dt.float64, dt.int32, dt.int64)
 
 
 def replaced(info: Analysis) -> dict[UOp, UOp]:
-    """LOCALs that are filled where others lie -> those, which nothing reads any more.
+    """Return LOCAL -> the LOCAL whose memory it takes. Nothing reads the latter any more.
 
     Parameters
     ----------
     info : Analysis
-        A kernel whose passes are joined.
+        A kernel after loop fusion.
     """
     if len(info.locals) < 2:
         return {}
@@ -46,9 +47,9 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
             old = load.src[0]
             if old in taken or not _alike(info, old, local) or not _is_own(load, own):
                 continue
-            # In the same pass the element that was loaded is there before the new one is stored.
+            # The filling pass itself loads each element before it stores the new one.
             others = {each for x, each in readers[old] if x is not load or each != own}
-            # A sum that is there before its own element is runs again for the next one.
+            # A reader whose pass varies with `own` runs again for the next element.
             again = any(
                 not info.deps[u].isdisjoint(own) for each in others if each in info.passes
                 for u in info.passes[each]
@@ -61,18 +62,18 @@ def replaced(info: Analysis) -> dict[UOp, UOp]:
 
 
 def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
-    """LOCALs that are filled where a STORE writes -> its PARAM, and the index of their beginning.
+    """Return the LOCALs that lie in an output -> the PARAM of the output, and the start index.
 
-    The STORE reads each element of the array once, to compute what it puts in its place, and
-    nothing reads the array after that. What is written early is fetched while the array is
-    computed, and a second array of a long row would not stay in the cache beside the first.
+    The STORE to the output reads each element of the array once and overwrites it with the result.
+    Nothing reads the array after that. So the lines of the output are fetched while the array is
+    computed. A second array of a long row would not stay in the cache together with the output.
 
     Parameters
     ----------
     info : Analysis
-        A kernel whose passes are joined.
+        A kernel after loop fusion.
     tiling : Tiling
-        Its tiles and chunks.
+        Tiles and chunks of the kernel.
     """
     if not info.locals:
         return {}
@@ -97,7 +98,10 @@ def lent(info: Analysis, tiling: Tiling) -> dict[UOp, tuple[UOp, UOp]]:
 
 
 def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
-    """Where the row that `store` writes begins, if it is `load`'s array, element by element."""
+    """Return the index where the row of `store` begins, if it maps the array of `load` one to one.
+
+    Return None otherwise.
+    """
     local = load.src[0]
     own, around = local.src[1:], info.deps[local]
     inner = sorted(info.deps[store.src[1]] - around, key=lambda r: int(r.arg))
@@ -106,12 +110,12 @@ def _start(info: Analysis, store: UOp, load: UOp) -> UOp | None:
     if linear(load.src[1]) != linear(flat_index(inner)):
         return None
     start = simplify(store.src[1] - load.src[1])
-    # A row of its own for each place of the loops around.
+    # Each place of the enclosing loops must have a row of its own.
     return start if set(linear(start)[0]) == around else None
 
 
 def _may_lie_there(info: Analysis, tiling: Tiling, store: UOp, load: UOp) -> bool:
-    """Whether nothing reads the array of `load` once `store` has begun to write."""
+    """Return whether nothing else reads the array of `load` once `store` has begun to write."""
     local = load.src[0]
     around = info.deps[local]
     inside = sum(r in around for r in tiling.order[: len(around)]) == len(around)
@@ -129,7 +133,7 @@ def _may_lie_there(info: Analysis, tiling: Tiling, store: UOp, load: UOp) -> boo
     known = set(info.closing([store.src[2]]))
     for u in (u for u in info.nodes[::-1] if u in known):
         known.update(info.closing([u.src[0]]))
-    # A pass that another store alone asks for may come after this one.
+    # A pass that only another store needs may run after this store.
     asked = {ranges for _, ranges in readers[local] if ranges}
     return all(info.passes[r][0] in known for r in asked) and not any(
         load in info.loads(s.src[2]) for s in others
@@ -147,7 +151,7 @@ def _alike(info: Analysis, old: UOp, new: UOp) -> bool:
 
 
 def _is_own(load: UOp, own: _Pass) -> bool:
-    """Whether `load` reads the element that the ranges `own` are at."""
+    """Return whether `load` reads the element at the RANGEs `own`."""
     away = simplify(load.src[1] - flat_index(own))
     return len(load.src) == 2 and away.op is Op.CONST and away.arg == 0
 
@@ -155,7 +159,7 @@ def _is_own(load: UOp, own: _Pass) -> bool:
 def _order(
     info: Analysis,
 ) -> tuple[dict[_Pass, set[_Pass]], dict[UOp, set[tuple[UOp, _Pass]]]]:
-    """Passes -> those that are over before them; LOCALs -> their LOADs and in which pass each is.
+    """Return pass -> passes that finish before it, and LOCAL -> its LOADs with the pass of each.
 
     The empty pass stands for the stores.
     """
