@@ -54,7 +54,7 @@ SURE_BYTES = 40_000
 #: costs at most `_DEAR`, else one.
 _CHEAP, _DEAR = 12, 40
 #: The most rows that are reduced together: more rows hide no more latency.
-_ABREAST = 8
+_ROWS_TOGETHER = 8
 #: Coordinate-descent rounds over the nests of a kernel: nests that share RANGEs share tiles.
 ROUNDS = 2
 
@@ -146,7 +146,7 @@ class Chooser:
         self.order = self._order(ranges)
         along = self.store_vector(stores)
         if all(along in nest.deps for nest in self.nests):
-            self._by_rows = goes_by_rows(self.info, self.nests, _ABREAST, self.target)
+            self._by_rows = goes_by_rows(self.info, self.nests, _ROWS_TOGETHER, self.target)
         along = None if self._by_rows else along
         self._tile(stores, along)
         other = None if self._by_rows else across(self, stores, along)
@@ -453,7 +453,7 @@ class Chooser:
             if vectors * lanes > max(size, lanes):
                 break
             inner = {k: Tile(vectors * lanes, lanes)}
-            for rows in () if self._by_rows else self._abreast(nest, outer):
+            for rows in () if self._by_rows else self._rows_together(nest, outer):
                 yield {**inner, **rows}
             for unrolled in self._unrolls(nest, outer):
                 if along is None:
@@ -503,11 +503,11 @@ class Chooser:
             for q in (q for q in reuse if q not in whole):
                 yield from ({**whole, q: Tile(n, 1)} for n in sizes[q] if n <= SHORT)
 
-    def _abreast(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
+    def _rows_together(self, nest: Nest, outer: list[UOp]) -> Iterator[dict[UOp, Tile]]:
         """Yield tiles of several rows that share no loads, to overlap the latency of their sums."""
         for r in outer[:1]:
             if all(r in self.info.deps[x] for x in nest.loads):
-                most = min(_ABREAST, extent(r), self.cycles.abreast(nest))
+                most = min(_ROWS_TOGETHER, extent(r), self.cycles.abreast(nest))
                 yield from ({r: Tile(n, 1)} for n in (2, 4, 8) if n <= most)
 
     def _rows_kept(self, nest: Nest, r: UOp) -> int:

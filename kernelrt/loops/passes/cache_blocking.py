@@ -1,11 +1,11 @@
-"""Cache blocking: sums stay in a local array while their operands go by in blocks.
+"""Cache blocking: sums stay in a local array while blocks of their operands are read.
 
-A contraction that keeps its sums in registers alone walks its whole depth for each tile. Where that
-has it read memory in steps from page to page, the sums of a block of results are kept in a LOCAL
-instead, and all of them are added to for each part of the depth: a matrix that is multiplied by few
-rows, or whose columns are added up, is read from one end to the other, and of two large ones such
-parts are copied as stay in the cache. The additions to each sum follow each other in the order of
-the depth, those of a long one in parts.
+A contraction that keeps its sums in registers reads its whole depth for each tile. If that reads
+memory in steps from page to page, the sums of a block of results are kept in a LOCAL instead, and
+each part of the depth is added to all of them (output-stationary). So a matrix that is multiplied
+by few rows, or whose columns are summed, is read from start to end. Of two large operands, parts
+are copied that stay in the cache. Each sum adds its terms in the order of the depth, a long sum in
+two levels.
 """
 
 from __future__ import annotations
@@ -41,49 +41,51 @@ __all__ = ["around_rows", "block", "outside"]
 
 
 class _Sizes(NamedTuple):
-    """Rows and columns of a block, and how much of the depth is copied at a time."""
+    """Rows and columns of a block, and the part of the depth that is copied at a time."""
 
     rows: int
     columns: int
     part: int
 
 
-#: Columns of a matrix that streams by, for whose sums there is an array: of 256, 512, 1024 and 2048
-#: the best for 1, 8 and 16 rows times a matrix of 4096 x 4096 (`python -m bench.report products`),
-#: fewer where the sums of all rows would take more than a quarter of the first cache.
+#: The least and most columns of a strip of a streamed matrix: the sums of a strip have an array. Of
+#: 256, 512, 1024 and 2048 the best for 1, 8 and 16 rows times a matrix of 4096 x 4096
+#: (`python -m bench.report products`). It is narrower if the sums of all rows would take more than
+#: a quarter of the L1 cache.
 STRIP: Final = (256, 1024)
-#: Strips that there should be, so that cores can share them.
+#: The least number of strips, so that cores can share them.
 STRIPS: Final = 4
-#: How much of a longer depth adds up before it is added to the rest: of a sum in two levels both
-#: are short, so that it rounds less, and the second one takes no time that shows.
+#: The least and most elements of a part of a long depth. Each part is summed before it is added to
+#: the total: both levels of the sum are short, so that it rounds less. The second level takes no
+#: measurable time.
 PARTS: Final = (32, 512)
-#: Turns of the depth that a tile's loop is written out for.
+#: Unroll factor of the depth in a tile.
 UNROLLED: Final = 4
-#: The most rows and columns of a block of results, and the most of the depth that is copied at a
-#: time: the first for which there is memory. Half as many are the least. A block of 256 by 256
-#: copies half as much as four of 128 by 128: transposed products of 1024 to 2048 take 6 to 8% less,
+#: The most rows and columns of a block of results, and the most depth that is copied at a time. The
+#: first entry that fits the memory is used, or down to half of each. A block of 256 by 256 copies
+#: half as much as four of 128 by 128: transposed products of 1024 to 2048 take 6 to 8% less time,
 #: and 3 to 5% less with 128 by 256.
 SIDES: Final = (
     _Sizes(256, 256, 128), _Sizes(128, 256, 128), _Sizes(128, 128, 128), _Sizes(64, 64, 64),
 )  # fmt: skip
-#: Of the large blocks, how many there should be along one side: one of them is divided among cores.
-#: Four of 256 rows would take 5 % less for 1024, and leave more cores idle.
+#: The least number of large blocks along the longer side, so that cores can share them. Four blocks
+#: of 256 rows would take 5 % less for 1024, but leave more cores idle.
 SHARED: Final = 6
-#: Rows of a panel: several tiles of a product, and a line of the cache. And a tile, where there is
-#: no memory for a panel of the whole depth; where there is, that is faster for 100 or 1000 rows.
+#: Rows of a panel: several tiles of a product, and a cache line. Or a single tile, if there is no
+#: memory for a panel of the whole depth; if there is, whole panels are faster for 100 or 1000 rows.
 PANEL: Final = (16, 4)
-#: Panels of the whole depth that there has to be memory for. With one alone a tile is a vector wide
-#: and up to 16 rows high, more lines than one place of the first cache holds. Of products 256 to
-#: 4096 deep, with 32 to 512 rows, blocks take up to a quarter longer than panels where there is
-#: memory for two; where there is not, panels take 1.3 to 2.7 times as long as blocks
+#: The least panels of the whole depth for which packing needs memory. With one panel a tile is one
+#: vector wide and up to 16 rows high: more lines than a set of the L1 cache holds. For products 256
+#: to 4096 deep, with 32 to 512 rows, blocks take up to a quarter longer than panels if there is
+#: memory for two panels. If there is not, panels take 1.3 to 2.7 times as long as blocks
 #: (`python -m bench.report products`).
-ABREAST: Final = 2
-#: Ways of a second cache; processors have 4 to 20.
+LEAST_PANELS: Final = 2
+#: Assumed ways of the L2 cache; processors have 4 to 20.
 WAYS: Final = 16
 
 
 def block(sink: UOp, target: DeviceSpec) -> UOp:
-    """`sink` with its sums in a LOCAL, where it gains from that."""
+    """Return `sink` with its sums in a LOCAL, if it gains from cache blocking."""
     info = Analysis(sink)
     found = contraction(info)
     if found is None:
@@ -96,22 +98,22 @@ def block(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _divisor(size: int, step: int, bounds: tuple[int, int]) -> int | None:
-    """The greatest part of `size` within `bounds` that is whole and a multiple of `step`."""
+    """Return the greatest divisor of `size` within `bounds` that is a multiple of `step`."""
     least, most = bounds
     parts = (n for n in range(most // step * step, least - 1, -step) if size % n == 0)
     return next(parts, None)
 
 
 def _first(size: int, steps: Sequence[int], bounds: tuple[int, int]) -> int | None:
-    """The same of the first of `steps` that there is one for."""
+    """Return :func:`_divisor` for the first of `steps` that has one."""
     return next((n for step in steps if (n := _divisor(size, step, bounds))), None)
 
 
-# A matrix that streams by -----------------------------------------------------------------------
+# A streamed matrix ------------------------------------------------------------------------------
 
 
 def _columns(info: Analysis, sink: UOp, target: DeviceSpec) -> UOp:
-    """The same for a sum, or whatever else is folded, down the columns of a matrix."""
+    """Return `sink` in strips if it is a reduction over the columns of a streamed matrix."""
     if len(info.passes) != 1 or len(info.reduces) != 1 or any(s.arg for s in sink.src):
         return sink
     [reduce] = info.reduces
@@ -130,7 +132,10 @@ def _columns(info: Analysis, sink: UOp, target: DeviceSpec) -> UOp:
 def _strips(
     info: Analysis, sink: UOp, reduce: UOp, load: UOp, columns: UOp, target: DeviceSpec
 ) -> UOp:
-    """Sums of whole rows' strips, to which each row of the matrix is added as it comes by."""
+    """Return `sink` with the sums of a strip of columns in a LOCAL; rows are added as they come.
+
+    Return `sink` itself if the sizes do not fit.
+    """
     depth = reduce.src[1:]
     rows = sorted(info.deps[reduce] - info.deps[load], key=lambda r: int(r.arg))
     lanes = target.lanes(local_itemsize(reduce.dtype))
@@ -159,13 +164,13 @@ def _strips(
         fold = moved(reduce, at((*own, inside)))
     else:
         *before, last = depth
-        turn = new_range(extent(last) // part, int(last.arg))
+        outer = new_range(extent(last) // part, int(last.arg))
         step = new_range(part, next(free))
         short = [new_range(size, next(free)) for size in sizes]
-        value = moved(reduce.src[0], {**at(short), last: turn * part + step})
+        value = moved(reduce.src[0], {**at(short), last: outer * part + step})
         sums = UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), *short))
         one = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*own, inside))))
-        fold = reduce.replace(src=(one, *before, turn))
+        fold = reduce.replace(src=(one, *before, outer))
     sums = UOp(Op.LOCAL, reduce.dtype, (fold, *own, inside))
     total = UOp(Op.LOAD, reduce.dtype, (sums, flat_index((*rows, column))))
     [sink] = substitute([sink], {reduce: total})
@@ -181,10 +186,10 @@ class _Side(NamedTuple):
     Attributes
     ----------
     before : UOp
-        The RANGE that it is a part of.
+        The RANGE that is split into blocks.
     block, panel, inside : UOp
-        The RANGEs that take its place where sums are computed: blocks, the panels of one, and the
-        elements of a panel.
+        The RANGEs that replace it where sums are computed: blocks, panels of a block, and elements
+        of a panel.
     width : int
         Elements of a panel.
     """
@@ -197,20 +202,22 @@ class _Side(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Elements of a block."""
+        """Number of elements of a block."""
         return extent(self.panel) * self.width
 
     def start(self) -> UOp:
-        """The first element of the block."""
+        """Return the index of the first element of the block."""
         return self.block * self.size
 
 
 def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
-    """The largest block that there is memory for, in the second cache and on the stack."""
+    """Return the largest block that fits half of the L2 cache and the stack, or None."""
     widths = [local_itemsize(x.dtype) for x in (found.reduce, found.factor, found.value)]
     for most in SIDES:
         least = min(most.rows // 2, max(ROWS, extent(row)))
-        high = _first(extent(row), PANEL[: 1 if _abreast(found, target) else 2], (least, most.rows))
+        high = _first(
+            extent(row), PANEL[: 1 if _panels_fit(found, target) else 2], (least, most.rows)
+        )
         lanes = target.lanes(widths[0])
         wide = _divisor(extent(found.columns), lanes, (most.columns // 2, most.columns))
         part = _first(extent(found.depth[-1]), (UNROLLED, 1), (most.part // 2, most.part))
@@ -225,7 +232,7 @@ def _sizes(row: UOp, found: Contraction, target: DeviceSpec) -> _Sizes | None:
 
 
 def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -> UOp:
-    """Blocks of results, the parts of both operands that one needs copied to panels."""
+    """Return `sink` in blocks of results, with the operands of a block copied to panels."""
     reduce = found.reduce
     row = _row(info, found, target)
     sizes = None if row is None else _sizes(row, found, target)
@@ -236,17 +243,17 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
     rows = _side(row, sizes.rows, math.gcd(sizes.rows, PANEL[0]), free)
     columns = _side(found.columns, sizes.columns, lanes, free)
     depth = found.depth[-1]
-    turn = new_range(extent(depth) // sizes.part, int(depth.arg))
+    outer = new_range(extent(depth) // sizes.part, int(depth.arg))
     step = new_range(sizes.part, next(free))
     panels = {
-        found.factor: _panels(found.factor, rows, (depth, turn, step), free),
-        found.value: _panels(found.value, columns, (depth, turn, step), free),
+        found.factor: _panels(found.factor, rows, (depth, outer, step), free),
+        found.value: _panels(found.value, columns, (depth, outer, step), free),
     }
     [value] = substitute([reduce.src[0]], panels)
-    fold = reduce.replace(src=(value, *found.depth[:-1], turn, step))
+    fold = reduce.replace(src=(value, *found.depth[:-1], outer, step))
     own = (columns.panel, rows.panel, rows.inside, columns.inside)
     sums = UOp(Op.LOCAL, reduce.dtype, (fold, *own))
-    # Row by row where they are stored.
+    # The stores go row by row.
     line, panel, column = (
         new_range(size, next(free)) for size in (rows.size, extent(columns.panel), lanes)
     )
@@ -260,12 +267,11 @@ def _blocks(info: Analysis, sink: UOp, found: Contraction, target: DeviceSpec) -
 
 
 def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
-    """The RANGE of the other operand's rows, if results are better computed in blocks.
+    """Return the RANGE of the other operand's rows if blocks of results pay, else None.
 
-    That is where what is next to each other lies along it, and the lines that a walk of the depth
-    meets drive each other out of the second cache, so that each has to be fetched again for the
-    rows beside. And where panels are worth their copies, but there is no memory for those that a
-    tile of several takes.
+    Blocks pay in two cases. First, memory is contiguous along the rows, and the lines read along
+    the depth evict each other from the L2 cache, so that neighboring rows fetch them again. Second,
+    packing pays, but there is no memory for the panels of the whole depth that a tile needs.
     """
     x, depth = found.other, found.depth[-1]
     if x.src[0].op is not Op.PARAM or any(u.op is Op.BOUND for u in toposort([x])):
@@ -281,14 +287,14 @@ def _row(info: Analysis, found: Contraction, target: DeviceSpec) -> UOp | None:
     apart = math.gcd(abs(steps[-1]) * x.dtype.itemsize, way)
     if beside is not None and extent(depth) > WAYS * way // max(LINE, apart):
         return beside
-    # Panels of a block serve its rows alone.
+    # The panels of a block serve the rows of that block alone.
     many = [r for r in fixed if extent(r) >= ROWS]
-    deep = many and _abreast(found, target) < ABREAST and gains(info, found, target)
+    deep = many and _panels_fit(found, target) < LEAST_PANELS and gains(info, found, target)
     return max(many, key=extent) if deep else None
 
 
-def _abreast(found: Contraction, target: DeviceSpec) -> int:
-    """How many panels of the whole depth there is memory for."""
+def _panels_fit(found: Contraction, target: DeviceSpec) -> int:
+    """Return how many panels of the whole depth fit in memory."""
     lanes = target.lanes(local_itemsize(found.value.dtype))
     panel = lanes * local_bytes(found.value.dtype, found.depth)
     return LOCAL_BYTES // max(1, panel) if panel <= target.panel_bytes else 0
@@ -301,23 +307,24 @@ def _side(before: UOp, size: int, width: int, free: Iterator[int]) -> _Side:
 
 
 def _panels(x: UOp, side: _Side, walked: tuple[UOp, UOp, UOp], free: Iterator[int]) -> UOp:
-    """`x` from a copy of what one turn of the depth needs of it: panel by panel, row by row."""
-    depth, turn, step = walked
+    """Return `x` read from a copy of one part of the depth: panel by panel, row by row."""
+    depth, outer, step = walked
     own = tuple(new_range(extent(r), next(free)) for r in (side.panel, step, side.inside))
     panel, line, inside = own
     places = {
         side.before: side.start() + panel * side.width + inside,
-        depth: turn * extent(step) + line,
+        depth: outer * extent(step) + line,
     }
     held = UOp(Op.LOCAL, x.dtype, (moved(x, places), *own))
     return UOp(Op.LOAD, x.dtype, (held, flat_index((side.panel, step, side.inside))))
 
 
 def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
-    """RANGEs of REDUCEs that go around the loops of the arrays which their results fill.
+    """Return the RANGEs of REDUCEs that go around the loops of the local arrays that they fill.
 
-    Those that an array which the sums read varies with, so that it is filled once for all of
-    them; and all where the rows of a matrix stream from memory.
+    These are the RANGEs up to the last one that another array, which the sums read, varies with:
+    that array is then filled once for all sums. If a matrix streams from memory, all RANGEs go
+    around.
     """
     found: list[UOp] = []
     for array in info.locals:
@@ -337,7 +344,7 @@ def outside(info: Analysis, target: DeviceSpec) -> tuple[UOp, ...]:
 
 
 def around_rows(info: Analysis, outside: tuple[UOp, ...]) -> frozenset[UOp]:
-    """RANGEs around arrays that keep sums over rows which are computed for them, block by block."""
+    """Return the RANGEs around arrays that accumulate over rows that the kernel itself computes."""
     found = []
     for array in info.locals:
         fold = array.src[0]
