@@ -22,41 +22,43 @@ _Pair = tuple[UOp, UOp]
 
 
 def merge_passes(sink: UOp) -> UOp:
-    """`sink` with REDUCEs and LOCALs over equal extents sharing one loop, where they may.
+    """Return `sink` with REDUCEs and LOCALs over equal extents fused, if dependences allow it.
 
-    Sharing ranges is what fuses: afterwards the code generator runs what closes over the same
-    ranges in one pass, and what several read is one node. A REDUCE that reads an array element by
-    element takes each as it is computed, while the array is filled.
+    Nodes are fused by giving them the same RANGEs: the code generator computes REDUCEs and LOCALs
+    over the same RANGEs in one pass, and values that several of them use become one node. A REDUCE
+    that reads an array element by element folds each element when the array is filled.
     """
-    sink = _read_in_passing(sink)
-    # What is nested varies with the loops around it, so that it may match once these do.
+    sink = _fused_reads(sink)
+    # Nested nodes vary with their outer loops, so they may match only after these are shared.
     while shared := _shared_ranges(Analysis(sink)):
         sink = substitute([sink], shared)[0]
     return sink
 
 
 class _Passes:
-    """The passes of a kernel: the REDUCEs and LOCALs over the same RANGEs, which one nest runs.
+    """The dependences among the passes of a kernel.
 
-    Both are counted from 0, and sets of them are integers of which bit i stands for number i.
+    A pass is the REDUCEs and LOCALs over the same RANGEs. Passes, REDUCEs and LOCALs have numbers,
+    and a set of them is an integer bit mask: bit i stands for number i.
 
     Attributes
     ----------
     closed : list of tuples of UOp
         The RANGEs of each pass.
     first : list of UOp
-        A REDUCE or LOCAL of each pass.
+        The first REDUCE or LOCAL of each pass.
     needs : list of int
-        The passes whose results each takes up, those that these need, and so on.
+        The passes that each pass depends on, directly or indirectly, as bit masks.
     """
 
     def __init__(self, sink: UOp) -> None:
         self.closed: list[tuple[UOp, ...]] = []
         self.first: list[UOp] = []
-        #: Of REDUCEs and LOCALs, each one's number, the passes they are in, by number, ...
+        #: The number of each REDUCE and LOCAL.
         self._numbers: dict[UOp, int] = {}
+        #: The pass of each REDUCE and LOCAL, by number.
         self._within: list[int] = []
-        #: ... and those that the ones of a pass take up.
+        #: The REDUCEs and LOCALs that those of each pass use directly, as bit masks.
         self._taken: list[int] = []
         passes: dict[tuple[UOp, ...], int] = {}
         below: dict[UOp, int] = {}
@@ -80,7 +82,7 @@ class _Passes:
     def _all_needed(self) -> list[int]:
         used = [sum({1 << self._within[u] for u in _members(taken)}) for taken in self._taken]
         needs, settled = list(used), False
-        # Operands are counted first, so that this is done twice unless passes are shared.
+        # Operands have lower numbers, so two rounds are enough unless passes are shared.
         while not settled:
             settled = True
             for each, direct in enumerate(used):
@@ -92,11 +94,11 @@ class _Passes:
         return needs
 
     def is_circular(self) -> bool:
-        """Whether one would have to wait for itself."""
+        """Return whether a pass depends on itself."""
         return any(needs >> each & 1 for each, needs in enumerate(self.needs))
 
     def wait(self, reduce: UOp, local: UOp) -> bool:
-        """Whether `reduce` and `local` cannot be one pass, for all that lies between theirs."""
+        """Return whether `reduce` and `local` cannot share a pass, as a pass comes in between."""
         own, filled = (self._within[self._numbers[u]] for u in (reduce, local))
         if self.needs[filled] >> own & 1:
             return True
@@ -111,22 +113,22 @@ def _members(numbers: int) -> Iterator[int]:
         numbers &= numbers - 1
 
 
-def _read_in_passing(sink: UOp) -> UOp:
-    """`sink` with the LOCALs that a REDUCE walks once filled in its loops, where they may be."""
+def _fused_reads(sink: UOp) -> UOp:
+    """Return `sink` with LOCALs filled in the loops of a REDUCE that reads them in order."""
     refused: set[_Pair] = set()
-    # Where an array is filled in passing, so may those be that it is filled from.
-    while pairs := [pair for pair in _walked(sink) if pair not in refused]:
-        while (joined := _joined(sink, pairs)) is None and len(pairs) > 1:
+    # Fusing one array may allow fusing the arrays that it is filled from.
+    while pairs := [pair for pair in _in_order_reads(sink) if pair not in refused]:
+        while (fused := _fused(sink, pairs)) is None and len(pairs) > 1:
             pairs = pairs[: len(pairs) // 2]
-        if joined is None:
+        if fused is None:
             refused.add(pairs[0])
         else:
-            sink = joined
+            sink = fused
     return sink
 
 
-def _walked(sink: UOp) -> Iterator[_Pair]:
-    """REDUCEs and the LOCALs whose elements they read in order, under the same outer loops."""
+def _in_order_reads(sink: UOp) -> Iterator[_Pair]:
+    """Yield pairs of a REDUCE and a LOCAL that it reads in order, under the same outer loops."""
     info = Analysis(sink)
     if not info.locals:
         return
@@ -140,7 +142,7 @@ def _walked(sink: UOp) -> Iterator[_Pair]:
 
 
 def _is_identity(load: UOp, reduce: UOp) -> bool:
-    """Whether each iteration of `reduce` reads the element of the array that is its own."""
+    """Return whether each iteration of `reduce` reads the array element of the same index."""
     local, closed = load.src[0], reduce.src[1:]
     if len(load.src) > 2 or [r.src[0] for r in local.src[1:]] != [r.src[0] for r in closed]:
         return False
@@ -148,15 +150,15 @@ def _is_identity(load: UOp, reduce: UOp) -> bool:
     return away.op is Op.CONST and away.arg == 0
 
 
-def _joined(sink: UOp, pairs: list[_Pair]) -> UOp | None:
-    """`sink` with each LOCAL filled in the loops of its REDUCE; None where one has to wait."""
-    # What is left to join is rewritten along with the kernel, as the node that it is there.
+def _fused(sink: UOp, pairs: list[_Pair]) -> UOp | None:
+    """Return `sink` with each LOCAL filled in the loops of its REDUCE; None if that is circular."""
+    # The remaining pairs are rewritten together with the kernel, so that they stay its nodes.
     nodes = [sink, *chain.from_iterable(reversed(pairs))]
     while len(nodes) > 1:
         reduce, local = nodes[-2:]
         if local.src[1:] != reduce.src[1:]:
             own = dict(zip(local.src[1:], reduce.src[1:], strict=True))
-            # At once: the loads keep their index, so they are found by it again.
+            # Substitute in all nodes at once: the loads keep their index and are found by it.
             nodes = substitute(nodes, own)
             reduce, local = nodes[-2:]
         elements = {
@@ -170,17 +172,17 @@ def _joined(sink: UOp, pairs: list[_Pair]) -> UOp | None:
 
 
 def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
-    """Ranges to exchange for others, so that what may share a loop nest does."""
+    """Return RANGE -> RANGE to replace it by, so that passes that may share a loop nest do."""
     passes = _Passes(info.sink)
     needs = passes.needs
     alike: dict[object, list[int]] = {}
     shared: dict[UOp, UOp] = {}
-    # An array of sums of products wants the registers, and a mask, for itself.
+    # An array of sums of products needs the registers, and a mask, for itself.
     summed = [_is_of_sums(info, first) for first in passes.first]
     for each, closed in enumerate(passes.closed):
         key = (info.deps[passes.first[each]], tuple(r.src[0] for r in closed))
         kept = alike.setdefault(key, [])
-        # One that needs the other comes after it; neither may, by way of any pass.
+        # Passes can only be fused if neither depends on the other, directly or indirectly.
         fit = next(
             (
                 k for k in kept
@@ -193,7 +195,7 @@ def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
             kept.append(each)
             continue
         shared.update(zip(closed, passes.closed[fit], strict=True))
-        # Whoever needed either needs both from now on, and all that they need.
+        # Passes that needed either of them now need both, and everything that these need.
         both = 1 << each | 1 << fit
         needs[fit] |= needs[each]
         for other, needed in enumerate(needs):
@@ -203,7 +205,7 @@ def _shared_ranges(info: Analysis) -> dict[UOp, UOp]:
 
 
 def _is_of_sums(info: Analysis, u: UOp) -> bool:
-    """Whether `u` is an array of blocks of rows, of sums that are added up for each element."""
+    """Return whether `u` is an array of several axes whose elements are sums of their own."""
     if u.op is not Op.LOCAL or len(u.src) < 3:
         return False
     return any(not info.deps[x].isdisjoint(u.src[1:]) for x in info.closing([u.src[0]]))

@@ -1,9 +1,9 @@
-"""Interleave factor: how many independent chains of operations are emitted side by side.
+"""Interleave factor: how many independent dependency chains are emitted interleaved.
 
-Operations of a chain wait for each other: exp of a vector is a dozen of them, a few cycles each. A
-processor turns to other vectors meanwhile, as far ahead in the text as it sees: on Zen 5 some seven
-vectors of exp, half of what it needs. Where the text itself goes through several vectors step by
-step, it finds enough to do nearby: functions of one million numbers take 10 to 25 percent less.
+The operations of a chain wait for each other: exp of a vector is a dozen of them, a few cycles
+each. An out-of-order core overlaps them with other vectors within its window: on Zen 5 some seven
+vectors of exp, half of what it needs. If the code itself interleaves several vectors, the core
+finds independent work nearby: functions of one million numbers take 10 to 25 percent less time.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
 __all__ = ["abreast"]
 
-#: Cost of an element, in plain instructions, up to which chains are too short to be waited for.
+#: Cost of an element, in plain instructions, up to which chains are too short to stall.
 _SHORT: Final = 12
-#: Places side by side. Of 1 to 8 for the functions of `python -m bench.report rows`, on targets of
-#: 16 and of 32 registers: more gain little, and lengthen the text.
+#: The largest interleave factor. Chosen from 1 to 8 for the functions of `python -m bench.report
+#: rows`, on targets of 16 and of 32 registers: more gain little, and lengthen the text.
 _MOST: Final = 4
-#: Values alive at once for each register. Fewer are alive in what LLVM makes of the text, but from
-#: about here on it stores them and loads them again: tan of 8 places took twice as long as of 4.
+#: The most live values per register. LLVM keeps fewer values live than counted here, but from about
+#: this number on it spills: tan at 8 places took twice as long as at 4.
 _PRESSURE: Final = 2
 
 
 def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
-    """Places at which `roots` should be computed step by step with each other.
+    """Return the interleave factor: how many places of `roots` to compute interleaved.
 
     Parameters
     ----------
@@ -42,9 +42,9 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
     roots : sequence of UOp
         Values of one place.
     target : DeviceSpec
-        Its registers, and what ops cost there.
+        Device: its registers and costs.
     """
-    # A fused multiply-add without an instruction is a call, which no other one goes along with.
+    # Without an FMA instruction, FMA is a library call, and calls do not overlap.
     calls = not target.has_fma and any(u.op is Op.FMA for u in info.order(roots))
     if calls or info.weight(roots, costs_of(target)) <= _SHORT:
         return 1
@@ -52,7 +52,7 @@ def abreast(info: Analysis, roots: Sequence[UOp], target: DeviceSpec) -> int:
 
 
 def _alive(info: Analysis, roots: Sequence[UOp]) -> int:
-    """Values of a place that wait for their last use at once, at most; masks left out."""
+    """Return the most values of a place that are live at once, without masks."""
     order = [u for u in info.order(roots) if info.deps[u]]
     last = {s: step for step, u in enumerate(order) for s in u.src}
     last |= dict.fromkeys(roots, len(order))

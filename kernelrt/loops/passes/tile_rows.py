@@ -1,10 +1,10 @@
-"""Row tiling of fused contractions: computes blocks of rows for many rows of results at once.
+"""Row tiling of fused contractions: computes blocks of rows instead of single rows.
 
-A kernel that fills a row of an array for each row of its results, as attention does with its
-weights, walks both operands from end to end for the few rows of a register tile. Here arrays hold a
-block of rows. What the contraction reads is computed a part of the depth at a time, in panels, and
-the results wait in an array until all parts have been added: an operand is fetched once for a block
-of rows. Rows that are gone through several times, as for a softmax, are held whole.
+A kernel that fills a row of an array for each row of its results (the weights in attention) reads
+both operands completely for the few rows of a register tile. This pass makes arrays hold a block of
+rows. The computed operand of the contraction is computed for one part of the depth at a time, in
+panels, and the results accumulate in an array. So an operand is read once for a block of rows. Rows
+that several loops read (for example in a softmax) are kept whole.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 __all__ = ["block_rows"]
 
-#: The part of the second cache that arrays may take: half and three quarters were tried with the
+#: The fraction of the L2 cache that arrays may take. Half and three quarters were measured with the
 #: gradient of attention of length 4096 (`bench.rows.attention`).
 HELD: Final = (3, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """A kernel that contracts rows which it computes.
+    """A kernel with a contraction over rows that the kernel itself computes.
 
     Attributes
     ----------
@@ -46,15 +46,15 @@ class _Rows:
     fold : UOp
         The contraction.
     load : UOp
-        The LOAD of what it walks.
+        The LOAD of the computed operand.
     other : UOp
-        Its other factor.
+        The other factor.
     row, columns : UOp
-        The RANGEs of the results: along the rows, and along those of the other operand.
+        The RANGEs of the results: along the rows, and along the columns of the other operand.
     arrays : tuple of UOp
-        The other LOCALs, operands first: each holds a row.
+        The other LOCALs, operands first. Each holds a row.
     totals : tuple of UOp
-        REDUCEs of whole rows, operands first.
+        REDUCEs over whole rows, operands first.
     """
 
     info: Analysis
@@ -67,24 +67,24 @@ class _Rows:
     totals: tuple[UOp, ...]
 
     @property
-    def walked(self) -> UOp:
-        """The LOCAL that the contraction walks."""
+    def operand(self) -> UOp:
+        """The LOCAL of the computed operand."""
         return self.load.src[0]
 
     @property
     def depth(self) -> int:
-        """Elements of a row."""
+        """Number of elements of a row."""
         return extent(self.fold.src[1])
 
 
 def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
-    """`sink` with the rows that it contracts computed in blocks, where it gains from that."""
+    """Return `sink` with the rows that it contracts computed in blocks, if it gains from that."""
     found = _rows(Analysis(sink))
     sizes = [] if found is None else _sizes(found, target)
     for each in sizes:
         assert found is not None
         written = merge_passes(_Blocks(found, each).write())
-        # The fewest rows may lie beyond the second cache: each is gone through a few times only.
+        # The smallest block may exceed the L2 cache, as each row is read a few times only.
         most = ROWS_BYTES if each is sizes[-1] else target.l2_bytes * HELD[0] // HELD[1]
         if Accesses(Analysis(written)).local_bytes({}) <= most:
             return written
@@ -92,12 +92,12 @@ def block_rows(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _rows(info: Analysis) -> _Rows | None:
-    """What the kernel `info` is, if it contracts rows that it needs in no other way."""
+    """Match the kernel `info`: a contraction over computed rows that nothing else reads."""
     plain = all(u.op is not Op.BOUND and (u.op is not Op.LOAD or len(u.src) == 2)
                 for u in info.nodes)  # fmt: skip
     if not info.locals or not plain or not all(map(is_fixed, info.ranges)):
         return None
-    folds = [u for s in info.sink.src for u in info.closing(s.src[1:]) if _is_walk(u)]
+    folds = [u for s in info.sink.src for u in info.closing(s.src[1:]) if _is_contraction(u)]
     if len(folds) != 1 or any(s.arg for s in info.sink.src):
         return None
     [fold] = folds
@@ -123,22 +123,22 @@ def _rows(info: Analysis) -> _Rows | None:
     return out if _is_plain(out) else None
 
 
-def _is_walk(u: UOp) -> bool:
-    """Whether `u` is a sum of products of an array's elements, in order, with others."""
+def _is_contraction(u: UOp) -> bool:
+    """Return whether `u` is a sum of products with an array that it reads in order."""
     products = u.op is Op.REDUCE and u.arg is Op.ADD and u.src[0].op is Op.MUL
     return products and len(u.src) == 2 and sum(_is_row(x, u.src[1]) for x in u.src[0].src) == 1
 
 
 def _is_row(x: UOp, at: UOp) -> bool:
-    """Whether `x` is the element of an array that the RANGE `at` is at."""
+    """Return whether `x` is the element of an array at the RANGE `at`."""
     return x.op is Op.LOAD and x.src[0].op is Op.LOCAL and x.src[1] is at
 
 
 def _is_plain(found: _Rows) -> bool:
-    """Whether all arrays are over the depth, and read where a row is gone through."""
+    """Return whether all arrays are over the depth, and read in loops over a row."""
     info, depth = found.info, found.depth
     closed = {u.src[1]: u for u in (*found.totals, *info.locals) if len(u.src) == 2}
-    for u in (*found.arrays, found.walked):
+    for u in (*found.arrays, found.operand):
         if len(u.src) != 2 or extent(u.src[1]) != depth or found.row not in info.deps[u]:
             return False
     for u in found.totals:
@@ -152,24 +152,24 @@ def _is_plain(found: _Rows) -> bool:
 
 
 def _sizes(found: _Rows, target: DeviceSpec) -> list[RowBlock]:
-    """Blocks that come out even, the largest first."""
-    lanes = target.lanes(local_itemsize(found.walked.dtype))
+    """Return block sizes that divide the rows and the depth evenly, the largest first."""
+    lanes = target.lanes(local_itemsize(found.operand.dtype))
     return row_blocks(extent(found.row), found.depth, lanes)
 
 
 class _Blocks:
-    """Writes the kernel `found` in blocks."""
+    """Rewrites the kernel `found` in blocks of rows."""
 
     def __init__(self, found: _Rows, sizes: RowBlock) -> None:
         self.found = found
         self.sizes = sizes
         self.free = itertools.count(free_number(found.info.sink))
         self.strip = new_range(extent(found.row) // sizes.rows, int(found.row.arg))
-        #: Of each LOCAL, and of each REDUCE of rows, the array that holds those of a block.
+        #: LOCAL or REDUCE of a row -> the array that holds it for all rows of a block.
         self.made: dict[UOp, UOp] = {}
 
     def write(self) -> UOp:
-        """The kernel."""
+        """Return the rewritten kernel."""
         found = self.found
         order = {u: k for k, u in enumerate(found.info.nodes)}
         for u in sorted((*found.arrays, *found.totals), key=order.__getitem__):
@@ -188,13 +188,13 @@ class _Blocks:
         return self.strip * self.sizes.rows + line
 
     def _load(self, array: UOp, *at: UOp) -> UOp:
-        """The element of `array` at a place in terms of its own RANGEs."""
+        """Return the element of `array` at the indices `at`, one for each of its RANGEs."""
         places = dict(zip(array.src[1:], at, strict=True))
         [index] = substitute([flat_index(array.src[1:])], places)
         return UOp(Op.LOAD, array.dtype, (array, simplify(index)))
 
     def _at(self, value: UOp, own: UOp, place: UOp, line: UOp) -> UOp:
-        """`value`, which a row has at the RANGE `own`, of a row of the block at a place."""
+        """Return `value`, an element of a row at the RANGE `own`, at index `place` of row `line`."""
         reads = {
             x: self._load(self.made[x.src[0]], place, line)
             for x in toposort([value])
@@ -205,7 +205,7 @@ class _Blocks:
         return moved(value, {own: place, self.found.row: self._row(line)})
 
     def _copies(self, value: UOp, own: UOp, line: UOp) -> dict[UOp, UOp]:
-        """What sums that `value` is made of read of the rows, from a copy with these innermost."""
+        """Return replacements for LOADs of rows in sums of `value`: copies with rows innermost."""
         info, copies, row = self.found.info, {}, self.found.row
         sums = [u for u in toposort([value]) if u.op is Op.REDUCE and own in info.deps[u]]
         for u in sums:
@@ -219,40 +219,40 @@ class _Blocks:
         return copies
 
     def _array(self, array: UOp) -> UOp:
-        """A LOCAL of whole rows, of all rows of a block."""
+        """Return a LOCAL of a whole row, extended to all rows of a block."""
         own = self._new(self.found.depth, self.sizes.rows)
         element = self._at(array.src[0], array.src[1], *own)
         return UOp(Op.LOCAL, array.dtype, (element, *own))
 
     def _totals(self, reduce: UOp) -> UOp:
-        """A REDUCE of a row, of all rows of a block."""
+        """Return a LOCAL with the REDUCE of a row, for all rows of a block."""
         step, line = self._new(self.found.depth, self.sizes.rows)
         value = self._at(reduce.src[0], reduce.src[1], step, line)
         return UOp(Op.LOCAL, reduce.dtype, (reduce.replace(src=(value, step)), line))
 
     def _sums(self) -> UOp:
-        """The results of a block, to which one part of the depth after the other is added."""
+        """Return the LOCAL that accumulates the results of a block over parts of the depth."""
         found, sizes = self.found, self.sizes
-        turn, step, line = self._new(found.depth // sizes.part, sizes.part, sizes.rows)
-        own = found.walked.src[1]
-        element = self._at(found.walked.src[0], own, turn * sizes.part + step, line)
+        outer, step, line = self._new(found.depth // sizes.part, sizes.part, sizes.rows)
+        own = found.operand.src[1]
+        element = self._at(found.operand.src[0], own, outer * sizes.part + step, line)
         part = UOp(Op.LOCAL, element.dtype, (element, step, line))
-        gate = needed(self._inlined(turn * sizes.part + step, line), (step, line), line, self.free)
-        walk, row, column = self._new(sizes.part, sizes.rows, extent(found.columns))
-        weight = self._load(part, walk, row)
+        gate = needed(self._inlined(outer * sizes.part + step, line), (step, line), line, self.free)
+        inner, row, column = self._new(sizes.part, sizes.rows, extent(found.columns))
+        weight = self._load(part, inner, row)
         if gate is not None:
             weight = weight.replace(src=(*weight.src, gate))
-        places = {found.fold.src[1]: turn * sizes.part + walk, found.columns: column}
+        places = {found.fold.src[1]: outer * sizes.part + inner, found.columns: column}
         factor = moved(found.other, places)
         [value] = substitute([found.fold.src[0]], {found.load: weight, found.other: factor})
-        fold = found.fold.replace(src=(value, turn, walk))
+        fold = found.fold.replace(src=(value, outer, inner))
         return UOp(Op.LOCAL, fold.dtype, (fold, row, column))
 
     def _inlined(self, place: UOp, line: UOp) -> UOp:
-        """What the contraction walks, made of what its arrays are made of: to see its masks."""
-        own, made = self.found.walked.src[1], set(self.made.values())
+        """Return the element of the computed operand with arrays inlined, to expose its masks."""
+        own, made = self.found.operand.src[1], set(self.made.values())
         totals = {u: self._load(self.made[u], line) for u in self.found.totals}
-        [element] = substitute([self.found.walked.src[0]], totals)
+        [element] = substitute([self.found.operand.src[0]], totals)
         while reads := [
             x for x in toposort([element], stop=lambda n: n.op is Op.LOCAL)
             if x.op is Op.LOAD and x.src[0].op is Op.LOCAL and x.src[0] not in made
