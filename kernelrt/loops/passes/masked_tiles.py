@@ -1,8 +1,8 @@
 """Masked-tile skipping: finds blocks of an array that a mask makes zero.
 
-A mask that is made of loops alone, as that of causal attention, leaves whole blocks of an array
-with values that hardly vary: a number, or one for each row. Whether all of these are zero is seen
-from few of them, and what is zero need not be computed to be multiplied.
+A mask made of loop indices alone (as in causal attention) gives whole blocks of an array one value,
+or one for each row. Testing these few values tells whether the whole block is zero. A zero block
+need not be computed before it is multiplied.
 """
 
 from __future__ import annotations
@@ -28,21 +28,22 @@ _COMPARISONS = (Op.LT, Op.LE)
 
 
 def needed(element: UOp, own: Sequence[UOp], row: UOp, free: Iterator[int]) -> UOp | None:
-    """When an array of `element` over the RANGEs `own` is computed: else it is zero throughout.
+    """Return the predicate of an array of `element` over the RANGEs `own`.
 
-    A bool that does not vary with `own`. None where no mask tells, or where looking at what it
-    leaves would be a walk of both `row` and the others.
+    It is a bool that does not vary with `own`. If it is false, all elements of the array are zero.
+    Return None if no mask decides, or if the test of the values that a mask leaves would loop over
+    `row` and other RANGEs.
 
     Parameters
     ----------
     element : UOp
-        What the array is made of.
+        Element of the array.
     own : sequence of UOp
-        RANGEs of fixed extents.
+        RANGEs of the array, of constant extents.
     row : UOp
-        The one of them that is another row.
+        The RANGE in `own` of the rows.
     free : iterator of int
-        Numbers of new RANGEs.
+        Unused numbers for new RANGEs.
     """
     size = element.dtype.itemsize
     bits = {4: dt.int32, 8: dt.int64}.get(size)
@@ -74,12 +75,12 @@ def _is_array(u: UOp) -> bool:
 
 
 def _is_set(number: float) -> bool:
-    """Whether any bit of a float is set."""
+    """Return whether any bit of a number is set: only 0.0 has none, not -0.0."""
     return number != 0 or str(number).startswith("-")
 
 
 def _masks(element: UOp) -> Iterator[tuple[UOp, bool]]:
-    """Conditions made of loops alone under which `element` is simpler."""
+    """Yield (mask, value) for each WHERE in `element` whose condition is made of loop indices."""
     for u in toposort([element], stop=lambda n: n.op in CLOSING):
         if u.op is Op.WHERE and is_of_loops(u.src[0]):
             yield u.src[0], True
@@ -87,7 +88,7 @@ def _masks(element: UOp) -> Iterator[tuple[UOp, bool]]:
 
 
 def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:
-    """`element` where `mask` holds, or does not."""
+    """Return `element`, simplified for a `mask` that is true, or with `holds=False` false."""
     chosen = {
         u: u.src[1 if holds else 2]
         for u in toposort([element], stop=lambda n: n.op in CLOSING)
@@ -99,7 +100,10 @@ def _under(element: UOp, mask: UOp, *, holds: bool) -> UOp:
 
 
 def _throughout(mask: UOp, own: Sequence[UOp], *, holds: bool) -> UOp | None:
-    """A condition that does not vary with `own`, under which `mask` is `holds` for all of them."""
+    """Return a condition that implies that `mask` is `holds` at all of `own`, or None.
+
+    The condition does not vary with `own`.
+    """
     if mask.op is Op.NOT:
         return _throughout(mask.src[0], own, holds=not holds)
     if mask.op in (Op.AND, Op.OR) and mask.dtype.is_bool:
@@ -121,7 +125,7 @@ def _throughout(mask: UOp, own: Sequence[UOp], *, holds: bool) -> UOp | None:
 
 
 def _greatest(x: UOp, own: Sequence[UOp]) -> UOp | None:
-    """The greatest value that a sum takes over `own`."""
+    """Return the greatest value that a sum takes over `own`; None if it is not linear in them."""
     terms, constant = linear(x)
     total = const(constant, dt.int64)
     for term, factor in terms.items():

@@ -1,8 +1,8 @@
-"""Predication: skips sums that nobody reads, and products with zero.
+"""Predication: skips sums that no result uses, and products with zero.
 
-Masks that are made of loops alone leave whole tiles of a result, or of an operand, without meaning.
-Which they are is seen from the mask, or from what was computed; what is skipped would not have
-changed a bit of any result.
+A mask made of loop indices alone makes whole tiles of a result, or of an operand, irrelevant. The
+mask tells which tiles, or a zero test of the computed operand. Skipping them does not change a bit
+of any result.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ __all__ = [
     "LEAST_AT_ONCE", "Gate", "computed", "gate_of", "may_be_zero", "zeros_in", "zeros_of_turns",
 ]  # fmt: skip
 
-#: Terms of a sum from which a look at its mask costs little beside it.
+#: The least terms of a sum for a predicate: with fewer, evaluating its mask costs too much.
 _LEAST_TERMS: Final = 16
-#: Elements of a row that are compared with zero at once, and no fewer: a vector of float32.
+#: The least elements of a row for a zero test, done at once: a vector of float32.
 LEAST_AT_ONCE: Final = 8
-#: Tiles at which is looked to see what part of all is computed: of causal masks over rows and
-#: columns in parts it is off by 0.015 at most.
-_LOOKS: Final = 256
+#: Sampled tiles for the estimate of the fraction that is computed. For causal masks over rows and
+#: columns in parts the error is at most 0.015.
+_SAMPLES: Final = 256
 _PRIMES: Final = (2, 3, 5, 7, 11, 13)
 
 
 class Gate(NamedTuple):
-    """When a result is looked at.
+    """Predicate under which a result is used.
 
     Attributes
     ----------
     condition : UOp
-        A bool made of loops alone.
+        A bool made of loop indices, constants and Variables alone.
     holds : bool
-        Its value there.
+        Value of the condition where the result is used.
     """
 
     condition: UOp
@@ -58,7 +58,7 @@ class Gate(NamedTuple):
 
 
 def gate_of(info: Analysis, nodes: Sequence[UOp]) -> Gate | None:
-    """The condition under which the results of a pass are used; None where there is none to see.
+    """Return the predicate under which the results of a pass are used, or None if there is none.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def gate_of(info: Analysis, nodes: Sequence[UOp]) -> Gate | None:
 
 
 def _gate(info: Analysis, u: UOp) -> Gate | None:
-    # A check inside must not be missed.
+    # A bounds check inside must not be skipped.
     if u.op is not Op.REDUCE or any(n.op is Op.BOUND for n in toposort([u])):
         return None
     node = u
@@ -91,14 +91,14 @@ def _gate(info: Analysis, u: UOp) -> Gate | None:
 
 
 def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
-    """The part of the tiles of a result in which any of it is looked at, about.
+    """Estimate the fraction of the tiles of a result in which any element is used.
 
     Parameters
     ----------
     gate : Gate
-        When it is.
+        Predicate of the result.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     """
     throughout = _throughout(gate.condition, not gate.holds)
     if throughout is None:
@@ -109,8 +109,8 @@ def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
     if len(ranges) > len(_PRIMES):
         return 1.0
     places: Iterable[tuple[int, ...]] = itertools.product(*map(range, turns))
-    if math.prod(turns) > _LOOKS:
-        places = [tuple(map(int, map(operator.mul, at, turns))) for at in _spread(len(ranges))]
+    if math.prod(turns) > _SAMPLES:
+        places = [tuple(map(int, map(operator.mul, at, turns))) for at in _halton(len(ranges))]
     left = [
         not throughout({
             r: (place * step, min(place * step + step, size) - 1)
@@ -122,13 +122,13 @@ def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
 
 
 @functools.cache
-def _spread(count: int) -> list[tuple[float, ...]]:
-    """Points that are spread evenly over a cube of so many axes, from 0 to 1 (Halton, 1960)."""
-    return [tuple(_turned(k, base) for base in _PRIMES[:count]) for k in range(1, _LOOKS + 1)]
+def _halton(count: int) -> list[tuple[float, ...]]:
+    """Return quasi-random points in a unit cube of `count` axes (Halton sequence, 1960)."""
+    return [tuple(_radical_inverse(k, base) for base in _PRIMES[:count]) for k in range(1, _SAMPLES + 1)]
 
 
-def _turned(number: int, base: int) -> float:
-    """What a number's digits are behind the point, the last one first."""
+def _radical_inverse(number: int, base: int) -> float:
+    """Return the radical inverse of a number: its digits in `base`, reversed behind the point."""
     found, weight = 0.0, 1.0
     while number:
         number, digit = divmod(number, base)
@@ -138,7 +138,10 @@ def _turned(number: int, base: int) -> float:
 
 
 def _throughout(mask: UOp, holds: bool) -> _Seen | None:
-    """What tells whether `mask` is seen to be `holds` between ends of its RANGEs; None: nothing."""
+    """Return a test that `mask` is `holds` between given ends of its RANGEs, or None.
+
+    The test may fail where `mask` is `holds`, but not succeed where it is not.
+    """
     if mask.op is Op.NOT:
         return _throughout(mask.src[0], not holds)
     if mask.op in (Op.AND, Op.OR) and mask.dtype.is_bool:
@@ -155,18 +158,19 @@ def _throughout(mask: UOp, holds: bool) -> _Seen | None:
     if any(r.op is not Op.RANGE for r in terms):
         return None
     sign = 1 if holds else -1
-    # A factor above 0 is greatest at the last place, one below 0 at the first.
+    # A term with a positive factor is greatest at the last index, with a negative one at the first.
     signed = [(r, sign * factor, sign * factor > 0) for r, factor in terms.items()]
-    # Not a < b is b - a <= 0, and of whole numbers a < 0 is a <= -1.
+    # Not a < b is b - a <= 0, and for integers a < 0 is a <= -1.
     limit = -sign * constant - ((mask.op is Op.LT) is holds)
     return lambda ends: sum(f * ends[r][last] for r, f, last in signed) <= limit
 
 
 def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> UOp | None:
-    """The LOAD of which a whole tile may be zero, so that one row of products does for all rows.
+    """Return the LOAD of a pass for which a zero test pays, or None.
 
-    It reads arrays in order that masks may have filled with zeros. All its rows then have the same
-    products with the other operand: zeros, and what is no number where that is none.
+    The LOAD reads, in order, an array that masks may have filled with zeros. If a whole tile is
+    zero, all its rows have the same products with the other operand (zero, or NaN where that is
+    infinite or NaN), so one row of products serves all rows.
 
     Parameters
     ----------
@@ -175,7 +179,7 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
     nodes : sequence of UOp
         The REDUCEs and LOCALs of a pass.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     """
     u, *others = nodes
     k = u.src[-1]
@@ -192,10 +196,10 @@ def zeros_in(info: Analysis, nodes: Sequence[UOp], tiles: Mapping[UOp, Tile]) ->
 def zeros_of_turns(
     info: Analysis, kept: UOp, around: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> UOp | None:
-    """The LOAD of an array that whole turns of `around` need not have, of those for `kept`.
+    """Return the gated LOAD of an array that whole iterations of `around` may skip, or None.
 
-    It is gated by what is known where a turn begins. Where it gives zeros, all rows of the sums
-    that `kept` keeps have the same products.
+    The predicate of the LOAD is known where an iteration of `around` begins. If it is false, the
+    LOAD gives zeros, and all rows of the sums that `kept` accumulates have the same products.
     """
     u = kept.src[0]
     outer = {*around, *info.deps[kept]}
@@ -209,12 +213,12 @@ def zeros_of_turns(
 
 
 def may_be_zero(info: Analysis, u: UOp) -> bool:
-    """Whether `u` is a sum of products with what masks may have made zero."""
+    """Return whether `u` is a sum of products with an operand that masks may have zeroed."""
     return u.op is Op.REDUCE and len(u.src) == 2 and any(True for _ in _factors(info, u))
 
 
 def _factors(info: Analysis, u: UOp) -> list[tuple[UOp, UOp]]:
-    """Factors of the sum of products `u` that lie, maybe masked, in an array; and the others."""
+    """Return pairs (factor, other factor) of the sum `u` where the factor is in a masked array."""
     value, k = u.src[0], u.src[-1]
     if u.arg is not Op.ADD or value.op is not Op.MUL or not value.dtype.is_float:
         return []
@@ -232,7 +236,7 @@ def _factors(info: Analysis, u: UOp) -> list[tuple[UOp, UOp]]:
 
 
 def _is_masked(local: UOp) -> bool:
-    """Whether some elements of an array follow from a number, by where they are."""
+    """Return whether a mask of loop indices sets some elements of an array to a constant."""
     inside = toposort([local.src[0]], stop=lambda n: n.op is Op.REDUCE)
     return any(
         n.op is Op.WHERE

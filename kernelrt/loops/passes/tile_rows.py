@@ -194,7 +194,7 @@ class _Blocks:
         return UOp(Op.LOAD, array.dtype, (array, simplify(index)))
 
     def _at(self, value: UOp, own: UOp, place: UOp, line: UOp) -> UOp:
-        """Return `value`, an element of a row at the RANGE `own`, at index `place` of row `line`."""
+        """Return `value`, a row element at the RANGE `own`, at index `place` of row `line`."""
         reads = {
             x: self._load(self.made[x.src[0]], place, line)
             for x in toposort([value])
