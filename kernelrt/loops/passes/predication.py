@@ -124,7 +124,10 @@ def computed(gate: Gate, tiles: Mapping[UOp, Tile]) -> float:
 @functools.cache
 def _halton(count: int) -> list[tuple[float, ...]]:
     """Return quasi-random points in a unit cube of `count` axes (Halton sequence, 1960)."""
-    return [tuple(_radical_inverse(k, base) for base in _PRIMES[:count]) for k in range(1, _SAMPLES + 1)]
+    return [
+        tuple(_radical_inverse(k, base) for base in _PRIMES[:count])
+        for k in range(1, _SAMPLES + 1)
+    ]
 
 
 def _radical_inverse(number: int, base: int) -> float:

@@ -1,8 +1,8 @@
 """Software prefetch of rows: finds loops whose strides hardware prefetchers do not follow.
 
-A processor notices by itself that memory is read from one end to the other. It does not notice
-steps from page to page, as down the columns of a wide matrix: there each row would be waited for.
-What is read again for other elements of the result stays in a cache, and is not asked for.
+A hardware prefetcher detects sequential reads. It does not detect strides of a page or more, as
+down the columns of a wide matrix: each row would stall there. Data that is read again for other
+elements of the result stays in a cache and is not prefetched.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ __all__ = [
     "work_along",
 ]
 
-#: Elements of the loop between what is asked for and what is read. Of 4, 8, 12 and 16 on a Zen 4,
-#: from 8 on as good as any for a row times a matrix of 4096 x 4096 and sums of its columns
-#: (`python -m bench.report products rows`). They are fetched to the second cache: the first would
-#: be full of them, and both took half as long again. More rows than that has ways would drive each
-#: other out where they are powers of two apart.
+#: Prefetch distance in loop elements. Of 4, 8, 12 and 16 on a Zen 4, 8 and more are equally good
+#: for a row times a matrix of 4096 x 4096 and for sums of its columns (`python -m bench.report
+#: products rows`). Rows are prefetched to the L2 cache: with the L1 cache, which they would fill,
+#: both took half as long again. More rows than the L2 cache has ways would evict each other if they
+#: are powers of two apart.
 AHEAD = 8
-#: Bytes of a line of the cache.
+#: Bytes of a cache line.
 LINE = 64
 #: Bytes of a page: physical memory is contiguous within one.
 PAGE = 4096
-#: Bytes after which addresses map to the same set of the first cache. The cache is indexed while
-#: the address is translated, so a way of it is no larger than a page.
+#: Bytes of a way of the L1 cache: addresses this far apart map to the same set. The cache is
+#: indexed while the address is translated, so a way is no larger than a page.
 WAY = 4096
-#: The longest stride, in bytes, that hardware prefetchers follow: half of a page, so that a page
-#: holds two rows.
+#: The longest stride, in bytes, that hardware prefetchers follow: half a page, so that a page holds
+#: two rows.
 LONGEST_STRIDE = 2048
-#: Bytes of the numbers that vectors hold at least.
+#: The least bytes of a vector element; narrower numbers are widened.
 _WORD = 4
-#: What is not known of an index before its turn, or has effects.
+#: Ops that make an index unknown before its iteration, or that have effects.
 _LATE = CLOSING | {Op.LOAD, Op.BOUND}
 
 
 def is_plain(index: UOp) -> bool:
-    """Whether `index` is made of loops and Variables alone, so that it may be computed early."""
+    """Return whether `index` has loop indices and Variables alone, so it can be computed early."""
     return all(u.op not in _LATE for u in toposort([index]))
 
 
 def is_beyond(x: UOp, device: DeviceSpec) -> bool:
-    """Whether the array that `x` reads or writes does not fit the second cache."""
+    """Return whether the buffer that `x` reads or writes is larger than the L2 cache."""
     param = x.src[0]
     return bool(param.arg[1] * param.dtype.itemsize > device.l2_bytes)
 
@@ -85,20 +85,20 @@ def rows_ahead(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs of which the loop over `r` should ask for rows ahead.
+    """Return the LOADs whose rows the loop over `r` should prefetch.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     nodes : sequence of UOp
-        The REDUCEs and LOCALs that it computes.
+        The REDUCEs and LOCALs that the loop computes.
     r : UOp
         The RANGE of the loop.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what fits its first cache needs no asking for.
+        The target. Buffers that fit its L1 cache are not prefetched.
     """
     if extent(r) <= AHEAD:
         return ()
@@ -124,7 +124,7 @@ def _is_row(
 
 
 def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool:
-    """Whether the LOAD `x` reads a matrix from memory, row by row of `rows`.
+    """Return whether the LOAD `x` streams a matrix from memory, row by row.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
     along : UOp
         The RANGE of the elements of a row.
     rows : sequence of UOp
-        The RANGEs of the rows, of which the last varies fastest.
+        The RANGEs of the rows; the last varies fastest.
     device : DeviceSpec
-        The target: what stays in its second cache is not streamed.
+        The target. Buffers that fit its L2 cache do not count as streamed.
     """
     param = x.src[0]
     if param.op is not Op.PARAM or len(x.src) > 2:
@@ -147,9 +147,9 @@ def streams(x: UOp, along: UOp, rows: Sequence[UOp], device: DeviceSpec) -> bool
 
 
 def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool:
-    """Whether `nest` reads nothing but pages along a RANGE that no cache of a core holds, once.
+    """Return whether all loads of `nest` read runs of a page or more along `along`, once.
 
-    One run after the other is what a processor fetches ahead.
+    The buffers exceed the L2 cache. Hardware prefetchers follow runs that are read one by one.
     """
     for x in nest.loads:
         if x.src[0].op is not Op.PARAM or not nest.ranges <= info.deps[x]:
@@ -162,24 +162,24 @@ def are_runs(info: Analysis, nest: Nest, along: UOp, device: DeviceSpec) -> bool
 def goes_by_rows(
     info: Analysis, nests: Sequence[Nest], abreast: int, device: DeviceSpec
 ) -> bool:
-    """Whether a kernel goes along its rows several times, and best along one row at a time.
+    """Return whether a kernel with several passes over its rows best handles one row at a time.
 
-    Where one walk computes for long, the next row comes meanwhile (:func:`next_rows`), which is
-    worth more than waiting for the sums of several rows together: ``logsumexp`` of 512 x 16000
-    takes 2.2 ms in the place of 3.6. Else rows go together if the second cache holds them until
-    they are gone along again: the variance of 8 x 2,000,000, block by block, takes 1.5 ms so and
-    1.8 one by one, that of 256 x 65536, of which it does not, 2.4 and 1.5. Narrow numbers of
-    several rows would be put side by side one at a time: that of 8 x 2,000,000 of bfloat16 takes
-    2.1 and 1.2.
+    If one pass computes for long, the next row is prefetched meanwhile (:func:`next_rows`). That
+    gains more than reducing several rows together: ``logsumexp`` of 512 x 16000 takes 2.2 ms
+    instead of 3.6. Else rows are reduced together if the L2 cache holds them until the next pass:
+    the variance of 8 x 2,000,000, block by block, takes 1.5 ms so and 1.8 one by one. The variance
+    of 256 x 65536, which the L2 cache does not hold, takes 2.4 and 1.5. Narrow numbers of several
+    rows would be packed into vectors one by one: the variance of 8 x 2,000,000 bfloat16 takes 2.1
+    and 1.2.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     nests : sequence of Nest
-        All of it.
+        All nests of the kernel.
     abreast : int
-        Rows that go together.
+        Number of rows that would be reduced together.
     device : DeviceSpec
         The target.
     """
@@ -206,16 +206,16 @@ def goes_by_rows(
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """One walk along a row.
+    """One loop over the elements of a row.
 
     Attributes
     ----------
     range : UOp
         The RANGE of the elements of the row.
     values : tuple of UOp
-        What is computed of each.
+        The values computed for each element.
     stores : tuple of UOp
-        The STOREs to it.
+        The STOREs to the row.
     """
 
     range: UOp
@@ -224,41 +224,40 @@ class Walk:
 
 
 def next_rows(
-    info: Analysis, walks: Sequence[Walk], turn: UOp, step: int, device: DeviceSpec
+    info: Analysis, walks: Sequence[Walk], outer: UOp, step: int, device: DeviceSpec
 ) -> tuple[int, tuple[UOp, ...]]:
-    """What one of `walks` should ask for, of the rows that the next turn of a loop goes along.
+    """Return which loop over a row should prefetch the rows of the next iteration, and which LOADs.
 
-    The first walk along a row waits for memory, while later ones compute and leave memory idle.
-    Where one of these computes for at least half the time that a line takes to come, the lines of
-    the next row come meanwhile: so a softmax of 64 x 50000 takes a fifth less (`python -m
-    bench.report rows`). Rows that the first cache holds gain nothing: processors read on beyond
-    their ends. What is only written is not asked for: the next row may be another core's, which
-    the lines would be taken from while it writes them, and the same softmax takes half as long
-    again on two cores.
+    The first loop over a row waits for memory. Later loops compute and leave memory idle. If one of
+    these computes for at least half the time that a line takes to arrive, it can prefetch the next
+    row: a softmax of 64 x 50000 takes a fifth less time so (`python -m bench.report rows`). Rows
+    that fit the L1 cache gain nothing, as processors read on beyond their ends. Rows that are only
+    written are not prefetched: the next row may belong to another core, and the prefetch would take
+    its lines while it writes them. The same softmax takes half as long again on two cores so.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     walks : sequence of Walk
-        The walks of one turn, in order.
-    turn : UOp
+        The loops over a row in one iteration, in order.
+    outer : UOp
         The RANGE of the rows.
     step : int
-        Rows that are gone along in one turn.
+        Rows of one iteration.
     device : DeviceSpec
         The target.
 
     Returns
     -------
     int
-        The number of the walk.
+        Index in `walks` of the loop that prefetches.
     tuple of UOp
-        LOADs to ask for at each of its elements; none if asking gains nothing.
+        LOADs to prefetch at each of its elements; empty if prefetching gains nothing.
     """
     work = [work_along(info, walk.values, walk.range, device) for walk in walks]
     slowest = max(range(len(walks)), key=work.__getitem__)
-    rows = _rows_of(info, walks, turn, device)
+    rows = _rows_of(info, walks, outer, device)
     if not any(number < slowest for number, _ in rows.values()):
         return 0, ()
     lengths = [extent(walks[n].range) * x.src[0].dtype.itemsize for n, x in rows.values()]
@@ -271,28 +270,28 @@ def next_rows(
     for number, x in rows.values():
         if x.op is Op.STORE:
             continue
-        places = {turn: turn + step, walks[number].range: walks[slowest].range}
+        places = {outer: outer + step, walks[number].range: walks[slowest].range}
         [index] = substitute([x.src[1]], places)
         found.append(x.replace(src=(x.src[0], simplify(index), *x.src[2:])))
     return slowest, tuple(found)
 
 
 def work_along(info: Analysis, values: Iterable[UOp], r: UOp, device: DeviceSpec) -> float:
-    """Cycles of one element of `values` along `r`."""
+    """Return the compute cycles of one element of `values` along `r`."""
     costs = costs_of(device)
     order = info.order(values)
     return sum(costs.node(u) for u in order if u.op in ALU and r in info.deps_of([u]))
 
 
 def outlasts_memory(work: float, itemsize: int, device: DeviceSpec) -> bool:
-    """Whether `work` cycles an element take half as long as its bytes do to come, or longer."""
+    """Return whether `work` cycles are at least half the time that an element takes from memory."""
     return 2 * work >= itemsize * costs_of(device).levels[-1].cycles
 
 
 def _rows_of(
-    info: Analysis, walks: Sequence[Walk], turn: UOp, device: DeviceSpec
+    info: Analysis, walks: Sequence[Walk], outer: UOp, device: DeviceSpec
 ) -> dict[UOp, tuple[int, UOp]]:
-    """Arrays in memory of which each turn touches another row: the first access, and its walk."""
+    """Return PARAM -> (index of the loop, first access), if each iteration accesses another row."""
     found: dict[UOp, tuple[int, UOp]] = {}
     for number, walk in enumerate(walks):
         loads = info.loads(*walk.values)
@@ -300,14 +299,14 @@ def _rows_of(
             source, index = access.src[:2]
             if source.op is not Op.PARAM or (access.op is Op.LOAD and len(access.src) > 2):
                 continue
-            runs = stride(index, walk.range) == 1 and bool(stride(index, turn))
+            runs = stride(index, walk.range) == 1 and bool(stride(index, outer))
             if runs and is_beyond(access, device) and is_plain(index):
                 found.setdefault(source, (number, access))
     return found
 
 
 def _longest_array(info: Analysis, walks: Sequence[Walk]) -> int:
-    """Bytes of the longest row that is kept between `walks`, beside those in memory."""
+    """Return the bytes of the longest row of a local array that `walks` read."""
     return max(
         (
             extent(walk.range) * x.src[0].dtype.itemsize
