@@ -1,7 +1,7 @@
 """Software prefetch for stores, windows and following tiles.
 
-What is asked for lies in an argument, at an index of loops that are open where it is asked for.
-Rows that a loop comes to by itself are in `prefetch_streams.py`.
+A prefetched address is in an argument, and its index consists of loops that are open at the
+prefetch. Prefetch of the rows of a single loop is in `prefetch_streams.py`.
 """
 
 from __future__ import annotations
@@ -32,33 +32,33 @@ __all__ = [
     "next_parts", "places_of", "read_after", "read_next", "tiled", "touched_late",
 ]  # fmt: skip
 
-#: Vectors of products that one line has to be asked for with, so that asking costs nothing.
+#: The least vectors of products for each prefetched line, so that prefetching costs nothing.
 _WORTH: Final = 64
-#: The same where a line that is not asked for is waited for: it takes as long to come from the last
-#: cache as some twenty vectors of products do. Training steps of ResNet-8 take 3% less so
+#: The same limit for lines that stall without prefetch: a line takes as long to arrive from the
+#: last cache as some twenty vectors of products. Training steps of ResNet-8 take 3% less time so
 #: (`python -m bench.report models`).
 WORTH_A_LINE: Final = 16
-#: Lines that are written out in one place at most.
+#: The most lines that are prefetched in one place.
 MOST_LINES: Final = 16
 
 
 def direct_loads(info: Analysis, value: UOp) -> list[UOp]:
-    """LOADs of `value` itself; what a REDUCE in its place reads varies with loops of its own."""
+    """Return the LOADs of `value`; none for a REDUCE or LOCAL, whose LOADs have their own loops."""
     return [] if value.op in CLOSING else list(info.loads(value))
 
 
 def is_known(x: UOp) -> bool:
-    """Whether the LOAD `x` is of an argument, at an index that is known beforehand."""
+    """Return whether the LOAD `x` reads an argument at an index that is known beforehand."""
     return x.src[0].op is Op.PARAM and len(x.src) == 2 and is_plain(x.src[1])
 
 
 def touched_late(
     info: Analysis, stores: Sequence[UOp], innermost: UOp, device: DeviceSpec
 ) -> tuple[UOp, ...]:
-    """LOADs and STOREs of what `stores` are that are to be asked for before it is computed.
+    """Return the LOADs and STOREs of `stores` to prefetch before their values are computed.
 
-    Those of arrays larger than the first cache, of which each turn of the loop over `innermost`
-    touches others.
+    These access buffers larger than the L1 cache, at other elements in each iteration of the loop
+    over `innermost`.
     """
     found: dict[tuple[UOp, UOp], UOp] = {}
     values = [s.src[2] for s in stores if s.src[2] not in info.reduces]
@@ -83,32 +83,33 @@ def read_next(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs of what the sums of `values` read at the next turn of the loop around, and not before.
+    """Return LOADs of elements that the sums of `values` first read in the next iteration.
 
-    They are of one turn of the outermost loop of the sums: an image that a convolution slides over
-    is read again and again, but for the row and the column that its window moves on to.
+    The next iteration is that of the innermost enclosing loop. A convolution reads most of an image
+    again and again; new are only the row and the column that its window moves on to. The LOADs are
+    for one iteration of the outermost loop of the sums.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     values : sequence of UOp
-        What is summed up.
+        Terms of the sums.
     opened : sequence of UOp
-        RANGEs of the loops around, outermost first.
+        RANGEs of the enclosing loops, outermost first.
     closed : sequence of UOp
         RANGEs of the sums, outermost first.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
+        The target. Buffers that fit its L2 cache are not prefetched.
     """
 
-    def turns(r: UOp) -> int:
+    def trips(r: UOp) -> int:
         return -(-extent(r) // tiles.get(r, ONE).factor)
 
-    around = [r for r in opened if turns(r) > 1]
-    if not around or turns(closed[0]) < 2:
+    around = [r for r in opened if trips(r) > 1]
+    if not around or trips(closed[0]) < 2:
         return ()
     places = places_of(info, values, opened, tiles)
     inner = math.prod(extent(c) for c in closed[1:]) * tiles.get(closed[0], ONE).factor
@@ -132,7 +133,7 @@ def read_next(
 def places_of(
     info: Analysis, values: Sequence[UOp], opened: Sequence[UOp], tiles: Mapping[UOp, Tile]
 ) -> int:
-    """Sums that a tile has of each of `values`."""
+    """Return the number of sums of each of `values` in a tile."""
     return math.prod(
         len(tiles.get(r, ONE).positions()) for r in info.deps_of(values) & set(opened)
     )
@@ -145,7 +146,10 @@ def _first_read(
     closed: Sequence[UOp],
     tiles: Mapping[UOp, Tile],
 ) -> UOp | None:
-    """The LOAD `x` one turn of the innermost loop around later, where a window moves on."""
+    """Return the LOAD `x` one iteration of the innermost loop later, if a window moves on there.
+
+    Return None otherwise.
+    """
     first, last = closed[0], around[-1]
     deps = info.deps[x]
     steps = {r: stride(x.src[1], r) for r in deps}
@@ -177,27 +181,27 @@ def read_after(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs of what the sums of `values` read in the next tile and in none before.
+    """Return LOADs of elements that the sums of `values` first read in the next tile.
 
-    They are asked for row by row, as those of this tile are read: of the images that a filter's
-    gradient is summed over, each tile reads those of other channels, in runs too short for a
-    processor to follow.
+    They are prefetched row by row, while the rows of this tile are read. Example: the gradient of a
+    filter is summed over images, and each tile reads other channels of these, in runs too short for
+    hardware prefetchers.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     values : sequence of UOp
-        What is summed up.
+        Terms of the sums.
     opened : sequence of UOp
-        RANGEs of the loops around, outermost first, within one chunk.
+        RANGEs of the enclosing loops, outermost first, within one chunk.
     closed : sequence of UOp
-        RANGEs of the sums, outermost first; the last one goes along a row, and each turn of the
-        one before asks for a row.
+        RANGEs of the sums, outermost first. The last goes along a row. Each iteration of the last
+        but one prefetches a row.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
+        The target. Buffers that fit its L2 cache are not prefetched.
     """
     if len(closed) < 2 or tiles.get(closed[-2], ONE).factor > 1:
         return ()
@@ -218,14 +222,14 @@ def _row_after(
     closed: Sequence[UOp],
     tiles: Mapping[UOp, Tile],
 ) -> list[UOp]:
-    """The LOAD `x` at the lines of one turn of the last loop but one, a tile further on."""
+    """Return the LOAD `x` in the next tile, at the lines of one iteration of `closed[-2]`."""
     row, along = closed[-2:]
     steps = {r: stride(x.src[1], r) for r in info.deps[x]}
     if None in steps.values() or min(steps[row] or 0, steps[along] or 0) <= 0:
         return []
     far = {r: abs(step or 0) for r, step in steps.items()}
     around = [r for r in opened if extent(r) > tiles.get(r, ONE).factor]
-    # The innermost of those whose tiles have rows of their own.
+    # The innermost loop whose tiles have rows of their own.
     last = next((r for r in reversed(around) if r in far and _is_apart(r, far)), None)
     if last is None or far[last] <= far[row]:
         return []
@@ -237,29 +241,29 @@ def _row_after(
     if begins is None:
         return []
     factor = tiles.get(last, ONE).factor
-    # Where windows slide, each row is asked for by one tap.
+    # With sliding windows, one tap prefetches each row.
     at = {r: const(0, r.dtype) for r in opened if far.get(r, 0) < far[last]}
     at[along] = const(0, along.dtype)
     found = []
-    for turn, number in itertools.product(range(factor), range(lines)):
-        [index] = substitute([x.src[1]], {**at, last: last + (factor + turn)})
+    for offset, number in itertools.product(range(factor), range(lines)):
+        [index] = substitute([x.src[1]], {**at, last: last + (factor + offset)})
         found.append(x.replace(src=(x.src[0], simplify(index + begins + number * line))))
     return found
 
 
 def _reach(r: UOp, far: Mapping[UOp, int]) -> int:
-    """Elements from the first to the last that is read in one turn of the loop over `r`."""
+    """Return the elements from the first to the last read in one iteration of the loop over `r`."""
     return 1 + sum((extent(q) - 1) * far[q] for q in far if q is not r and far[q] <= far[r])
 
 
 def _is_apart(r: UOp, far: Mapping[UOp, int]) -> bool:
-    """Whether turns of the loop over `r` read nothing of each other's."""
+    """Return whether iterations of the loop over `r` read disjoint elements."""
     beyond = (far[q] for q in far if far[q] > far[r])
     return _reach(r, far) <= far[r] and all(far[r] * extent(r) <= step for step in beyond)
 
 
 class Tiled(NamedTuple):
-    """A loop over tiles: its RANGE, elements of one, and how many there are."""
+    """A loop over tiles: its RANGE, the elements of a tile, and the number of tiles."""
 
     range: UOp
     factor: int
@@ -267,13 +271,17 @@ class Tiled(NamedTuple):
 
 
 def tiled(ranges: Sequence[UOp], tiles: Mapping[UOp, Tile]) -> list[Tiled]:
-    """The loops over `ranges`."""
+    """Return the loops over the tiles of `ranges`."""
     found = ((r, tiles.get(r, ONE).factor) for r in ranges)
     return [Tiled(r, factor, -(-extent(r) // factor)) for r, factor in found]
 
 
 def begin_of_share(loops: Sequence[Tiled], share: int) -> UOp | None:
-    """Where the share of each turn of `loops` begins, outermost first; None if at no whole step."""
+    """Return the offset at which the share of each iteration of `loops` begins, or None.
+
+    Each iteration of all `loops` (outermost first) prefetches `share` elements. The result is None
+    if a tile does not divide the share.
+    """
     total: UOp | None = None
     for loop in reversed(loops):
         if share % loop.factor:
@@ -292,31 +300,31 @@ def next_parts(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs by which the tiles of one turn ask for what the next one copies.
+    """Return LOADs by which the tiles of one iteration prefetch what the next iteration copies.
 
-    Copies of a part of a matrix whose rows are pages apart wait for each line, while the products
-    that follow leave memory idle. So the lines of the next part are shared out among the tiles.
+    Copying a part of a matrix whose rows are pages apart stalls on each line, while the products
+    that follow leave memory idle. So each tile prefetches its share of the lines of the next part.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     fold : UOp
-        A REDUCE that reads copies, LOCALs, and adds into the elements of an array.
+        A REDUCE that reads copies (LOCALs) and accumulates in an array.
     around : sequence of UOp
-        Those of its RANGEs that go around the loops of the array; for each turn of the last the
-        copies are made again.
+        The RANGEs of `fold` that go around the loops of the array. Each iteration of the last makes
+        new copies.
     own : sequence of UOp
         The RANGEs of the array, outermost first.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
+        The target. Buffers that fit its L2 cache are not prefetched.
 
     Returns
     -------
     tuple of UOp
-        LOADs at indices that begin with the tile; none where lines and tiles do not come out even.
+        LOADs at indices that depend on the tile; empty if the tiles do not divide the lines evenly.
     """
     loops = tiled(own, tiles)
     several = [loop for loop in loops if loop.trips > 1]
@@ -335,13 +343,14 @@ def next_parts(
 
 
 def _shares(
-    x: UOp, turn: UOp, own: Sequence[UOp], loops: Sequence[Tiled]
+    x: UOp, iterated: UOp, own: Sequence[UOp], loops: Sequence[Tiled]
 ) -> list[UOp]:
-    """The LOAD `x` of a copy over `own`, as the lines that one tile asks for, a turn ahead.
+    """Return the LOAD `x` of a copy over `own` at the lines that one tile prefetches.
 
-    The last of `loops` goes along rows, the others from row to row.
+    They are those of the next iteration of `iterated`. The last of `loops` goes along rows, the
+    others from row to row.
     """
-    steps = {r: stride(x.src[1], r) for r in (*own, turn)}
+    steps = {r: stride(x.src[1], r) for r in (*own, iterated)}
     if None in steps.values():
         return []
     run, rows, apart = 1, 1, 0
@@ -362,7 +371,7 @@ def _shares(
     begins, row = begin_of_share([inner], of_run * line), begin_of_share(outer, of_rows * apart)
     if begins is None or row is None:
         return []
-    places = {turn: turn + 1, **{r: const(0, r.dtype) for r in own}}
+    places = {iterated: iterated + 1, **{r: const(0, r.dtype) for r in own}}
     [start] = substitute([x.src[1]], places)
     return [
         x.replace(src=(x.src[0], simplify(start + begins + row + (n * apart + number * line))))

@@ -1,7 +1,8 @@
 """Software prefetch of operands that the next iteration of an outer loop reads.
 
-Such as the matrices of the next member of a population, or the rows that data choose from. It goes
-to the second cache, by shares: each turn of the loops within asks for some lines.
+Examples: the matrices of the next member of a population, or a block from which indices gather.
+Data is prefetched to the L2 cache in shares: each iteration of the inner loops prefetches some
+lines.
 """
 
 from __future__ import annotations
@@ -46,28 +47,29 @@ def blocks_after(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs of the block from which data choose elements in the next turn of a loop around.
+    """Return LOADs of the block from which the next iteration of an outer loop gathers elements.
 
-    Members of a population that take rows of their own have one. Its elements come in no order, and
-    each would be waited for, where the lines of the block in theirs come twenty times as fast.
+    Members of a population that gather from rows of their own have such a block. Gathered elements
+    come in random order, and each would stall. Reading the lines of the block in order is twenty
+    times as fast.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     stores : sequence of UOp
-        What is stored.
+        The STOREs.
     opened : sequence of UOp
-        RANGEs of the loops that are open, outermost first.
+        RANGEs of the open loops, outermost first.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what its first cache holds needs no asking for.
+        The target. Buffers that fit its L1 cache are not prefetched.
 
     Returns
     -------
     tuple of UOp
-        LOADs at indices that begin with the turn of the innermost loop.
+        LOADs of the share of each iteration of the innermost loop.
     """
     if len(opened) < 2:
         return ()
@@ -87,7 +89,7 @@ def blocks_after(
 def _block_after(
     x: UOp, opened: Sequence[UOp], tiles: Mapping[UOp, Tile], device: DeviceSpec
 ) -> list[UOp]:
-    """The LOAD `x` at the lines of which a turn of the innermost loop asks for its share."""
+    """Return the LOAD `x` at the lines that each iteration of the innermost loop prefetches."""
     param, index = x.src[:2]
     steps, _ = linear(index)
     for n, r in enumerate(opened[:-1]):
@@ -118,27 +120,27 @@ def operands_after(
     tiles: Mapping[UOp, Tile],
     device: DeviceSpec,
 ) -> tuple[UOp, ...]:
-    """LOADs of what sums read in the next turn of the outermost loop, again and again.
+    """Return LOADs of operands that the next iteration of the outermost loop reads repeatedly.
 
-    Products of members' matrices walk both once for each tile: the first walk waits for memory, all
-    others find a matrix in a cache. So those of the next member are asked for meanwhile, and 64
-    products of 64 x 512 and 512 x 64 take 1.07 ms in the place of 1.55. What is walked once comes
-    as fast without.
+    A product of two matrices of each member reads both once for each tile. The first read waits for
+    memory, the others find the matrix in a cache. Prefetching the matrices of the next member hides
+    that: 64 products of 64 x 512 and 512 x 64 take 1.07 ms instead of 1.55. Operands that are read
+    once gain nothing.
 
     Parameters
     ----------
     info : Analysis
         The kernel.
     values : sequence of UOp
-        What is summed up.
+        Terms of the sums.
     opened : sequence of UOp
-        RANGEs of the loops around, outermost first.
+        RANGEs of the enclosing loops, outermost first.
     closed : sequence of UOp
-        RANGEs of the sums, outermost first; each turn of the last asks for its share.
+        RANGEs of the sums, outermost first. Each iteration of the last prefetches its share.
     tiles : mapping of UOp to Tile
-        Tiles of the ranges that have one.
+        Tiles of the RANGEs. Default tile: one element.
     device : DeviceSpec
-        The target: what its second cache holds needs no asking for.
+        The target. Buffers that fit its L2 cache are not prefetched.
     """
     if not opened:
         return ()
@@ -155,18 +157,18 @@ def operands_after(
 def _operand_after(
     x: UOp, r: UOp, within: Sequence[Tiled], tiles: Mapping[UOp, Tile], device: DeviceSpec
 ) -> list[UOp]:
-    """The LOAD `x` at the lines that one turn of all loops `within` asks for."""
+    """Return the LOAD `x` at the lines that one iteration of all loops `within` prefetches."""
     param, index = x.src[:2]
     step, factor = stride(index, r) or 0, tiles.get(r, ONE).factor
     if step <= 0 or step * extent(r) != param.arg[1] or extent(r) <= factor:
         return []
-    # What the first cache holds comes as fast without; of two operands, what is read now and what
-    # is asked for take half of the second.
+    # Operands that fit the L1 cache gain nothing. Two operands, each with the part in use and the
+    # prefetched part, take at most half of the L2 cache.
     if not device.l1_bytes < factor * step * x.dtype.itemsize <= device.l2_bytes // 8:
         return []
     line = LINE // x.dtype.itemsize
     lines = -(-factor * step // (line * math.prod(loop.trips for loop in within)))
-    # Where tiles do not come out even, some lines are asked for twice.
+    # If tiles do not divide the extents, some lines are prefetched twice.
     begins, share = const(0, dt.int64), lines * line
     for loop in reversed(within):
         begins = begins + loop.range * (share // loop.factor)
