@@ -1,12 +1,12 @@
 """Packed dot products: sums of products of narrow numbers, several in a 32-bit word.
 
-Processors multiply the bytes, or the halves, of 32-bit words and add up the products of each word
-in one instruction. Read as words, neighbours along the depth side by side, a sum of such products
-is one over a shorter depth, of DOTs. Words are read where they lie in an operand that is stored
-along the depth; else they are put together in panels, which each serve many results.
+Dot-product instructions multiply the bytes or 16-bit halves of 32-bit words and add the products of
+each word. With operands read as words of elements adjacent along the depth, a sum of products
+becomes a sum of DOTs over a shorter depth. An operand that is contiguous along the depth is read as
+words in place. Any other operand is packed into panels of words, which each serve many results.
 
-Of bfloat16 an instruction adds the second product of a pair, then the first, each by a fused
-multiply-add in float32 that takes subnormal numbers, and what comes out as one, for 0.
+For bfloat16 the instruction adds the second product of a pair, then the first, each by a fused
+multiply-add in float32. It treats subnormal operands and results as 0.
 """
 
 from __future__ import annotations
@@ -43,31 +43,31 @@ if TYPE_CHECKING:
 
 __all__ = ["in_words"]
 
-#: Rows of the other operand from which words put together for them pay, and from which panels of
-#: words do that lie in memory as they are. Measured with products of 8 to 64 rows, and 256 or 4096
-#: columns and depth.
+#: The least rows of the other operand for which packing words pays, and for which panels pay where
+#: words could be read in place. Measured with products of 8 to 64 rows, and 256 or 4096 columns and
+#: depth.
 ROWS: Final = 12
 MANY_ROWS: Final = 24
 #: The highest bit of each byte of a word.
 FLIP: Final = 0x80808080
 #: -0.0 as bfloat16.
 NEGATIVE_ZERO: Final = 0x8000
-#: Words of a sum from which panels pay.
+#: The least words of a sum for which panels pay.
 LEAST: Final = 4
-#: The most columns and rows whose words lie in panels at a time.
+#: The most columns and rows of a block, whose words are in panels.
 SIDES: Final = (64, 128)
-#: The most columns where there are so many such blocks, for cores to share: the other operand is
-#: copied half as often, so that products of int8 of 1024 x 1024 take 5% less.
+#: The most columns of a block if there are at least `SHARED` such blocks for the cores to share.
+#: The other operand is copied half as often: products of int8 of 1024 x 1024 take 5% less time.
 WIDEST: Final = 128
 SHARED: Final = 8
-#: Columns that take as long as copying the rows of the other operand for a block.
+#: Number of columns whose computation takes as long as copying the other operand for a block.
 AGAIN: Final = 4
-#: Types that have all numbers of bfloat16, in memory and in registers.
+#: Types that represent all bfloat16 numbers.
 _HOLDING_BFLOAT16: Final = (dt.bfloat16, dt.float32)
 
 
 def in_words(sink: UOp, target: DeviceSpec) -> UOp:
-    """`sink` with its sum of products over words, where it has one and `target` multiplies them."""
+    """Return `sink` with its sum of products as a sum of DOTs, if `target` has the instruction."""
     info = Analysis(sink)
     found = contraction(info)
     product = None if found is None else _product(info, found, target)
@@ -82,10 +82,10 @@ def in_words(sink: UOp, target: DeviceSpec) -> UOp:
 
 
 def _is_spread(info: Analysis, found: Contraction) -> bool:
-    """Whether few rows share panels that meet another page with each row of the columns.
+    """Return whether few rows share panels, and each row of a panel is read from another page.
 
-    So they do not pay where the columns can be added up as they lie. Measured with 12 to 31 rows
-    times matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits.
+    Panels then do not pay if the columns can be summed in place. Measured with 12 to 31 rows times
+    matrices of 1024 x 1024 and 4096 x 4096, of 8 and 16 bits.
     """
     steps = (info.stride(found.load, r) or 0 for r in found.depth)
     page = max(map(abs, steps)) * found.load.dtype.itemsize > PAGE
@@ -93,20 +93,20 @@ def _is_spread(info: Analysis, found: Contraction) -> bool:
 
 
 class _Words(NamedTuple):
-    """An operand of narrow numbers, read some at a time.
+    """An operand of narrow numbers, read as words.
 
     Attributes
     ----------
     access : UOp
         The LOAD of one element.
     along : UOp
-        The RANGE along which the elements of a word follow each other.
+        The RANGE along which the elements of a word are adjacent.
     step : UOp
         The RANGE of the words.
     parts : int
-        Elements of a word.
+        Number of elements in a word.
     nothing : int
-        Bits that stand for an element past the end of the depth.
+        Bits of the padding element, past the end of the depth.
     """
 
     access: UOp
@@ -117,16 +117,16 @@ class _Words(NamedTuple):
 
     @property
     def signed(self) -> bool:
-        """Whether elements may be below 0."""
+        """Whether the element type is signed."""
         return self.access.dtype.min < 0
 
     @property
     def left(self) -> int:
-        """Elements after the last word."""
+        """Number of elements after the last word; negative if the last word is padded."""
         return extent(self.along) - extent(self.step) * self.parts
 
     def stored(self) -> UOp | None:
-        """A LOAD of whole words, where their elements lie side by side."""
+        """Return a LOAD of whole words if their elements are contiguous in memory, else None."""
         param, index, *gates = self.access.src
         size = param.dtype.bits * self.parts
         if gates or param.op is not Op.PARAM or size != 32 or stride(index, self.along) != 1:
@@ -137,7 +137,7 @@ class _Words(NamedTuple):
         return moved(UOp(Op.LOAD, dt.int32, (words, index)), {self.along: self.step * self.parts})
 
     def assembled(self) -> UOp:
-        """A word of elements that are loaded one by one; past the end of the depth is nothing."""
+        """Return a word assembled from single loads; elements past the end are padding."""
         gated = self.left < 0
 
         def gate(place: UOp) -> UOp | None:
@@ -146,12 +146,12 @@ class _Words(NamedTuple):
         return self._of([self.step * self.parts + n for n in range(self.parts)], gate)
 
     def last(self) -> UOp:
-        """A word of the elements that are left."""
+        """Return the word of the remaining elements."""
         first = extent(self.step) * self.parts
         return self._of([const(first + n, dt.int64) for n in range(self.left)], lambda _: None)
 
     def _of(self, places: Sequence[UOp], gate: Callable[[UOp], UOp | None]) -> UOp:
-        """A word of the elements at `places` of the depth."""
+        """Return the word of the elements at the indices `places` of the depth."""
         bits = 32 // self.parts
         total = const(0, dt.int32)
         for number, place in enumerate(places):
@@ -171,31 +171,32 @@ class _Words(NamedTuple):
 
     @staticmethod
     def _bits(element: UOp) -> UOp:
-        """`element` as a word, the bits above its own as they come."""
+        """Return `element` as a word, sign- or zero-extended by its type."""
         if element.dtype.is_float:
             element = UOp(Op.BITCAST, dt.int16, (element,))
         return element.cast(dt.int32)
 
     def word(self) -> UOp:
-        """A word, in whichever way it is had."""
+        """Return a word, loaded whole if possible, else assembled."""
         return self.stored() or self.assembled()
 
 
 class _Product(NamedTuple):
-    """A contraction as one of words.
+    """A contraction over words.
 
     Attributes
     ----------
     load, other : _Words
-        Its operands.
+        The operands.
     depth : tuple of UOp
         The RANGEs of the sum over words.
     dtype : DType
-        What it is a sum of.
+        Type of the sum.
     alike : bool
-        Whether an instruction is to multiply bytes of which both are signed, or neither. It takes
-        one of each: the highest bit of each byte of one operand is flipped, by which it is 128
-        more, or less, and has the other sign; 128 times the other operand is subtracted again.
+        Whether both operands are bytes of the same signedness. The instruction needs one signed and
+        one unsigned operand. So the highest bit of each byte of one operand is flipped: that adds
+        or subtracts 128 and changes the signedness. A correction of 128 times the other operand is
+        subtracted from the sums.
     """
 
     load: _Words
@@ -205,13 +206,13 @@ class _Product(NamedTuple):
     alike: bool
 
     def dot(self, load: UOp, other: UOp, *, signed: bool) -> UOp:
-        """The DOT of words of both operands, those of the first being `signed` or not."""
+        """Return the DOT of words of both operands; `signed` tells whether those of `load` are."""
         first, second = (other, load) if signed else (load, other)
         return UOp(Op.DOT, self.dtype, (first, second), self.load.parts)
 
 
 def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product | None:
-    """The contraction in words, if its operands are narrow and `target` has what it takes."""
+    """Return the contraction in words, or None if operands or `target` do not allow it."""
     total = found.reduce.dtype
     load, other = (_narrow(x, total) for x in (found.value, found.factor))
     if total.bits > 32 or load is None or other is None:
@@ -226,13 +227,14 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
         return extent(r) % parts == 0, strides.count(1), extent(r)
 
     along = max(found.depth, key=fit)
-    # What is left of a depth of its own is one word more; in others the words are filled up.
+    # With one RANGE of depth, a last word of the remainder is added outside the sum. With several,
+    # each row is padded to whole words.
     count = extent(along) // parts if len(found.depth) == 1 else -(-extent(along) // parts)
-    # There only the operands are gated: nothing that is read for their indices may be past the end.
+    # Padding gates the operands only: LOADs and checks in their indices must not go past the end.
     if count * parts > extent(along) and any(_reads_along(info, x, along) for x in (load, other)):
         return None
     step = new_range(count, free_number(info.sink))
-    # A sum begins with -0.0, which 0.0 would change.
+    # Sums start with -0.0. Adding 0.0 would change that to 0.0.
     nothing = NEGATIVE_ZERO if total.is_float else 0
     left, right = _Words(load, along, step, parts, nothing), _Words(other, along, step, parts)
     depth = (*(r for r in found.depth if r is not along), step)
@@ -241,9 +243,9 @@ def _product(info: Analysis, found: Contraction, target: DeviceSpec) -> _Product
 
 
 def _narrow(x: UOp, total: DType) -> UOp | None:
-    """The narrow LOAD that `x` has its value from by casts alone.
+    """Return the narrow LOAD that `x` is computed from by casts alone, or None.
 
-    That of integers is the same modulo what `total` wraps to.
+    For integers it is equal to `x` modulo 2 to the number of bits of `total`.
     """
     if total.is_float:
         return _bits_of_bfloat16(x)
@@ -259,20 +261,20 @@ def _narrow(x: UOp, total: DType) -> UOp | None:
 
 
 def _bits_of_bfloat16(x: UOp) -> UOp | None:
-    """The LOAD of 16 bits that `x` has, as bfloat16, its value from."""
+    """Return the 16-bit LOAD whose bits, as bfloat16, are the value of `x`, or None."""
     while x.op is Op.CAST and x.dtype in _HOLDING_BFLOAT16:
         x = x.src[0]
     if x.dtype is not dt.bfloat16:
         return None
     while x.op is Op.BITCAST:
         x = x.src[0]
-    # What is no number of its own type would become a quiet one on the way.
+    # Loading another float type converts it, which turns signaling NaNs into quiet ones.
     whole = x.dtype.is_int or x.dtype is dt.bfloat16
     return x if x.op is Op.LOAD and whole else None
 
 
 def _reads_along(info: Analysis, access: UOp, along: UOp) -> bool:
-    """Whether the index of `access` is itself read, or checked, at each place `along` the depth."""
+    """Return whether the index of `access` has LOADs or checks that vary `along` the depth."""
     own = toposort([access.src[1]])
     return any(u.op in (Op.LOAD, Op.BOUND) and along in info.deps[u] for u in own)
 
@@ -291,7 +293,7 @@ def _sum(value: UOp, depth: Sequence[UOp]) -> UOp:
 def _read_in_place(
     sink: UOp, found: Contraction, product: _Product, load: UOp, other: UOp
 ) -> UOp:
-    """`sink` with the words of both operands read as they lie."""
+    """Return `sink` with the words of both operands read in place."""
     depth, signed = product.depth, product.load.signed
     left = product.load.left > 0
     last, last_other = (x.last() if left else None for x in (product.load, product.other))
@@ -300,7 +302,7 @@ def _read_in_place(
         if last is not None and last_other is not None:
             total = total + product.dot(last, last_other, signed=signed)
     else:
-        # What is subtracted follows from the operand that has less elements.
+        # The correction is computed from the operand with fewer elements.
         free = free_number(sink) + 1
         own = [new_range(extent(r), free + k) for k, r in enumerate(depth)]
         far = moved(other, dict(zip(depth, own, strict=True)))
@@ -317,7 +319,7 @@ def _read_in_place(
 
 
 class _Sizes(NamedTuple):
-    """Columns and rows of a block, of whose words there are copies, and columns of a panel."""
+    """Columns and rows of a block whose words are copied, and columns of a panel."""
 
     columns: int
     rows: int
@@ -327,9 +329,9 @@ class _Sizes(NamedTuple):
 def _sizes(
     row: UOp, found: Contraction, product: _Product, target: DeviceSpec, *, copied: bool
 ) -> _Sizes | None:
-    """The largest block that there is memory for, in the second cache and on the stack.
+    """Return the largest block that fits half of the L2 cache and the stack, or None.
 
-    Unless `copied`, the other operand is read where it lies.
+    Unless `copied`, the other operand is read in place.
     """
     lanes, size = target.lanes(4), extent(found.columns)
     deep = math.prod(map(extent, product.depth)) + (product.load.left > 0)
@@ -344,13 +346,13 @@ def _sizes(
 
 
 def _heights(size: int, most: int) -> list[int]:
-    """Rows of a block, most first: those that so many blocks of `size` rows cannot do with less."""
+    """Return block heights, most first: the least that cover `size` rows in as many blocks."""
     heights = range(min(most, size), max(1, min(ROWS, size)) - 1, -1)
     return [n for n in heights if -(-size // -(-size // n)) == n]
 
 
 def _widths(size: int, lanes: int) -> list[int]:
-    """Columns of a block, those first for which least is computed and copied."""
+    """Return block widths, those with the least computation and copying first."""
 
     def cost(width: int) -> tuple[int, int]:
         return -(-size // width) * (width + AGAIN), width
@@ -362,7 +364,7 @@ def _widths(size: int, lanes: int) -> list[int]:
 def _in_panels(
     info: Analysis, sink: UOp, found: Contraction, product: _Product, target: DeviceSpec
 ) -> UOp:
-    """`sink` with copies of the words of a block of columns, and of rows of the other operand."""
+    """Return `sink` with the words of a block of columns, and of rows, copied to panels."""
     deps = info.deps
     varying = deps[product.other.access] - deps[product.load.access]
     rows = sorted(  # a summed RANGE that this operand alone depends on is not a row
@@ -372,7 +374,7 @@ def _in_panels(
     copied = product.alike or product.other.stored() is None
     if not rows or math.prod(map(extent, product.depth)) < LEAST:
         return sink
-    # Copies are filled whole, also where no one reads them: nothing in them may fail.
+    # Copies are filled completely, including elements that nothing reads: no check may fail there.
     if copied and any(u.op is Op.BOUND for u in toposort([product.other.access])):
         return sink
     sizes = _sizes(rows[-1], found, product, target, copied=copied)
@@ -385,7 +387,7 @@ def _in_panels(
 
 
 class _Panels:
-    """A contraction in words, with copies of its operands' words."""
+    """Rewrites a contraction over words, with copies of its operands' words."""
 
     def __init__(
         self,
@@ -410,7 +412,7 @@ class _Panels:
         return new_range(size, next(self.free))
 
     def _own(self, *ranges: UOp) -> tuple[UOp, ...]:
-        """RANGEs of as many elements."""
+        """Return new RANGEs of the same extents."""
         return tuple(self._new(extent(r)) for r in ranges)
 
     def _column(self, panel: UOp, column: UOp) -> UOp:
@@ -423,7 +425,7 @@ class _Panels:
         return start_of(self.rows, self.sizes.rows, extent(self.row)) + line
 
     def write(self) -> UOp:
-        """The kernel."""
+        """Return the rewritten kernel."""
         product, depth = self.product, self.product.depth
         left = product.load.left > 0
         load, rows = self._packed(left=False), self._rows(left=False)
@@ -442,9 +444,10 @@ class _Panels:
         return moved(moved(sink, places), self._outside())
 
     def _outside(self) -> dict[UOp, UOp]:
-        """Blocks where rows and columns were, of which nothing may be left by then.
+        """Return RANGEs of blocks, with the numbers of the former RANGEs of rows and columns.
 
-        Those of columns go outside, as filling these takes longer; then rows, panels, the rest.
+        Those RANGEs must be gone by then. Blocks of columns go outermost, as filling their panels
+        takes longer; then come blocks of rows, panels and the rest.
         """
         first, second = sorted((int(self.row.arg), int(self.found.columns.arg)))
         found = {self.block: new_range(extent(self.block), first)}
@@ -456,9 +459,9 @@ class _Panels:
         return self.product.dot(load, other, signed=self.product.load.signed)
 
     def _packed(self, *, left: bool) -> UOp:
-        """A word of a column, from a copy of those of a block: panel by panel, row by row.
+        """Return a word of a column, read from the panels of a block.
 
-        With `left`, of what is left of the depth.
+        With `left`, return the word of the remaining elements of the depth.
         """
         load = self.product.load
         walked = (self.panel, *(() if left else self.product.depth), self.column)
@@ -469,12 +472,12 @@ class _Panels:
         return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
 
     def _rows(self, *, left: bool) -> UOp:
-        """A word of the other operand, from a copy of a block of its rows if there is one."""
+        """Return a word of the other operand, from the copy of a block of rows if there is one."""
         other, depth = self.product.other, () if left else self.product.depth
         word = other.last() if left else other.word()
         if not self.copied:
             return word
-        # The copy goes along what is stored along, so that it is made of whole vectors.
+        # The copy runs along the contiguous RANGE, so that it uses whole vectors.
         along = stride(other.access.src[1], self.row) == 1
         walked = (*depth, self.line) if along else (self.line, *depth)
         own = self._own(*walked)
@@ -485,7 +488,7 @@ class _Panels:
         return UOp(Op.LOAD, dt.int32, (UOp(Op.LOCAL, dt.int32, (copy, *own)), flat_index(walked)))
 
     def _more(self, load: UOp, last: UOp | None) -> UOp:
-        """What the flipped bits add to the results of a column, from a copy of a block's."""
+        """Return what the flipped bits add to the results of a column, from a copy for a block."""
         walked = (self.panel, self.column, *self.product.depth)
         panel, column, *deep = own = self._own(*walked)
         at = dict(zip(walked, own, strict=True))
