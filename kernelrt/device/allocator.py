@@ -14,16 +14,16 @@ ALIGNMENT = 64
 
 @dataclass(frozen=True, slots=True)
 class MemoryStats:
-    """What an allocator did so far.
+    """Statistics of an allocator.
 
     Attributes
     ----------
     cached : int
-        Bytes of free blocks that are kept for later.
+        Bytes of free blocks in the cache.
     limit : int
-        The most that `cached` may be.
+        Upper limit of `cached`, in bytes.
     hits, misses : int
-        Requests that a kept block served, and requests that the system served.
+        Number of requests served by the cache, and by the system allocator.
     """
 
     cached: int
@@ -33,16 +33,16 @@ class MemoryStats:
 
 
 class CachingAllocator(BlockCache):
-    """Aligned host memory; freed blocks are kept, least recently freed given back first.
+    """Allocator of aligned host memory with a cache of freed blocks (LRU eviction).
 
-    Blocks have a multiple of a quarter of a power of two bytes, so that buffers of about one
-    size share them. The cache never holds more than `limit` bytes. A block comes back when its
-    Memory goes. May be used from any thread, from finalizers and from signal handlers.
+    Block sizes are multiples of a quarter of a power of two, so that buffers of similar sizes can
+    reuse a block. The cache never holds more than `limit` bytes. A block returns to the cache when
+    its Memory is deleted. Safe to use from any thread, finalizer or signal handler.
 
     Parameters
     ----------
     limit : int
-        Most bytes of free blocks to keep.
+        The most bytes of free blocks to keep.
 
     Examples
     --------
@@ -56,5 +56,5 @@ class CachingAllocator(BlockCache):
     """
 
     def stats(self) -> MemoryStats:
-        """Give counts since the start, and what is cached now."""
+        """Return the counts since the start, and the bytes cached now."""
         return MemoryStats(*self._counts())

@@ -1,4 +1,4 @@
-"""Buffer: flat, typed storage that kernels read and write."""
+"""Buffer: flat, typed memory that kernels read and write."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ if TYPE_CHECKING:
 
 __all__ = ["Buffer", "Storage", "whole"]
 
-# NumPy's name for the bytes of each element type.
+# NumPy dtype for each element type. bfloat16, which NumPy lacks, is uint16.
 _NUMPY = {d: np.dtype(np.uint16) if d is dt.bfloat16 else dt.to_numpy(d) for d in dt.ALL}
 ids = itertools.count(1)
 _MOST_BYTES = 2 * sys.maxsize + 1
 
 
 class Buffer(Exporter):
-    """Flat storage of `size` elements; memory is taken when it is first needed.
+    """Flat memory of `size` elements, allocated on first use.
 
-    Owned memory is 64-byte aligned and has arbitrary content at first. Views share bytes and
-    keep them alive. The size never changes, and memory that is exported (to NumPy, torch, JAX,
-    a memoryview, or a plan) is never freed or moved.
+    Owned memory is 64-byte aligned and uninitialized. Views share the bytes and keep them alive.
+    The size never changes. Memory that is exported (to NumPy, torch, JAX, a memoryview, or a plan)
+    is never freed or moved.
 
     Parameters
     ----------
     size : int
-        Elements.
+        Number of elements.
     dtype : DType
-        Their type.
+        Element type.
     device : str
-        Name of the device whose memory it is.
+        Name of the device that owns the memory.
 
     Attributes
     ----------
     label : str
-        What error messages call it; empty until somebody names it.
+        Name of the buffer in error messages; empty by default.
 
     Raises
     ------
     ShapeError
-        `size` is negative, or more than memory can have.
+        `size` is negative, or larger than an address space.
     DTypeError
-        `size` is no integer, or `dtype` no type.
+        `size` is not an integer, or `dtype` is not a type.
     DeviceError
         The device is unknown.
 
@@ -96,15 +96,15 @@ class Buffer(Exporter):
         Parameters
         ----------
         source : array_like
-            A NumPy array, or anything with DLPack or the buffer protocol: C-contiguous,
-            aligned to its elements, in host memory. It is kept alive.
+            A NumPy array, or an object with DLPack or the buffer protocol: C-contiguous, aligned to
+            its elements, in host memory. The buffer keeps it alive.
         dtype : DType, optional
-            Read the bytes as this type; needed for types that `source` cannot name.
+            Element type to read the bytes as. Required for types that `source` cannot represent.
 
         Raises
         ------
         DTypeError
-            The element type is not one of kernelrt's.
+            `source` exposes no memory, or kernelrt lacks its element type.
         ShapeError
             The memory is not contiguous or not aligned.
         """
@@ -131,37 +131,38 @@ class Buffer(Exporter):
 
     @classmethod
     def over(cls, memory: Memory, size: int, dtype: DType) -> Self:
-        """Make a buffer over the first elements of memory that the C core gave out."""
+        """Make a buffer over the first elements of memory that the C core allocated."""
         if not size:
             return cls(size, dtype)
         nbytes = size * dtype.itemsize
         return cls._lent(memory, size, nbytes, dtype, next(ids), registry.allocator("CPU"))
 
     def view(self, offset: int, size: int, dtype: DType | None = None) -> Buffer:
-        """Part of this buffer as a buffer that shares its bytes.
+        """Return a part of this buffer as a buffer that shares its bytes.
 
         Parameters
         ----------
         offset : int
-            Bytes from the start of this buffer; a multiple of the element size.
+            Offset from the start of this buffer, in bytes. A multiple of the element size.
         size : int
-            Elements.
+            Number of elements.
         dtype : DType, optional
-            Type of the elements; this buffer's if not given.
+            Element type. Default: that of this buffer.
         """
         dtype = self.dtype if dtype is None else dt.parse(dtype)
         offset, size = whole("offset", offset), whole("size", size)
         nbytes = size * dtype.itemsize
         if size < 0 or offset < 0 or offset + nbytes > self.nbytes:
             raise ShapeError(
-                f"view: bytes {offset} to {offset + nbytes} leave the buffer's {self.nbytes}"
+                f"view: bytes {offset} to {offset + nbytes} are outside the buffer, which has "
+                f"{self.nbytes} bytes"
             )
-        # Owned memory is aligned to whatever an element needs; borrowed memory may begin anywhere.
+        # Owned memory is aligned for every element type; borrowed memory may start anywhere.
         start = self.offset if self._storage.owned else self.address
         if (start + offset) % dtype.itemsize:
             raise ShapeError(
-                f"offset: at {offset} the memory is not aligned to the {dtype.itemsize} bytes of "
-                f"{dtype.name}; use a multiple of them, or pass a copy"
+                f"offset: memory at {offset} is not aligned to the {dtype.itemsize} bytes of "
+                f"{dtype.name}; use a multiple of {dtype.itemsize}, or pass a copy"
             )
         part = Buffer.__new__(Buffer)
         part.label = self.label
@@ -174,12 +175,12 @@ class Buffer(Exporter):
 
     @property
     def device(self) -> str:
-        """Name of the device whose memory this is."""
+        """Name of the device that owns the memory."""
         return self._storage.device
 
     @property
     def storage(self) -> Storage:
-        """The bytes, shared by a buffer and its views; `offset` counts from their start."""
+        """Storage that a buffer shares with its views; `offset` counts from its start."""
         return self._storage
 
     @property
@@ -189,25 +190,25 @@ class Buffer(Exporter):
 
     @property
     def address(self) -> int:
-        """Address of the first element; allocates if need be.
+        """Address of the first element. Allocates the memory if there is none yet.
 
-        It stays valid while the buffer lives and is not released; a caller that cannot ensure
-        that keeps :meth:`hold`.
+        The address is valid while the buffer is alive and not released. A caller that cannot ensure
+        that keeps the result of :meth:`hold`.
         """
         return self._storage.address + self.offset
 
     @property
     def allocated(self) -> bool:
-        """Whether the memory has been taken already, and is still there."""
+        """Whether the memory is allocated and not released."""
         return self._storage.allocated
 
     def hold(self) -> memoryview:
-        """Give the bytes as a view, and the promise that while it lives they stay where they are.
+        """Return the bytes as a memoryview. While it is alive, the memory is not freed or moved.
 
         Raises
         ------
         BufferReleasedError
-            They were released.
+            The memory was released.
         """
         self._storage.share()
         return self.keep()
@@ -223,17 +224,17 @@ class Buffer(Exporter):
         self._storage.release()
 
     def copyin(self, source: Any) -> None:
-        """Fill this buffer from `source`: as many elements, of a type that casts without loss.
+        """Fill this buffer from `source`, of as many elements and a type that casts without loss.
 
         Raises
         ------
         ShapeError
             `source` has another number of elements.
         DTypeError
-            Its type does not cast safely.
+            The type of `source` does not cast safely.
         """
         if self.readonly:
-            raise BufferError("the buffer wraps read-only memory and cannot be filled")
+            raise BufferError("copyin: the buffer wraps read-only memory and cannot be filled")
         if isinstance(source, Buffer):
             array, found = source.content(), source.dtype
         elif _has_memory(source):
@@ -263,8 +264,8 @@ class Buffer(Exporter):
 
         Returns
         -------
-        numpy.ndarray or the object given
-            bfloat16 comes as its uint16 bits where no `out` is given.
+        numpy.ndarray or type of `out`
+            `out` if given, else a new array. In a new array, bfloat16 elements are uint16 bits.
         """
         if out is None:
             return self.content().copy()
@@ -273,7 +274,7 @@ class Buffer(Exporter):
             known = self.dtype if isinstance(out, bytearray | memoryview) else None
             target = Buffer.wrap(out, known)
         if target.readonly:
-            raise BufferError("out: the memory is read-only")
+            raise BufferError("out: expected writable memory, but it is read-only")
         if (target.size, target.dtype) != (self.size, self.dtype):
             raise ShapeError(
                 f"out: expected {self.size} elements of {self.dtype.name}, not {target.size} of "
@@ -283,28 +284,31 @@ class Buffer(Exporter):
         return out
 
     def _take(self, array: np.ndarray[Any, Any]) -> None:
-        """Copy in what has as many elements; told behind it, as whoever reads along reads again."""
+        """Copy `array`, of as many elements, into this buffer, and record the write afterwards.
+
+        Recording it after the copy makes concurrent readers read again.
+        """
         own = self.content()
         if np.may_share_memory(own, array):
-            array = array.copy()  # NumPy copies vectors of other strides from the front
+            array = array.copy()  # NumPy copies overlapping vectors of other strides front to back
         try:
             own[...] = array
         finally:
             wrote()
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """Give the memory as a one-dimensional NumPy array, without a copy."""
+        """Return the memory as a one-dimensional NumPy array, without a copy."""
         dt.to_numpy(self.dtype)
         return self.raw()
 
     def raw(self) -> np.ndarray[Any, Any]:
-        """Like :meth:`numpy`, with bfloat16 as its uint16 bits."""
+        """Return the array of :meth:`numpy`, with bfloat16 elements as uint16 bits."""
         if self.nbytes:
             self._storage.share()
         return self.content()
 
     def content(self) -> np.ndarray[Any, Any]:
-        """Like :meth:`raw`, for who does not keep it, and writes to memory that is new only."""
+        """Return the array of :meth:`raw` for short use: do not keep it, only write new memory."""
         if not self.nbytes:
             return np.empty(0, self._numpy)
         return np.frombuffer(self._storage.hold(), self._numpy, self.size, self.offset)
@@ -323,13 +327,15 @@ class Buffer(Exporter):
         array = self.numpy()
         if copy or (dtype is not None and np.dtype(dtype) != array.dtype):
             if copy is False:
-                raise ValueError(f"a {array.dtype} buffer as {np.dtype(dtype)} needs a copy")
+                raise ValueError(
+                    f"copy: converting a buffer of {array.dtype} to {np.dtype(dtype)} needs a copy"
+                )
             return array.astype(array.dtype if dtype is None else dtype, copy=True)
         return array
 
     @property
     def __array_interface__(self) -> dict[str, Any]:
-        """NumPy's description of the memory; whoever takes it bars an explicit release."""
+        """NumPy's description of the memory. Reading it prevents an explicit release."""
         dtype = dt.to_numpy(self.dtype)
         address = self._storage.hand_out() + self.offset
         return {
@@ -359,12 +365,12 @@ class Buffer(Exporter):
 
 
 def whole(argument: str, value: object) -> int:
-    """`value` as an int: of Python, NumPy or whatever else counts as an index.
+    """Return `value` as an int: a Python or NumPy integer, or an object with ``__index__``.
 
     Raises
     ------
     DTypeError
-        It is no integer.
+        `value` is not an integer.
     """
     try:
         return operator.index(value)  # type: ignore[arg-type]
@@ -375,7 +381,7 @@ def whole(argument: str, value: object) -> int:
 
 
 def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | None) -> Buffer:
-    """Make a buffer with the content of another one: a copy owns its memory."""
+    """Make a buffer with the content of a pickled or copied buffer. It owns its memory."""
     buffer = Buffer(size, dtype, device)
     buffer.label = label
     if content is not None:
@@ -384,7 +390,7 @@ def _restore(size: int, dtype: DType, device: str, label: str, content: bytes | 
 
 
 def _owner(array: np.ndarray[Any, Any]) -> Storage | None:
-    """Find the storage that an array is a view of, with the same right to write."""
+    """Return the storage that an array is a view of, if both are writable or both read-only."""
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
@@ -409,7 +415,7 @@ def _has_memory(source: Any) -> bool:
 
 
 def _as_array(source: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], DType]:
-    """`source` as an array that shares its memory, and what its elements are."""
+    """Return `source` as an array that shares its memory, and the element type."""
     bfloat16 = False
     if isinstance(source, Buffer):
         array, bfloat16 = source.raw(), source.dtype is dt.bfloat16
@@ -430,7 +436,7 @@ def _as_array(source: Any, dtype: DType | None) -> tuple[np.ndarray[Any, Any], D
     if dtype is not None:
         if array.nbytes % dtype.itemsize:
             raise ShapeError(
-                f"source: {array.nbytes} bytes are no whole number of {dtype.name} elements"
+                f"source: {array.nbytes} bytes are not a whole number of {dtype.name} elements"
             )
         return array, dtype
     return array, dt.bfloat16 if bfloat16 else dt.from_numpy(array.dtype, "source")

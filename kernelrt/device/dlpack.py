@@ -1,7 +1,7 @@
-"""DLPack for element types that NumPy lacks.
+"""DLPack exchange of bfloat16 arrays, which NumPy lacks.
 
-NumPy exchanges every type of kernelrt but bfloat16. Its bytes travel as uint16, and the type
-is put right in the capsule on the way out and on the way in.
+NumPy exchanges every other element type of kernelrt. bfloat16 data is exchanged as uint16, and the
+type in the DLPack capsule is patched on export and import.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from kernelrt.errors import DeviceError, DTypeError, KernelrtError
 __all__ = ["REFUSALS", "export", "import_array", "kind_name", "nothing"]
 
 REFUSALS = (BufferError, RuntimeError, TypeError, ValueError, OverflowError)
-"""What objects of other libraries raise when they cannot be read."""
+"""Exceptions that objects of other libraries raise when they cannot be read."""
 
-# Layout of DLManagedTensor and DLManagedTensorVersioned (dlpack.h 1.0): where DLTensor begins,
-# and where in it the DLDataType {uint8 code, uint8 bits, uint16 lanes} is.
+# Layout of DLManagedTensor and DLManagedTensorVersioned (dlpack.h 1.0): the offset of DLTensor, and
+# in it the offset of DLDataType {uint8 code, uint8 bits, uint16 lanes}.
 _CAPSULES = {b"dltensor": 0, b"dltensor_versioned": 32}
 _DTYPE_OFFSET = 20
 _UINT, _BFLOAT = 1, 4
@@ -33,7 +33,7 @@ _pointer.restype = ctypes.c_void_p
 
 
 def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any]) -> Any:
-    """Make a DLPack capsule of `array`; of uint16 data that is bfloat16, one that says so."""
+    """Return a DLPack capsule of `array`. If `bfloat16`, its type is bfloat16 instead of uint16."""
     capsule = array.__dlpack__(**options)
     if bfloat16:
         _set_code(capsule, _BFLOAT)
@@ -41,14 +41,14 @@ def export(array: np.ndarray[Any, Any], bfloat16: bool, options: dict[str, Any])
 
 
 def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any], bool]:
-    """Give a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16.
+    """Return a DLPack exporter's memory as an array, and whether it is bfloat16 seen as uint16.
 
     Raises
     ------
     DeviceError
-        The memory is not the host's.
+        The memory is not host memory.
     DTypeError
-        The exporter does not hand it over; the message says why not.
+        The exporter refuses the export. The message has its reason.
     """
     try:
         if source.__dlpack_device__()[0] != 1:
@@ -56,10 +56,10 @@ def import_array(source: Any, name: str = "source") -> tuple[np.ndarray[Any, Any
                 f"{name}: {kind_name(source)} is not in host memory; move it to the CPU"
             )
         if hasattr(source, "resolve_neg") and source.is_neg():
-            # PyTorch's imaginary part of a conjugate, whose memory it exports as it lies there.
+            # The imaginary part of a conjugate in PyTorch: PyTorch exports it without the sign.
             raise DTypeError(
-                f"{name}: {kind_name(source)} is negative by a mark, not in its memory; pass "
-                f"{name}.resolve_neg()"
+                f"{name}: {kind_name(source)} has its negative bit set, which DLPack cannot "
+                f"represent; pass {name}.resolve_neg()"
             )
         return _imported(source)
     except KernelrtError:
@@ -74,7 +74,7 @@ def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
     except (BufferError, RuntimeError, TypeError):
         try:
             capsule = source.__dlpack__(max_version=(1, 0))
-        except TypeError:  # an exporter of before version 1
+        except TypeError:  # an exporter of DLPack before version 1
             capsule = source.__dlpack__()
         if _code(capsule) != (_BFLOAT, 16):
             raise
@@ -83,12 +83,12 @@ def _imported(source: Any) -> tuple[np.ndarray[Any, Any], bool]:
 
 
 def nothing(value: object) -> str:
-    """What an error asks of None, which few write and many functions give."""
+    """Return a hint for an error message if `value` is None: functions without return give it."""
     return "; did a function return nothing?" if value is None else ""
 
 
 def kind_name(value: object) -> str:
-    """What `value` is, with the library that it comes from: there are Tensors in several."""
+    """Return the type name of `value` with its library, as several libraries have a Tensor."""
     kind = type(value)
     library = kind.__module__.partition(".")[0]
     return kind.__qualname__ if library in ("builtins", "__main__") else (
@@ -97,18 +97,18 @@ def kind_name(value: object) -> str:
 
 
 def refuse_torch_module(value: object, name: str) -> None:
-    """Raise DTypeError for a module of PyTorch's, which computes with PyTorch's tensors."""
+    """Raise DTypeError if `value` is a PyTorch module, which computes with PyTorch tensors."""
     kinds = [(kind.__module__, kind.__name__) for kind in type(value).__mro__]
     if ("torch.nn.modules.module", "Module") in kinds:
         raise DTypeError(
             f"{name}: {type(value).__name__} is a PyTorch module and computes with PyTorch "
             "tensors; build the same module from the layers of kernelrt.nn, and load its weights "
-            "by load_state_dict(module.state_dict())"
+            "with load_state_dict(module.state_dict())"
         )
 
 
 class _Once:
-    """An exporter of one finished capsule."""
+    """DLPack exporter that returns a given capsule."""
 
     def __init__(self, capsule: Any) -> None:
         self.capsule = capsule
@@ -138,5 +138,5 @@ def _code(capsule: object) -> tuple[int, int] | None:
 def _set_code(capsule: object, code: int) -> None:
     field = _field(capsule)
     if field is None:
-        raise BufferError("the exporter gave no DLPack capsule")
+        raise BufferError("the exporter returned no DLPack capsule")
     ctypes.c_uint8.from_address(field).value = code

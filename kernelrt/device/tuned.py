@@ -1,8 +1,8 @@
-"""Stores the fastest variants that autotuning found for later processes.
+"""Stores the fastest variants that autotuning found, for later processes.
 
-One small JSON file a kernel lies beside the object cache. Its name stands for the version of
-kernelrt, the processor, the number of threads and the kernel. What it says is only how to write
-the kernel, and the renderer checks that before it does; what does not check out is ignored.
+Each kernel has a small JSON file in the folder of the object cache. The file name is a hash of the
+version of kernelrt, the processor, the number of threads and the kernel. The file holds a variant
+of the kernel, which the renderer verifies before use. Invalid files are ignored.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ if TYPE_CHECKING:
 __all__ = ["SETTING", "Tuned"]
 
 SETTING: Final = "KERNELRT_TUNED"
-"""The environment variable that says which variants are used: see :meth:`Tuned.find`."""
+"""Environment variable that selects which variants are used: see :meth:`Tuned.find`."""
 _SUFFIX: Final = ".krtt"
 _MOST_BYTES: Final = 1 << 16
 _MOST_FILES: Final = 4096
 
 
 class Folder(Protocol):
-    """Where files may lie."""
+    """Folder in which files are stored."""
 
     @property
     def folder(self) -> Path:
-        """It."""
+        """Path of the folder."""
 
     @property
     def usable(self) -> bool:
-        """Whether it is there, and this user's alone."""
+        """Whether the folder exists and only this user can write to it."""
 
 
 class Tuned:
-    """The variants that were found for one device. May be used from any thread and process.
+    """The variants that autotuning found for one device. Safe to use from any thread and process.
 
     Parameters
     ----------
     spec : DeviceSpec
         The device.
     folder : Folder or None
-        Where they are kept; None: only in this process.
+        Folder of the stored variants. With None they are only kept in this process.
 
     Examples
     --------
@@ -72,36 +72,36 @@ class Tuned:
         self._warned: set[str] = set()
 
     def find(self, kernel: str) -> str | None:
-        """Give the variant for a kernel; None where none was found, or is to be used.
+        """Return the variant to use for a kernel, or None for the renderer's default.
 
-        ``KERNELRT_TUNED`` decides: with 0 none is, with ``any`` also those that change the order of
-        floating-point sums, and with 1, or unset, only those whose results have the bits of the
-        renderer's own choice.
+        ``KERNELRT_TUNED`` selects the variants: 0 none; 1 or unset those whose results are bitwise
+        equal to those of the renderer's default; ``any`` also those that change the order of
+        floating-point sums.
 
         Parameters
         ----------
         kernel : str
-            Fingerprint of its AST.
+            Fingerprint of the kernel AST.
         """
         setting = switch(SETTING, "any")
         if setting is None:
-            self._warn(f"{expected(SETTING, 'any')}; it is taken for 1")
+            self._warn(f"{expected(SETTING, 'any')}; it is treated as 1")
         if setting == "off":
             return None
         found = self._look_up(kernel, keeps_bits=False) if setting == "any" else None
         return self._look_up(kernel, keeps_bits=True) if found is None else found
 
     def keep(self, kernel: str, variant: str, *, keeps_bits: bool) -> None:
-        """Note the variant for a kernel. A full disk only means that later processes lack it.
+        """Store the variant for a kernel. If the disk is full, only later processes lack it.
 
         Parameters
         ----------
         kernel : str
-            Fingerprint of its AST.
+            Fingerprint of the kernel AST.
         variant : str
-            How it is to be written.
+            Text of the variant: see :class:`~kernelrt.device.program.Variant`.
         keeps_bits : bool
-            Whether its results have the bits of the renderer's own choice.
+            Whether its results are bitwise equal to those of the renderer's default.
         """
         name = self._name(kernel, keeps_bits)
         self._found[name] = variant
@@ -113,10 +113,10 @@ class Tuned:
             _bound(self._folder.folder)
 
     def refuse(self, kernel: str, why: str) -> None:
-        """Forget what was found for a kernel, because it cannot be written that way."""
+        """Drop the variants of a kernel, which the renderer rejected, and warn."""
         for keeps_bits in (True, False):
             self._found.pop(self._name(kernel, keeps_bits), None)
-        self._warn(f"what autotuning noted for the kernel {kernel} is ignored: {why}")
+        self._warn(f"autotuning: the stored variant of the kernel {kernel} is ignored: {why}")
 
     def _look_up(self, kernel: str, keeps_bits: bool) -> str | None:
         name = self._name(kernel, keeps_bits)
@@ -129,7 +129,9 @@ class Tuned:
                 return None
             variant = _variant_in(text, self._header(kernel))
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            self._warn(f"{path} is ignored: {error!r}; delete it, or tune the kernel again")
+            self._warn(
+                f"autotuning: {path} is ignored: {error!r}; delete it, or tune the kernel again"
+            )
             return None
         self._found[name] = variant
         return variant
@@ -157,20 +159,20 @@ class Tuned:
 
 
 def _variant_in(text: str, header: dict[str, Any]) -> str:
-    """The variant that a file's text names, if it was written for what `header` says."""
+    """Return the variant in a file's text; raise ValueError if its header differs from `header`."""
     content: Any = json.loads(text)
     if any(content[field] != value for field, value in header.items()):
-        raise ValueError("it was written for something else")
+        raise ValueError("written for another kernel, device, number of threads or version")
     variant = content["variant"]
     if type(variant) is not str:
-        raise ValueError("it names no variant")
+        raise ValueError("expected a string as variant")
     return variant
 
 
 def _read(path: Path) -> str | None:
-    """What a file of this user says; None where there is none."""
+    """Return the text of a file of this user; None if there is no file."""
     try:
-        # Not through a link, and never a device or a pipe that could block.
+        # Do not follow a link, and do not block on a device or pipe.
         flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
         handle = os.open(path, os.O_RDONLY | flags)
     except FileNotFoundError:
@@ -181,14 +183,14 @@ def _read(path: Path) -> str | None:
         info = os.fstat(handle)
         mine = not hasattr(os, "geteuid") or info.st_uid == os.geteuid()
         if not stat.S_ISREG(info.st_mode) or not mine or info.st_size > _MOST_BYTES:
-            raise ValueError("it is no small file of this user")
+            raise ValueError(f"expected a file of this user of at most {_MOST_BYTES} bytes")
         return os.read(handle, _MOST_BYTES).decode()
     finally:
         os.close(handle)
 
 
 def _write(path: Path, text: str) -> None:
-    """Write beside the place and rename into it: readers see all or nothing."""
+    """Write to a temporary file and rename it to `path`: readers see all or nothing."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".new-")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -200,7 +202,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _bound(folder: Path) -> None:
-    """Let the oldest go where there are very many."""
+    """Delete the oldest files if there are more than _MOST_FILES."""
     with os.scandir(folder) as listing:
         entries = list(listing)
     files = [e for e in entries if e.name.endswith(_SUFFIX)]
