@@ -1,4 +1,4 @@
-"""Devices: targets, buffers and their memory, and the protocols that a backend implements."""
+"""Devices: targets, buffers and their memory, and the protocols of a backend."""
 
 import sys
 import types
@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 
-class _Room(types.ModuleType):
+class _CallableModule(types.ModuleType):
     """A module that can be called, as ``torch.device`` is."""
 
     def __call__(self, device: object = "cpu", index: int | None = None) -> str:
-        """Give what ``x.device`` says, which ``device=`` and ``x.to`` take."""
+        """Return the name of the device, as in ``x.device``, for ``device=`` and ``x.to``."""
         check_device(device if index is None else f"{device}:{index}")
         return "CPU"
 
 
-sys.modules[__name__].__class__ = _Room
+sys.modules[__name__].__class__ = _CallableModule

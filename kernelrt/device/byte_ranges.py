@@ -1,8 +1,8 @@
-"""Byte ranges: the one place that decides whether two things share memory.
+"""Byte ranges: the one module that decides whether two buffers or values share memory.
 
-What has an address is told apart by its address alone: an array that was wrapped, a view, memory
-that came back through DLPack and kernelrt's own are one storage, by whichever road a buffer got
-there. What has no address yet (an intermediate of a plan) is told apart by identity.
+Memory with an address is identified by its address alone. Wrapped arrays, views, memory that came
+back through DLPack and memory of kernelrt all count as one storage, :data:`HOST`. Memory without an
+address yet (an intermediate of a plan) is identified by object identity.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 class _Host:
-    """Stands for all memory that has addresses."""
+    """Stands for all memory with addresses."""
 
     __slots__ = ()
 
@@ -31,15 +31,16 @@ class _Host:
         return "HOST"
 
 
-#: The storage of everything that has an address; its offsets are addresses.
+#: The storage of all memory with addresses. Its offsets are addresses.
 HOST: Final = _Host()
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Bytes `start` to `stop` of `storage`: :data:`HOST`, or an object with identity.
+    """A byte range: bytes `start` to `stop` (exclusive) of `storage`.
 
-    Where sizes depend on Variables these are all bytes that can be meant.
+    `storage` is :data:`HOST`, or an object compared by identity. If sizes depend on Variables, the
+    range covers the bytes of all possible sizes.
     """
 
     storage: Any
@@ -48,23 +49,23 @@ class Region:
 
     @property
     def nbytes(self) -> int:
-        """Length."""
+        """Number of bytes."""
         return self.stop - self.start
 
     def meets(self, other: Region) -> bool:
-        """Whether any byte belongs to both."""
+        """Return whether the ranges overlap."""
         return (
             self.storage is other.storage
             and max(self.start, other.start) < min(self.stop, other.stop)
         )
 
     def part(self, offset: int, nbytes: int) -> Region:
-        """The `nbytes` bytes from `offset` on; they may lie outside."""
+        """Return the range of `nbytes` bytes from `offset` on. It may extend beyond this range."""
         start = self.start + offset
         return Region(self.storage, start, start + nbytes)
 
     def covers(self, other: Region) -> bool:
-        """Whether every byte of `other` belongs to this region."""
+        """Return whether this range contains every byte of `other`."""
         return (
             self.storage is other.storage
             and self.start <= other.start
@@ -73,30 +74,30 @@ class Region:
 
 
 def region_of(buffer: Buffer) -> Region:
-    """The bytes of `buffer`; memory is taken if it has none yet."""
+    """Return the byte range of `buffer`. Allocates its memory if there is none yet."""
     start = buffer.address if buffer.nbytes else 0
     return Region(HOST, start, start + buffer.nbytes)
 
 
 def taken_region(buffer: Buffer) -> Region | None:
-    """The bytes of `buffer`; None while it has no memory, which then shares none."""
+    """Return the byte range of `buffer`, or None if its memory is not allocated."""
     return region_of(buffer) if buffer.allocated else None
 
 
 class RegionMap(Generic[_T]):
-    """Values that stand at regions; finds those that share bytes with another region."""
+    """Map from byte ranges to values; finds the values whose ranges overlap a given range."""
 
     __slots__ = ("_count", "_lengths", "_rows")
 
     def __init__(self) -> None:
-        # By storage: start, number, stop and value, sorted.
+        # Storage -> sorted list of (start, number, stop, value).
         self._rows: dict[int, list[tuple[int, int, int, _T]]] = {}
-        # The lengths there, each as its number of bits.
+        # Storage -> lengths of its ranges, each as its number of bits.
         self._lengths: dict[int, set[int]] = {}
         self._count = itertools.count()
 
     def add(self, region: Region, value: _T) -> None:
-        """Put `value` at `region`; one without bytes is never found."""
+        """Add `value` at the range `region`. A value at an empty range is never found."""
         if region.nbytes > 0:
             key = id(region.storage)
             self._lengths.setdefault(key, set()).add(region.nbytes.bit_length())
@@ -104,12 +105,12 @@ class RegionMap(Generic[_T]):
             insort(row, (region.start, next(self._count), region.stop, value))
 
     def meeting(self, region: Region) -> list[_T]:
-        """Values at regions that share bytes with `region`, in the order they were added."""
+        """Return the values whose ranges overlap `region`, in the order they were added."""
         row = self._rows.get(id(region.storage))
         if row is None or region.nbytes <= 0:
             return []
         count, near = -1, row
-        while count != len(row):  # a signal handler may add regions, which moves the others
+        while count != len(row):  # a signal handler may add ranges, which moves the others
             count = len(row)
             longest = 1 << max(self._lengths[id(region.storage)])
             first = bisect_left(row, (region.start - longest,))
@@ -118,7 +119,7 @@ class RegionMap(Generic[_T]):
         return [value for _, value in sorted(found, key=lambda f: f[0])]
 
     def drop_covered(self, region: Region) -> None:
-        """Forget what lies in `region` with all its bytes."""
+        """Remove the values whose ranges are contained in `region`."""
         row = self._rows.get(id(region.storage))
         if row is not None:
             first, last = bisect_left(row, (region.start,)), bisect_left(row, (region.stop,))
@@ -128,14 +129,16 @@ class RegionMap(Generic[_T]):
 def islands(
     places: Iterable[tuple[Region, _T]], *, joined: bool = False
 ) -> list[tuple[Region, list[_T]]]:
-    """Values whose regions hang together, and the bytes they cover in all.
+    """Group values by connected byte ranges; return each group's total range and values.
+
+    Ranges are connected if they overlap, directly or through other ranges.
 
     Parameters
     ----------
     places : iterable of (Region, value)
-        In any order; without bytes they are left out.
+        Ranges with their values, in any order. Empty ranges are left out.
     joined : bool
-        Whether regions hang together already where one begins at the end of another.
+        Whether adjacent ranges, where one ends at the start of the other, are connected too.
     """
     known: dict[int, int] = {}
     kept = [(region, value) for region, value in places if region.nbytes > 0]

@@ -1,4 +1,4 @@
-"""Specs and protocols between code generator, compiler and loader."""
+"""Specs of kernels, and the protocols of code generator, compiler and loader."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ __all__ = [
     "Variant",
 ]
 
-#: The variable that tells a kernel split over cores which share it computes.
+#: Variable with the index of the chunk that a call of a split kernel computes.
 CORE_ID = "core_id"
-#: Three launch sizes: numbers, or integer expressions over Variables.
+#: Launch sizes in three dimensions: numbers, or integer expressions over Variables.
 Sizes = tuple[Dim, Dim, Dim]
 
 
 @dataclass(slots=True, eq=False)
 class ProgramSpec:
-    """A kernel as source, with what a compiler and a plan have to know about it.
+    """A kernel as source, with the metadata that a compiler and a plan need.
 
     The source defines ``void name(void *const *bufs, const int64_t *vals)``.
 
     Attributes
     ----------
     name : str
-        Entry point; an identifier.
+        Name of the entry point, an identifier.
     src : str
-        Source text, LLVM IR for the CPU.
+        Source text; LLVM IR for the CPU.
     device : DeviceSpec
-        The target that the source was written for.
+        The target of the source.
     ast : UOp
         The kernel AST (a SINK) that the source implements.
     global_size : Sizes or None
-        Chunks in each direction. ``global_size[0]`` counts the values of ``core_id``.
+        Number of chunks in each dimension. ``global_size[0]`` counts the values of ``core_id``.
     local_size : Sizes or None
-        Threads of a group on devices that have groups; None means direct global ids.
+        Threads of a group, on devices with groups. None means global ids without groups.
     vars : list of UOp
         The Variables that the kernel reads, without ``core_id``.
     var_names : list of str
@@ -60,29 +60,28 @@ class ProgramSpec:
     globals : list of int
         Slots of ``bufs`` that the kernel touches, ascending.
     outs, ins : list of int
-        Slots stored to, and slots loaded from that are no outputs.
+        Slots that the kernel stores to, and slots that it only loads from.
     lent : list of int
-        Those of `outs` that hold what the kernel computes before it stores its results there, or to
-        which it stores some results twice. The code takes them for memory of its own: no other slot
-        may share a byte with one of them.
+        Slots of `outs` that hold local arrays before the results, or that some results are stored
+        to twice. The code assumes exclusive access: no other slot may share a byte with them.
     chunk_bytes : dict of int to int
-        Slots that chunks share out among themselves -> bytes of each: chunk `c` touches none of the
-        slot but some from ``c`` to before ``c + 1`` times as many. Of others it may touch all.
+        Slot that is partitioned among chunks -> bytes `n` of a chunk: chunk `c` only touches bytes
+        ``c * n`` to ``(c + 1) * n`` (exclusive). A chunk may touch all bytes of other slots.
     buf_count : int
         Length of ``bufs``.
     flops, bytes : Dim
-        Estimated floating-point operations, and bytes read and written, of one launch.
+        Estimated floating-point operations of one launch, and bytes that it reads and writes.
     cycles : Dim
-        Estimated cycles that one launch computes for on one core, apart from what it waits for
-        memory; see :mod:`kernelrt.device.costs`.
+        Estimated compute cycles of one launch on one core, without memory stalls; see
+        :mod:`kernelrt.device.costs`.
     host_parallel_safe : bool
-        Whether the kernel may run beside kernels that it is not ordered with.
+        Whether the kernel may run concurrently with kernels that it is not ordered with.
     may_fail : bool
-        Whether it may store to the status word, which is then its last slot.
+        Whether the kernel may store to the status word, which is then its last slot.
     variant : str
-        How it was written, in the renderer's own words: `Renderer.render` takes them.
+        Variant that the source was generated from. `Renderer.render` accepts it.
     stack_bytes : int
-        What its local arrays take of the stack of the thread that runs it.
+        Bytes that the local arrays take on the stack of the thread that runs the kernel.
 
     Examples
     --------
@@ -117,7 +116,7 @@ class ProgramSpec:
     stack_bytes: int = 0
 
     def add_var(self, var: UOp | Size) -> Self:
-        """Append a Variable to `vars` and its name to `var_names` (before ``core_id``)."""
+        """Add a Variable to `vars` and its name to `var_names` (before ``core_id``)."""
         var = plain(var)
         if not isinstance(var, UOp) or var.op is not Op.VAR:
             raise SpecError(f"add_var: expected a Variable, not {var!r}")
@@ -132,13 +131,13 @@ class ProgramSpec:
         return self
 
     def set_work_sizes(self, global_size: Sizes, local_size: Sizes | None = None) -> Self:
-        """Set how many chunks a launch has, and how large a group is."""
+        """Set the number of chunks of a launch and the size of a group, and return the spec."""
         self.global_size = _check_sizes("global_size", global_size)
         self.local_size = None if local_size is None else _check_sizes("local_size", local_size)
         return self
 
     def set_var_names(self, names: Iterable[str]) -> Self:
-        """Set the order of values in ``vals``; ``core_id`` may only be last."""
+        """Set the order of values in ``vals``, and return the spec. ``core_id`` must be last."""
         names = list(names)
         _check_var_names(names)
         self.var_names = names
@@ -147,16 +146,19 @@ class ProgramSpec:
     def set_buffer_metadata(
         self, outs: Iterable[int], ins: Iterable[int], buf_count: int | None = None
     ) -> Self:
-        """Set which slots are stored to and which are loaded; `globals` is their union.
+        """Set the slots that are stored to and loaded from, and return the spec.
 
-        A slot that is both is an output only.
+        `globals` is their union. A slot that is both only counts as an output.
         """
         out_set = set(outs)
         in_set = set(ins) - out_set
         both = sorted(out_set | in_set)
         count = (both[-1] + 1 if both else 0) if buf_count is None else buf_count
         if both and (both[0] < 0 or both[-1] >= count):
-            raise SpecError(f"set_buffer_metadata: slots {both} do not fit {count} buffers")
+            raise SpecError(
+                f"set_buffer_metadata: expected slots of at least 0 and below {count}, the number "
+                f"of buffers, not {both}"
+            )
         self.outs, self.ins, self.globals = sorted(out_set), sorted(in_set), both
         self.buf_count = count
         return self
@@ -166,13 +168,12 @@ class ProgramSpec:
 class CompiledSpec:
     """A compiled kernel: source that a loader compiles (JIT) or object bytes (AOT).
 
-    Exactly one of `src` and `bytes` is set. Both run alike: `bytes` is how an object cache or
-    an ahead-of-time build enters.
+    Exactly one of `src` and `bytes` is set. Object caches and ahead-of-time builds use `bytes`.
 
     Attributes
     ----------
     name : str
-        Entry point.
+        Name of the entry point.
     src : str or None
         Source text.
     bytes : bytes or None
@@ -200,7 +201,7 @@ class CompiledSpec:
         given: object = self.name
         if not isinstance(given, str) or not given:
             raise CompileError(
-                f"name: a compiled kernel needs the name of its entry point, not {self.name!r}"
+                f"name: expected the name of the entry point, a non-empty str, not {self.name!r}"
             )
         if (self.src is None) == (self.bytes is None):
             raise CompileError(f"kernel {self.name!r}: give either src or bytes, not both or none")
@@ -215,7 +216,7 @@ class CompiledSpec:
 
     @classmethod
     def from_source(cls, name: str, src: str, ast: UOp, buf_count: int) -> Self:
-        """Make a kernel from source text, launched once."""
+        """Make a kernel from source text, without variables and launch sizes."""
         return cls(name, src, None, ast, buf_count=buf_count)
 
     @classmethod
@@ -250,16 +251,16 @@ class CompiledSpec:
 
 
 class Variant(NamedTuple):
-    """One of the ways to write a kernel.
+    """A variant of a kernel: one of the ways to generate code for it.
 
     Attributes
     ----------
     text : str
-        It, in the renderer's own words; the same for the same way in every process.
+        Description in a format of the renderer. Equal variants have equal texts in every process.
     keeps_bits : bool
-        Whether results are those of the renderer's own choice bit for bit, on any data.
+        Whether results are bitwise equal to those of the renderer's default, on any data.
     cycles : float
-        An estimate, to compare variants of one kernel by.
+        Estimated cycles, to compare variants of one kernel.
     """
 
     text: str
@@ -272,50 +273,53 @@ class Renderer(Protocol):
 
     @property
     def device(self) -> DeviceSpec:
-        """The target that sources are written for."""
+        """The target of the sources."""
 
     def render(self, ast: UOp, variant: str | None = None) -> ProgramSpec:
-        """Give the program of a kernel AST, written as `variant` says if it is given.
+        """Return the program of a kernel AST. Default: the renderer's own choice of `variant`.
 
-        Raises SpecError where the AST is not legal, or `variant` is none of it.
+        Raises
+        ------
+        SpecError
+            The AST is invalid, or `variant` is not a variant of it.
         """
 
     def variants(self, ast: UOp, around: str | None = None) -> Iterator[Variant]:
-        """Give ways to write a kernel, `around` or else the renderer's choice first."""
+        """Yield variants of a kernel. The first is `around`, by default the renderer's choice."""
 
     def outline(self, ast: UOp, variant: str | None = None) -> str:
-        """Give the loops of a kernel AST as text for people."""
+        """Return the loops of a kernel AST as readable text."""
 
 
 class Compiler(Protocol):
     """Turns sources into objects."""
 
     def compile(self, programs: Sequence[ProgramSpec]) -> list[CompiledSpec]:
-        """Compile all `programs` in one go, in order.
+        """Compile all `programs` together, and return them in order.
 
-        A program may be written when it is first looked at, by this thread, and the first ones
-        can be compiled before that. What writing one raises is raised here.
+        `programs` may be lazy: a source may be generated when this thread first reads it, after the
+        first sources were compiled. Errors of code generation are raised here.
 
         Raises
         ------
         CompileError
-            A source was rejected; the message names the kernel and quotes the compiler.
+            A source was rejected. The message names the kernel and quotes the compiler.
         """
 
     def forget(self, programs: Sequence[ProgramSpec]) -> bool:
-        """Drop what is kept of `programs`, which could not be loaded; whether there was anything.
+        """Drop cached objects of `programs`, which could not be loaded.
 
-        If so, compiling them again may help.
+        Return whether there were any. If so, compiling the programs again may help.
         """
 
 
 @runtime_checkable
 class Program(Protocol):
-    """Code in memory. The address is valid for as long as this object is alive."""
+    """Code in memory. The address is valid while this object is alive."""
 
     @property
     def name(self) -> str:
-        """The entry point's name."""
+        """Name of the entry point."""
 
     @property
     def address(self) -> int:
@@ -323,13 +327,13 @@ class Program(Protocol):
 
 
 class Loader(Protocol):
-    """Brings compiled kernels into memory."""
+    """Loads compiled kernels into memory."""
 
     def load(self, compiled: Sequence[CompiledSpec]) -> list[Program]:
-        """Link all `compiled` in one go. Raises CompileError where a symbol is missing."""
+        """Link all `compiled` kernels together. Raises CompileError if a symbol is missing."""
 
     def collect(self) -> None:
-        """Free what is left of programs that are gone. Loading more may do so, too."""
+        """Free the remaining memory of deleted programs. Loading more may do so, too."""
 
 
 def _check_sizes(argument: str, sizes: Sizes) -> Sizes:

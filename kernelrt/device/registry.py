@@ -1,4 +1,4 @@
-"""Devices by name, opened when first used."""
+"""Registry of devices by name. A device is opened on first use."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Device:
     Attributes
     ----------
     spec : DeviceSpec
-        What the code generator has to know.
+        Target of code generation.
     renderer : Renderer or None
-        Turns kernel ASTs into source; None where only hand-written kernels run.
+        Turns kernel ASTs into source. None for devices that only run hand-written kernels.
     compiler : Compiler
         Turns source into objects.
     loader : Loader
-        Brings objects into memory.
+        Loads objects into memory.
     tuned : Tuned or None
-        Which kernels are written otherwise than the renderer would; None where nobody notes it.
+        Variants of kernels that autotuning found. None if the device stores none.
     """
 
     spec: DeviceSpec
@@ -59,28 +59,34 @@ def _of_backend(module: str) -> Callable[[], Device]:
     return lambda: cast("Device", backend.open_device())
 
 
-#: The devices that come with kernelrt, and others that were registered.
+#: Built-in and registered devices.
 _entries: dict[str, _Entry] = {"CPU": _Entry(_of_backend("kernelrt.backend.cpu"))}
 _lock = locks.Lock(locks.DEVICES)
 
 
 def register(name: str, factory: Callable[[], Device]) -> None:
-    """Make `factory` the way to open the device `name`.
+    """Register `factory` to open the device `name`.
 
-    A device that was opened before stays open for whoever holds it.
+    A device of this name that is open already stays open for its holders.
     """
-    # No lock: a fork may hold all of them.
+    # No lock, because all locks may be held during a fork.
     before = _entries.get(name)
     _entries[name] = _Entry(factory) if before is None else _Entry(factory, before.allocator)
 
 
 def known() -> tuple[str, ...]:
-    """Names of all devices."""
+    """Return the names of all devices."""
     return tuple(_entries)
 
 
 def opened(name: str = "CPU") -> Device:
-    """Give the device `name`, opened by the first call. Raises DeviceError for an unknown name."""
+    """Return the device `name`. The first call opens it.
+
+    Raises
+    ------
+    DeviceError
+        The name is unknown.
+    """
     entry = _find(name)
     if entry.device is not None:
         return entry.device
@@ -91,14 +97,14 @@ def opened(name: str = "CPU") -> Device:
 
 
 def free_programs() -> None:
-    """Free what is left on all devices of programs that are gone."""
+    """Free the remaining memory of deleted programs on all devices."""
     for entry in list(_entries.values()):
         if entry.device is not None:
             entry.device.loader.collect()
 
 
 def allocator(name: str = "CPU") -> CachingAllocator:
-    """Give the memory of the device `name`; works without opening it."""
+    """Return the allocator of the device `name`, without opening the device."""
     return _find(name).allocator
 
 
@@ -110,18 +116,18 @@ def _find(name: str) -> _Entry:
     return entry
 
 
-#: Names that are those of devices, ours or not, and of no type.
+#: Device names of kernelrt and other libraries. None of them is the name of a type.
 _NAMES = ("cpu", "cuda", "mps", "gpu", "xpu", "meta")
 
 
 def _text(device: object) -> object:
-    """What names a device, as a string where it is PyTorch's."""
+    """Return `device`, converted to a string if it is a ``torch.device``."""
     kind = type(device)
     return str(device) if kind.__module__ == "torch" and kind.__name__ == "device" else device
 
 
 def is_device(given: object) -> bool:
-    """Whether an argument that may be a type or a device names a device."""
+    """Return whether an argument that may be a type or a device names a device."""
     text = _text(given)
     return isinstance(text, str) and (text is not given or text.lower().split(":")[0] in _NAMES)
 

@@ -1,4 +1,4 @@
-"""DeviceSpec: the facts about a processor that code generation needs."""
+"""DeviceSpec: the properties of a processor that code generation needs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _L3_DEFAULT = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class DeviceSpec:
-    """A target of code generation, as plain data: nothing here needs the device to exist.
+    """A target of code generation, as plain data. The device itself need not exist.
 
     Attributes
     ----------
@@ -37,15 +37,15 @@ class DeviceSpec:
     features : str
         LLVM feature string, ``"+avx2,+fma,..."``.
     vector_bits : int
-        Width of the widest vector register that pays.
+        Width of the vector registers to use, in bits.
     vector_registers : int
-        How many of them there are.
+        Number of vector registers.
     cores : int
-        Processors that this process may use.
+        Number of processors that this process may use.
     l1_bytes, l2_bytes : int
-        Data cache sizes of one core.
+        Data cache sizes of one core, in bytes.
     l3_bytes : int
-        Size of the cache that cores share.
+        Size of the cache that cores share, in bytes.
 
     Examples
     --------
@@ -65,41 +65,41 @@ class DeviceSpec:
     l3_bytes: int = _L3_DEFAULT
 
     def lanes(self, itemsize: int) -> int:
-        """Elements of `itemsize` bytes that fit one vector register."""
+        """Return the number of elements of `itemsize` bytes in a vector register."""
         return max(1, self.vector_bits // (8 * itemsize))
 
     @property
     def panel_bytes(self) -> int:
-        """The most that a panel of a contraction's operand takes: part of the second cache."""
+        """The most bytes of a packed panel of an operand: a quarter of the L2 cache."""
         return self.l2_bytes // 4
 
     def has(self, feature: str) -> bool:
-        """Whether `feature` (``"avx512f"``, ``"fma"``) is switched on."""
+        """Return whether `feature` (``"avx512f"``, ``"fma"``) is enabled."""
         return f"+{feature}" in self.features.split(",")
 
     @property
     def has_fma(self) -> bool:
-        """Whether a fused multiply-add is one instruction."""
+        """Whether there is a fused multiply-add instruction."""
         return self.triple.startswith(("aarch64", "arm64")) or self.has("fma")
 
     @property
     def has_half(self) -> bool:
-        """Whether float16 and float are converted by an instruction."""
+        """Whether there is an instruction to convert float16 from and to float32."""
         return self.triple.startswith(("aarch64", "arm64")) or self.has("f16c")
 
     def dot_parts(self, *dtypes: DType) -> int:
-        """Numbers of a 32-bit word that are multiplied, and their products added, at once.
+        """Return how many numbers of a 32-bit word the dot-product instruction multiplies and adds.
 
         Parameters
         ----------
         *dtypes : DType
-            What one operand or several hold.
+            Types of the operands.
 
         Returns
         -------
         int
-            4 for bytes, 2 for what signed halves of words hold and for bfloat16; 0 where no
-            instruction does it.
+            4 for bytes, 2 for bfloat16 and for integers that fit signed 16-bit halves, 0 if there
+            is no instruction.
 
         Examples
         --------
@@ -121,7 +121,7 @@ class DeviceSpec:
 
     @classmethod
     def avx512(cls, cores: int = 1) -> Self:
-        """Describe an x86-64 server with AVX-512."""
+        """Return the spec of an x86-64 server with AVX-512."""
         extra = "+avx512f,+avx512bw,+avx512cd,+avx512dq,+avx512vl"
         return cls(
             "CPU", "x86_64-unknown-linux-gnu", "x86-64-v4", f"{_AVX2},{extra}", 512, 32, cores,
@@ -130,12 +130,12 @@ class DeviceSpec:
 
     @classmethod
     def avx2(cls, cores: int = 1) -> Self:
-        """Describe an x86-64 machine with AVX2 and FMA."""
+        """Return the spec of an x86-64 machine with AVX2 and FMA."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64-v3", _AVX2, 256, 16, cores)
 
     @classmethod
     def neon(cls, cores: int = 1) -> Self:
-        """Describe a 64-bit Arm machine."""
+        """Return the spec of a 64-bit Arm machine."""
         return cls(
             "CPU", "aarch64-unknown-linux-gnu", "generic", "+neon,+fp-armv8", 128, 32, cores,
             64 * _KIB,
@@ -143,7 +143,7 @@ class DeviceSpec:
 
     @classmethod
     def generic(cls, cores: int = 1) -> Self:
-        """Describe any x86-64 machine: SSE2 and no fused multiply-add."""
+        """Return the spec of any x86-64 machine: SSE2, without fused multiply-add."""
         return cls("CPU", "x86_64-unknown-linux-gnu", "x86-64", "+sse,+sse2", 128, 16, cores)
 
 
@@ -151,16 +151,16 @@ _AVX2 = "+sse,+sse2,+sse3,+ssse3,+sse4.1,+sse4.2,+popcnt,+avx,+avx2,+fma,+f16c,+
 
 
 def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
-    """Triple, name and features of this processor.
+    """Return the triple, name and features of this processor.
 
-    LLVM is called off the main thread: a signal handler that computes would wait for ever for what
-    the thread that it interrupts holds.
+    LLVM is called in another thread. Otherwise a signal handler that computes could deadlock on a
+    lock held by the thread that it interrupts.
     """
     llvm = binding()
     found: list[tuple[str, str, dict[str, bool]]] = []
 
     def ask() -> None:
-        # A hypervisor may hide features that the CPU's name implies, so both are told to LLVM.
+        # Pass both to LLVM: a hypervisor may hide features that the CPU's name implies.
         features = dict(llvm.get_host_cpu_features())
         found.append((llvm.get_process_triple(), llvm.get_host_cpu_name(), features))
 
@@ -172,7 +172,7 @@ def _ask_llvm() -> tuple[str, str, dict[str, bool]]:
 
 @functools.cache
 def host() -> DeviceSpec:
-    """Describe the processor this runs on. The first call imports llvmlite.
+    """Return the spec of the processor that this process runs on. The first call imports llvmlite.
 
     Examples
     --------
@@ -210,7 +210,7 @@ def _cores() -> int:
 
 
 def _cache_bytes(level: int) -> int:
-    """Size of the data cache of `level` of the first core; 0 where the system does not say."""
+    """Return the size of the data cache of `level` of the first core, or 0 if it is unknown."""
     load("pathlib")
     from pathlib import Path
 
