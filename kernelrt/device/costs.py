@@ -1,14 +1,14 @@
-"""The cost table of a processor: the one model behind every decision.
+"""Cost tables of processors: the one cost model behind every decision.
 
-Fusion, tiles, chunks, threads, the GIL and the estimates of a profile take their numbers from
-:func:`costs_of`. The unit is a cycle of one core; what is counted for elements is counted for
-vectors that are full. Costs are of throughput: a processor overlaps what does not wait for each
-other, so arithmetic and traffic of a kernel run side by side and the longer one counts.
+Fusion, tiles, chunks, threads, releasing the GIL, and the estimates of a profile all use
+:func:`costs_of`. The unit is a cycle of one core. Costs of elements assume full vectors. Costs are
+throughput costs: an out-of-order core overlaps independent work, so arithmetic and memory traffic
+of a kernel overlap, and the longer of them counts.
 
-The tables are of targets, not of machines, so that a plan depends on its DeviceSpec alone.
-``kernelrt calibrate`` measures the same numbers on the machine it runs on and prints both. All
-that is not said to be published elsewhere is its output on an AMD EPYC 9005 (Zen 5), for targets
-narrower than that machine with ``--target``.
+The tables are per target, not per machine, so that a plan depends on its DeviceSpec alone.
+``kernelrt calibrate`` measures the same numbers on the machine it runs on and prints both. Numbers
+without another source are its output on an AMD EPYC 9005 (Zen 5), for targets narrower than that
+machine with ``--target``.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ if TYPE_CHECKING:
 __all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
 
 
-#: How many times as long as handing it over a chunk should take. Of 5, 8 and 16 the best for steps
-#: of small networks on two threads (`python -m bench.report models`).
+#: Duration of a chunk, in multiples of the time to hand it over to a thread. Of 5, 8 and 16 the
+#: best for steps of small networks on two threads (`python -m bench.report models`).
 _CHUNK: Final = 6
-#: And how many times as long what another thread is woken for.
+#: Duration of work for which another thread is woken, in the same unit.
 _PART: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Becomes:
-    """Vector instructions that an op is written as.
+    """Numbers of vector instructions that a transcendental op is lowered to.
 
     Attributes
     ----------
     instructions : int
-        In all, loads and stores left out.
+        All instructions except loads and stores.
     floats : int
-        Those of them that add or multiply numbers.
+        Floating-point additions and multiplications, fused ones included.
     fused : int
-        Those of these that do both.
+        Fused multiply-adds.
     divisions : int
-        Divisions and square roots beside these.
+        Divisions and square roots, not counted in `floats`.
     """
 
     instructions: int
@@ -59,9 +59,9 @@ class Becomes:
     divisions: int = 0
 
 
-#: What transcendental ops become for float32 and for float64, narrower floats being computed as
-#: float32: counted in the assembly of an AVX-512 loop (``LLVMCompiler.assembly``). What float32
-#: computes in float64 counts twice, and what few elements need not at all.
+#: Instructions of transcendental ops for float32 and float64, counted in the assembly of an AVX-512
+#: loop (``LLVMCompiler.assembly``). Narrower floats are computed as float32. Instructions that
+#: float32 runs in float64 count twice, and those of cold paths not at all.
 BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
     Op.EXP: (Becomes(17, 13, 10), Becomes(23, 19, 16)),
     Op.EXP2: (Becomes(17, 12, 9), Becomes(23, 18, 15)),
@@ -88,7 +88,7 @@ BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
     Op.LGAMMA: (Becomes(292, 149, 93, 3), Becomes(195, 144, 81, 2)),
     Op.POW: (Becomes(77, 41, 17, 1), Becomes(128, 80, 38, 1)),
 }
-#: Ops on the bits of numbers; processors have more units for these than for arithmetic.
+#: Bitwise ops and comparisons: processors have more execution units for these than for arithmetic.
 _SIMPLE: Final = COMPARE | {
     Op.NEG, Op.ABS, Op.NOT, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.WHERE, Op.BITCAST,
 }  # fmt: skip
@@ -96,16 +96,16 @@ _SIMPLE: Final = COMPARE | {
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """A place where bytes lie.
+    """A level of the memory hierarchy.
 
     Attributes
     ----------
     name : str
         ``"L1"``, ``"L2"``, ``"L3"`` or ``"memory"``.
     nbytes : int
-        The largest working set that stays there.
+        The largest working set that fits the level, in bytes.
     cycles : float
-        For each byte that is read or written there, in long runs.
+        Cycles for each byte that is read or written there, in long runs.
     """
 
     name: str
@@ -115,30 +115,30 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """The numbers of one kind of processor; cycles unless said otherwise.
+    """The cost table of one type of processor, in cycles unless said otherwise.
 
     Attributes
     ----------
     ghz : float
-        Cycles of a nanosecond under load.
+        Cycles per nanosecond under load.
     call : float
-        A kernel beside its work: its call, loop set-up and tail, where other kernels have run in
-        between.
+        Overhead of a kernel: its call, loop set-up and tail, if other kernels ran in between.
     loop : float
         Entering and leaving an inner loop.
     hand_over : float
-        Passing a chunk, or another op of a plan, to a thread.
+        Handing a chunk, or another op of a plan, to a thread.
     wake : float
-        From calling a thread that sleeps until it works.
+        Time from waking a sleeping thread until it works.
     plain : float
-        Arithmetic on a vector of floats of which nothing else is said.
+        Arithmetic on a vector of floats, for ops without an entry in `ops`.
     simple : float
-        Arithmetic on a vector of integers, a comparison, a choice, an operation on bits.
+        Arithmetic on a vector of integers, a comparison, a select, a bitwise operation.
     levels : tuple of float
-        A byte in the first, second and third cache and in memory.
+        Reading or writing a byte in the L1, L2 and L3 cache and in memory.
     ops : mapping
-        A vector of float32, of float64, of integers of up to 32 bits and of 64 bits, for ops that
-        differ from these. For movement ops: what their gates and scattered addresses cost.
+        Op -> cost on a vector of float32, of float64, of integers of up to 32 bits and of 64-bit
+        integers, for ops that differ from `plain` and `simple`. For movement ops: the cost of their
+        predicates and scattered addresses.
     """
 
     ghz: float
@@ -163,23 +163,23 @@ class Costs:
     Attributes
     ----------
     ghz : float
-        Cycles of a nanosecond.
+        Cycles per nanosecond.
     call : float
-        Cycles of a kernel beside its work: its call, loop set-up and tail.
+        Overhead cycles of a kernel: its call, loop set-up and tail.
     loop : float
-        Cycles of entering and leaving an inner loop.
+        Cycles to enter and leave an inner loop.
     hand_over : float
-        Cycles of passing a chunk, or another op of a plan, to a thread.
+        Cycles to hand a chunk, or another op of a plan, to a thread.
     chunk : float
-        Cycles that a chunk should be worth: far above what handing it over costs.
+        The least cycles of work in a chunk: a multiple of `hand_over`.
     part : float
-        Cycles that another thread's part of a plan should be worth.
+        The least cycles of work for which another thread is woken.
     wake : float
-        Cycles from calling a thread that sleeps until it works.
+        Cycles from waking a sleeping thread until it works.
     plain : float
-        Cycles of a vector's sum.
+        Cycles of a vector addition.
     levels : tuple of Level
-        Where bytes lie, nearest first; the last one holds anything.
+        Levels of the memory hierarchy, nearest first. The last has no size limit.
 
     Examples
     --------
@@ -213,7 +213,10 @@ class Costs:
     # Arithmetic
 
     def vector(self, op: Op, dtype: DType) -> float:
-        """Cycles of `op` on one full vector of `dtype`; that of its operands for comparisons."""
+        """Return the cycles of `op` on a full vector of `dtype`, its result type.
+
+        For comparisons, `dtype` is the operand type.
+        """
         wide = dtype.itemsize > 4
         becomes = BECOMES.get(op)
         if becomes is not None and dtype.is_float:
@@ -229,7 +232,7 @@ class Costs:
         return self.plain if dtype.is_float and op not in _SIMPLE else self._target.simple
 
     def element(self, op: Op, dtype: DType) -> float:
-        """Cycles of `op` on one element among many; 0 for ops that compute nothing."""
+        """Return the cycles of `op` per element of full vectors; 0 for ops that compute nothing."""
         key = (op, dtype)
         found = self._elements.get(key)
         if found is None:
@@ -240,7 +243,7 @@ class Costs:
         return found
 
     def node(self, u: UOp) -> float:
-        """Cycles of one element of an elementwise node, its operands left out."""
+        """Return the cycles per element of an elementwise node, without its operands."""
         if u.op is Op.CAST:
             return self._cast(u.src[0].dtype, u.dtype)
         return self.element(u.op, u.src[0].dtype if u.op in COMPARE else u.dtype)
@@ -254,14 +257,14 @@ class Costs:
         return self.element(Op.CAST, wide)
 
     def lanes(self, dtype: DType) -> int:
-        """Elements of `dtype` that one vector instruction computes."""
-        # Narrower types share kernels with wider ones, and are computed as these.
+        """Return the number of elements of `dtype` that one vector instruction computes."""
+        # Narrower types share kernels with wider ones and are computed as 32-bit types.
         return self.spec.lanes(max(4, dtype.itemsize))
 
     # Memory
 
     def byte(self, nbytes: int) -> float:
-        """Cycles for each byte read or written of a working set of `nbytes`."""
+        """Return the cycles for each byte read or written in a working set of `nbytes`."""
         for level in self.levels:
             if nbytes <= level.nbytes:
                 return level.cycles
@@ -269,23 +272,23 @@ class Costs:
 
     @property
     def far_byte(self) -> float:
-        """Cycles for each byte of what the other cores' work has pushed out of a core's caches."""
+        """Cycles for each byte of data that other cores' work has evicted from a core's caches."""
         return self.levels[2].cycles
 
     # Kernels
 
     def launch(self, work: float, nbytes: int) -> float:
-        """Cycles of one launch that computes for `work` cycles and touches `nbytes`."""
+        """Return the cycles of a launch that computes for `work` cycles and touches `nbytes`."""
         return self.call + max(work, nbytes * self.byte(nbytes))
 
     def ns(self, cycles: float) -> float:
-        """Nanoseconds of `cycles`."""
+        """Convert cycles to nanoseconds."""
         return cycles / self.ghz
 
 
 @functools.cache
 def costs_of(spec: DeviceSpec) -> Costs:
-    """The cost model for the target `spec`."""
+    """Return the cost model for the target `spec`."""
     return Costs(spec)
 
 
@@ -343,7 +346,7 @@ _AVX2: Final = _Target(
         Op.GATHER: (7.0, 2.2, 6.5, 2.5), Op.BOUND: (1.0, 1.0, 1.0, 1.0),
     },
 )  # fmt: skip
-# kernelrt calibrate --target generic. Without the instruction a fused multiply-add is a call of
+# kernelrt calibrate --target generic. Without an FMA instruction, a fused multiply-add is a call of
 # the C library for each element.
 _GENERIC: Final = _Target(
     ghz=3.7,
@@ -370,8 +373,8 @@ _GENERIC: Final = _Target(
 )  # fmt: skip
 # Neoverse N1 as LLVM's AArch64SchedNeoverseN1.td has it, after Arm's Software Optimization Guide:
 # two vector pipes, one for rounding, conversions and shifts, one divider; a 16-byte store takes
-# both load pipes. What it does not tell - calls, caches, scattered loads - is as measured for
-# vectors of the same width.
+# both load pipes. Costs that it does not give (calls, caches, scattered loads) are those measured
+# for vectors of the same width.
 _NEON: Final = _Target(
     ghz=2.6,
     call=50.0,
@@ -396,7 +399,7 @@ _NEON: Final = _Target(
 )  # fmt: skip
 
 
-#: Instructions of IR text that a node of a kernel becomes, where that is not one.
+#: Instructions of IR text for a node of a kernel, for ops with a number other than 1.
 _WRITTEN: Final[Mapping[Op, int]] = {
     Op.CONST: 0, Op.RANGE: 1, Op.LOAD: 2, Op.IDIV: 7, Op.MOD: 6, Op.MAX: 3, Op.MIN: 3,
     Op.BOUND: 20, Op.STORE: 2, Op.SHL: 3, Op.SHR: 3, Op.REDUCE: 0, Op.PARAM: 0, Op.VAR: 0,
@@ -404,9 +407,9 @@ _WRITTEN: Final[Mapping[Op, int]] = {
 
 
 def instructions(op: Op, *, wide: bool = False) -> int:
-    """Instructions of text that one evaluation of `op` becomes: what compiling it costs.
+    """Return the instructions of IR text for one evaluation of `op`, a measure of compile time.
 
-    Those of float64 are `wide`.
+    With `wide`, return those of float64.
     """
     becomes = BECOMES.get(op)
     return _WRITTEN.get(op, 1) if becomes is None else becomes[wide].instructions
