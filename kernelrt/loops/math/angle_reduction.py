@@ -1,9 +1,8 @@
 """Range reduction of angles of any size: the remainder by a quarter of the circle.
 
-x = n pi/2 + r with abs(r) about pi/4 at most. What is hard is r where x is large or close to a
-multiple of pi/2: the quotient x * 2/pi must be known to many more bits than x has. Only its
-remainder by 4 matters, so bits of 2/pi that turn x by whole circles are left out, chosen lane by
-lane.
+x = n pi/2 + r with abs(r) at most about pi/4. If x is large or close to a multiple of pi/2, r needs
+the quotient x * 2/pi to many more bits than x has. Only the quotient modulo 4 matters, so the bits
+of 2/pi that contribute whole circles are left out. They are selected for each lane.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ _HALF_PI: Final = floats("0x1.921fb54442d18p+0 0x1.1a62633145c07p-54")
 
 
 def quarters(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """N mod 4 at least as an integer, r and what r lacks, for `a`, which is not negative."""
+    """Return an integer equal to n modulo 4, r, and the rounding error of r, for ``a >= 0``."""
     return _reduced_float32(a) if a.dtype is dt.float32 else _reduced_float64(a)
 
 
 def _reduced_float32(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """The same by way of float64.
+    """Return :func:`quarters` of a float32, computed in float64.
 
-    ``a * first - n`` is exact in FMA or rounded far below what float32 sees.
+    ``a * first - n`` is exact in FMA, or rounded far below the precision of float32.
     """
     wide = a.cast(dt.float64)
     first, second = (const(c, dt.float64) for c in floats(_QUARTERS_FLOAT32[0][1]))
@@ -82,7 +81,7 @@ _TWO_OVER_PI: Final = int(
 _BITS: Final = 1168
 #: Bits of 2/pi in one constant: a product with a float64 is the exact sum of two.
 _CHUNK: Final = 53
-#: Constants in use at a time; what they lack moves a quotient by less than 2**-104.
+#: Constants in use at a time. The bits after them change a quotient by less than 2**-104.
 _CHUNKS: Final = 4
 #: From 2**(54 + 53 k) on, products with the first k constants are multiples of 4.
 _FIRST: Final = 54
@@ -90,15 +89,15 @@ _STEPS: Final = (16, 8, 4, 2, 1)
 
 
 def _chunk(place: int) -> float:
-    """Bits of 2/pi from `place` times 53 on, as a fraction."""
+    """Return 53 bits of 2/pi, from bit ``53 * place`` on, as a fraction."""
     bits = _TWO_OVER_PI >> (_BITS - _CHUNK * (place + 1)) & ((1 << _CHUNK) - 1)
     return math.ldexp(bits, -_CHUNK)
 
 
 def _aligned(a: UOp) -> tuple[UOp, list[UOp]]:
-    """`a` scaled to be below 2**107, and the constants that then matter.
+    """Return `a` scaled below 2**107, and the constants to multiply it with.
 
-    Selection by binary digits: each step shifts the row of constants and scales `a` to match.
+    A binary search: each step shifts the list of constants and scales `a` accordingly.
     """
     row = [const(_chunk(k), dt.float64) for k in range(_BITS // _CHUNK)]
     for step in _STEPS:
@@ -112,7 +111,7 @@ def _aligned(a: UOp) -> tuple[UOp, list[UOp]]:
 
 
 def _reduced_float64(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """N mod 4 and r as a sum of two, for `a`, which is not negative."""
+    """Return n modulo 4, and r as an unevaluated sum of two, for ``a >= 0``."""
     scaled, chunks = _aligned(a)
     products = []
     for place, chunk in enumerate(chunks):

@@ -28,7 +28,7 @@ __all__ = ["acos", "asin", "atan", "atan2"]
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The inverse functions in one format.
+    """Constants of the inverse functions in one format.
 
     Attributes
     ----------
@@ -77,9 +77,9 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 
 
 def atan(x: UOp) -> UOp:
-    """The arc tangent of a float32 or float64 node.
+    """Return the arc tangent of a float32 or float64 node.
 
-    Beyond 1 it is pi/2 less that of the inverse, so that one polynomial is enough.
+    Beyond 1, atan a = pi/2 - atan(1/a), so that one polynomial is enough.
     """
     a = x.alu(Op.ABS)
     one = x.const_like(1.0)
@@ -91,16 +91,16 @@ def atan(x: UOp) -> UOp:
 
 
 def _atan(t: UOp) -> UOp:
-    """The arc tangent of a node from 0 to 1."""
+    """Return the arc tangent of a node from 0 to 1."""
     z = t * t
     return fma(z * t, polynomial(z, _CONSTANTS[t.dtype].atan), t)
 
 
 def atan2(y: UOp, x: UOp) -> UOp:
-    """The angle of the point (x, y), both float32 or float64 nodes.
+    """Return the angle of the point (x, y), both float32 or float64 nodes.
 
-    What the sides of the octant leave is put together from whole quarters and the angle in the
-    octant, added or taken off. A zero has a side: its sign counts.
+    It is a multiple of a quarter turn, plus or minus the angle within the octant. The signs of
+    zeros count.
     """
     kind, (first, second) = x.dtype, _CONSTANTS[x.dtype].half_pi
     zero, one = const(0.0, kind), const(1.0, kind)
@@ -114,23 +114,23 @@ def atan2(y: UOp, x: UOp) -> UOp:
     quarters = left.where(const(2 * first, kind), zero), left.where(const(2 * second, kind), zero)
     high = straight.where(quarters[0], const(first, kind))
     low = straight.where(quarters[1], const(second, kind))
-    # Taken off a half turn on the left, a quarter on the right.
+    # Subtract the octant's angle from a half turn on the left, from a quarter turn on the right.
     signs = sign_bit(x) ^ straight.where(bits_of(zero), bits_of(const(-0.0, kind)))
     return with_sign_of(high + (low + from_bits(bits_of(p) ^ signs, kind)), y)
 
 
 def asin(x: UOp) -> UOp:
-    """The arc sine of a float32 or float64 node."""
+    """Return the arc sine of a float32 or float64 node."""
     far, s, tail = _asin(x)
     first, second = _CONSTANTS[x.dtype].half_pi
-    # In two steps, the first of them exact unless the result is great.
+    # Two steps, of which the first is exact unless the result is large.
     eighth = s.const_like(first / 2)
     turned = eighth + (fma(s, -2.0, eighth) + fma(tail, -2.0, second))
     return with_sign_of(far.where(turned, s + tail), x)
 
 
 def acos(x: UOp) -> UOp:
-    """The arc cosine of a float32 or float64 node."""
+    """Return the arc cosine of a float32 or float64 node."""
     far, s, tail = _asin(x)
     p = s + tail
     first, second = _CONSTANTS[x.dtype].half_pi
@@ -141,9 +141,9 @@ def acos(x: UOp) -> UOp:
 
 
 def _asin(x: UOp) -> tuple[UOp, UOp, UOp]:
-    """Whether abs(x) > 1/2; s, and what its arc sine adds to it.
+    """Return whether abs(x) > 1/2, s, and asin(s) - s.
 
-    s is abs(x), or where that is far sqrt((1 - abs(x)) / 2): NaN beyond 1.
+    s is abs(x), or sqrt((1 - abs(x)) / 2) if abs(x) > 1/2. It is NaN if abs(x) > 1.
     """
     a = x.alu(Op.ABS)
     half = x.const_like(0.5)

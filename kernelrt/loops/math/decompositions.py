@@ -1,9 +1,9 @@
-"""Transcendental functions as polynomials in the graph language, so that they fuse and vectorize.
+"""Transcendental functions as polynomials of UOps, so that they fuse and vectorize.
 
-LLVM has no vector library here: an intrinsic such as llvm.exp would end in one libm call a lane.
-:data:`MATH` replaces the nodes by sequences of plain arithmetic before code is written, without
-branches but around what few elements need. Greatest error found, in units in the last place;
-what they are written as, in instructions, is in device/costs.py.
+LLVM has no vector math library here: an intrinsic such as llvm.exp would become one libm call for
+each lane. :data:`MATH` replaces these nodes by plain arithmetic before code generation. Branches
+are only around cold paths. The table lists the greatest errors found, in units in the last place.
+The numbers of instructions are in device/costs.py.
 
 ========  ==============  =======
 function  float32         float64
@@ -33,14 +33,15 @@ lgamma    0.51            1.6
 pow       1.18 (samples)  1.54
 ========  ==============  =======
 
-float32 errors are over all 2**32 numbers, compared with float64 functions of the C library;
-float64 errors over some 10**6 samples each, compared with its long double functions.
-sin, cos and tan hold for arguments of any size. Only for the few float64 within 2**-50 of a
-multiple of pi/2 beyond 2**30 is their error absolute, 2**-104 of a quadrant, rather than relative.
-So is that of lgamma in float64 close to a zero at a negative number, some 2**-52.
+float32 errors are over all 2**32 numbers, compared with the float64 functions of the C library.
+float64 errors are over some 10**6 samples each, compared with its long double functions. The errors
+of sin, cos and tan hold for arguments of any size. Two errors are absolute instead of relative:
+that of sin, cos and tan in float64 for the few arguments beyond 2**30 within 2**-50 of a multiple
+of pi/2 (2**-104 of a quadrant), and that of lgamma in float64 close to a zero at a negative number
+(some 2**-52).
 
-Special values are NumPy's: NaN in is NaN out; infinities, signed zeros, subnormal arguments and
-results are those of the C library. float16 and bfloat16 are computed in float32 and rounded once.
+Special values are those of NumPy: NaN gives NaN. Infinities, signed zeros, subnormal arguments and
+results are as in the C library. float16 and bfloat16 are computed in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -78,12 +79,12 @@ _FUNCTIONS: Final[dict[Op, Callable[..., UOp]]] = {
 
 
 def decompose(u: UOp) -> UOp | None:
-    """Plain arithmetic for a transcendental node; None for any other.
+    """Return plain arithmetic for a transcendental node, or None for any other node.
 
     Parameters
     ----------
     u : UOp
-        A node of the kernel stage.
+        A node of a kernel AST.
     """
     function = _FUNCTIONS.get(u.op)
     if function is None or not u.dtype.is_float:
@@ -93,5 +94,5 @@ def decompose(u: UOp) -> UOp | None:
     return function(*u.src)
 
 
-#: Rules that leave no transcendental node in a kernel.
+#: Rewrite rules that lower all transcendental nodes of a kernel.
 MATH: Final[Table] = dict.fromkeys(_FUNCTIONS, (decompose,))

@@ -1,4 +1,4 @@
-"""erf and erfc."""
+"""The error function erf and its complement erfc."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["erf", "erfc"]
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """Both functions in one format.
+    """Constants of both functions in one format.
 
     Attributes
     ----------
@@ -120,11 +120,11 @@ _JOIN: Final = 0.47
 
 
 def erf(x: UOp) -> UOp:
-    """The error function of a float32 or float64 node.
+    """Return the error function of a float32 or float64 node.
 
-    Two polynomials, of which each element chooses its coefficients. The one far from 0 is of
-    1 - erf to the power of 1/8: that is so flat that a polynomial of modest degree reaches from
-    :data:`_FAR` to where erf rounds to 1, without an exponential or a division.
+    There are two polynomials; each element selects its coefficients. The one far from 0
+    approximates ``(1 - erf)**(1/8)``. That is so flat that a polynomial of modest degree reaches
+    from :data:`_FAR` to where erf rounds to 1, without an exponential or a division.
     """
     k = _CONSTANTS[x.dtype]
     a = x.alu(Op.ABS)
@@ -138,10 +138,11 @@ def erf(x: UOp) -> UOp:
 
 
 def erfc(x: UOp) -> UOp:
-    """The complement 1 - erf(x) of a float32 or float64 node, without cancellation.
+    """Return the complement 1 - erf(x) of a float32 or float64 node, without cancellation.
 
-    Beyond _JOIN it is e**(-a**2) Q(t) / (a + 2) with t = (a - 2) / (a + 2); what a square, an
-    inverse and a product round off is carried along. 2 less that for negative arguments.
+    Beyond _JOIN, erfc(a) = e**(-a**2) Q(t) / (a + 2) with t = (a - 2) / (a + 2). The rounding
+    errors of the square, the inverse and the product are compensated. For negative arguments it is
+    2 - erfc(a).
     """
     k = _CONSTANTS[x.dtype]
     size = x.alu(Op.ABS)

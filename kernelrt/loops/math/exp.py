@@ -32,7 +32,7 @@ __all__ = ["exp", "exp2", "exp_of_sum", "expm1", "expm1_parts", "steps", "tanh"]
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """What the functions need in one format.
+    """Constants of the functions in one format.
 
     Attributes
     ----------
@@ -135,17 +135,17 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 
 
 def exp(x: UOp) -> UOp:
-    """e**x for a float32 or float64 node.
+    """Return e**x for a float32 or float64 node.
 
-    x = 2 m ln 2 + r with an integer m and abs(r) <= ln 2, so e**x = e**r * 2**m * 2**m. Scaling
-    in two steps reaches every exponent of the format, subnormal and infinite results included,
-    with one shift: rounding to even multiples costs less than a second power of two would.
+    x = 2 m ln 2 + r with an integer m and abs(r) <= ln 2, so e**x = e**r * 2**m * 2**m. Scaling in
+    two steps reaches every exponent of the format, including subnormal and infinite results, with
+    one shift: rounding to even multiples costs less than a second power of two.
     """
     return exp_of_sum(x, None)
 
 
 def exp2(x: UOp) -> UOp:
-    """2**x for a float32 or float64 node: x = 2 m + r, with r exact."""
+    """Return 2**x for a float32 or float64 node: x = 2 m + r, with r exact."""
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     x = at_least(at_most(x, k.highest), k.lowest)
     rounder = form.rounder + form.bias
@@ -155,7 +155,7 @@ def exp2(x: UOp) -> UOp:
 
 
 def exp_of_sum(high: UOp, low: UOp | None) -> UOp:
-    """e**(high + low), where `low` is at most the rounding error of `high` where that matters."""
+    """Return e**(high + low), where `low` is at most the rounding error of `high` if it matters."""
     k, form = _CONSTANTS[high.dtype], FORMATS[high.dtype]
     x = at_least(at_most(high, k.highest), k.lowest)
     rounder = form.rounder + form.bias
@@ -169,13 +169,13 @@ def exp_of_sum(high: UOp, low: UOp | None) -> UOp:
 
 
 def steps(x: UOp, bias: int, low: UOp | None = None) -> tuple[UOp, UOp, UOp, UOp]:
-    """``x + low`` = n ln 2 + r + rest with an integer n, abs(r) about ln 2 / 2 at most.
+    """Split ``x + low`` = n ln 2 + r + rest, with an integer n and abs(r) at most about ln 2 / 2.
 
     Returns
     -------
     shifted, n, r, rest : UOp
-        ``shifted`` holds n + `bias`, of which :func:`power_of_two` makes a scale; ``rest`` is
-        below the last place of r, unless that is small beside 1 - 2**n.
+        ``shifted`` holds n + `bias`; :func:`power_of_two` converts it to a scale. ``rest`` is below
+        the last place of r, unless r is small compared with 1 - 2**n.
     """
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     rounder = form.rounder + form.bias + bias
@@ -187,7 +187,7 @@ def steps(x: UOp, bias: int, low: UOp | None = None) -> tuple[UOp, UOp, UOp, UOp
 
 
 def expm1(x: UOp) -> UOp:
-    """e**x - 1 for a float32 or float64 node: p 2**n + (2**n - 1) with p = e**r - 1."""
+    """Return e**x - 1 for a float32 or float64 node: p 2**n + (2**n - 1) with p = e**r - 1."""
     k = _CONSTANTS[x.dtype]
     scale, p = expm1_parts(at_least(at_most(x, k.expm1_highest), k.expm1_lowest), None, -1)
     half = fma(scale, p, scale - 0.5)
@@ -195,29 +195,29 @@ def expm1(x: UOp) -> UOp:
 
 
 def expm1_parts(high: UOp, low: UOp | None, bias: int) -> tuple[UOp, UOp]:
-    """2**(n + bias), and p such that e**(high + low) = 2**n (1 + p); p is exact near 0."""
+    """Return 2**(n + bias), and p with e**(high + low) = 2**n (1 + p); p is exact near 0."""
     shifted, _, r, rest = steps(high, bias, low)
     p = r + fma(r * r, polynomial(r, _CONSTANTS[high.dtype].expm1), rest)
     return power_of_two(shifted), p
 
 
 def tanh(x: UOp) -> UOp:
-    """The hyperbolic tangent of a float32 or float64 node.
+    """Return the hyperbolic tangent of a float32 or float64 node.
 
-    With h = (e**(-2 a) - 1) / 2, which lies in (-1/2, 0], tanh a = -h / (1 + h). It is computed
-    as h * (h / (1 + h)) - h, where what the division rounds off weighs little as long as h is
+    With h = (e**(-2 a) - 1) / 2, which is in (-1/2, 0], tanh a = -h / (1 + h). It is computed as
+    h * (h / (1 + h)) - h, where the rounding error of the division matters little while h is
     small. h is q 2**(n - 1) + (2**(n - 1) - 1/2) with q from a polynomial without constant term,
     so nothing cancels near 0. From ln(3) / 2 on, where tanh a is 1/2, it is computed as
-    1 - e**(-2 a) / (1 + h) instead, which keeps the digits of 1 - tanh a. The sign is that of x
-    throughout, also for zeros.
+    1 - e**(-2 a) / (1 + h) instead, which keeps the digits of 1 - tanh a. The result has the sign
+    of x, also for zeros.
     """
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     a = at_most(x.alu(Op.ABS), k.saturated)
     rounder = form.rounder + form.bias - 1
     shifted = fma(a, -2 * k.log2e, rounder)
     n = shifted - rounder
-    # In one step r is exact where n is -1 or -2. What ln 2 lacks matters in float64 only: float32
-    # happens to hold ln 2 to five more bits.
+    # In one step, r is exact if n is -1 or -2. The rounding error of ln 2 matters in float64 only:
+    # the float32 ln 2 happens to be correct to five more bits.
     r = fma(n, -k.ln2[0] / 2, negated(a))
     z = r * r
     p = in_halves(r, z, k.twice_expm1)

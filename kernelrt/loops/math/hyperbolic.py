@@ -35,7 +35,7 @@ __all__ = ["acosh", "asinh", "atanh", "cosh", "sinh"]
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """sinh and cosh in one format.
+    """Constants of sinh and cosh in one format.
 
     Attributes
     ----------
@@ -74,10 +74,10 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 
 
 def sinh(x: UOp) -> UOp:
-    """The hyperbolic sine of a float32 or float64 node.
+    """Return the hyperbolic sine of a float32 or float64 node.
 
-    With x = n ln 2 + r, c = cosh r - 1 and s = sinh r it is d + (d c + u s), where d and u are
-    half the difference and half the sum of 2**n and 2**-n: nothing cancels near 0.
+    With x = n ln 2 + r, c = cosh r - 1 and s = sinh r, sinh x = d + (d c + u s), where d and u are
+    half the difference and half the sum of 2**n and 2**-n. Nothing cancels near 0.
     """
     up, down, c, s = _parts(x)
     difference = up - down
@@ -86,18 +86,18 @@ def sinh(x: UOp) -> UOp:
 
 
 def cosh(x: UOp) -> UOp:
-    """The hyperbolic cosine of a float32 or float64 node; see :func:`sinh`."""
+    """Return the hyperbolic cosine of a float32 or float64 node; see :func:`sinh`."""
     up, down, c, s = _parts(x)
     half = up + (down + fma(up - down, s, (up + down) * c))
     return half + half
 
 
 def _parts(x: UOp) -> tuple[UOp, UOp, UOp, UOp]:
-    """2**(n - 2) and 2**(-n - 2), cosh r - 1 and sinh r."""
+    """Return 2**(n - 2), 2**(-n - 2), cosh r - 1 and sinh r."""
     k, form = _CONSTANTS[x.dtype], FORMATS[x.dtype]
     shifted, n, r, low = steps(at_most(x.alu(Op.ABS), k.highest), -2)
     up = power_of_two(shifted)
-    # No lower than where the scale becomes 0.
+    # Limit the exponent to where the scale becomes 0.
     lowest = form.rounder
     down = power_of_two(at_least(n.const_like(lowest + form.bias - 2) - n, lowest))
     z = r * r
@@ -107,9 +107,9 @@ def _parts(x: UOp) -> tuple[UOp, UOp, UOp, UOp]:
 
 
 def asinh(x: UOp) -> UOp:
-    """The inverse hyperbolic sine of a float32 or float64 node.
+    """Return the inverse hyperbolic sine of a float32 or float64 node.
 
-    log(1 + (a + a**2 / (1 + sqrt(1 + a**2)))); log(2 a) where that is all.
+    It is log(1 + (a + a**2 / (1 + sqrt(1 + a**2)))), or log(2 a) for large a.
     """
     a = x.alu(Op.ABS)
     square = a * a
@@ -119,9 +119,9 @@ def asinh(x: UOp) -> UOp:
 
 
 def acosh(x: UOp) -> UOp:
-    """The inverse hyperbolic cosine of a float32 or float64 node.
+    """Return the inverse hyperbolic cosine of a float32 or float64 node.
 
-    With t = x - 1, log(1 + (t + sqrt(t (t + 2)))); log(2 x) where that is all.
+    With t = x - 1, it is log(1 + (t + sqrt(t (t + 2)))), or log(2 x) for large x.
     """
     t = x - 1.0
     root = fma(t, t, t + t).alu(Op.SQRT)
@@ -131,7 +131,7 @@ def acosh(x: UOp) -> UOp:
 
 
 def _log1p_or_double(a: UOp, high: UOp, low: UOp) -> UOp:
-    """log(1 + high + low), or log(2 a) for great `a`."""
+    """Return log(1 + high + low), or log(2 a) for large `a`."""
     great = a >= 2.0 ** (FORMATS[a.dtype].fraction // 2 + 3)
     total, error = exact_sum(a.const_like(1.0), high)
     return log_of_sum(
@@ -140,10 +140,10 @@ def _log1p_or_double(a: UOp, high: UOp, low: UOp) -> UOp:
 
 
 def atanh(x: UOp) -> UOp:
-    """The inverse hyperbolic tangent of a float32 or float64 node.
+    """Return the inverse hyperbolic tangent of a float32 or float64 node.
 
-    log(1 + u) / 2 with u = 2 a / (1 - a); what the difference and the quotient round off matters
-    where a is small, and 1 - a is about 1.
+    It is log(1 + u) / 2 with u = 2 a / (1 - a). The rounding errors of the difference and the
+    quotient are compensated. They matter for small a, where 1 - a is about 1.
     """
     a = x.alu(Op.ABS)
     one = a.const_like(1.0)

@@ -42,8 +42,8 @@ _AROUND_TWO: Final = floats(
     " -0x1.3c79cb1f3838ep-17 0x1.27f22428b7687p-18 -0x1.1c22daf0876fap-19 0x1.071145cb1b082p-20"
     " -0x1.7a2db4da174ccp-22 0x1.18353ed0ab437p-24"
 )
-# (lgamma(l + y) - lgamma(l)) / y**2 from 5/4 to 7/4, where l is the place of the least value,
-# which is given as a sum of two: minimax of the relative error of lgamma.
+# (lgamma(l + y) - lgamma(l)) / y**2 from 5/4 to 7/4, where lgamma has its minimum at l: minimax of
+# the relative error of lgamma. The minimum is an unevaluated sum of two.
 _AROUND_LEAST: Final = floats(
     "0x1.ef72bc8ee38acp-2 -0x1.2e4278dc6c440p-3 0x1.08b4294d512cdp-4 -0x1.0c9a8df3a3d99p-5"
     " 0x1.266e797577fc2p-6 -0x1.51f9fb1adf506p-7 0x1.8fce0a9e23721p-8 -0x1.e2f07ec46f62ep-9"
@@ -64,10 +64,10 @@ _LOG_ROOT: Final = (math.log(2 * math.pi) - 1) / 2
 
 
 def lgamma(x: UOp) -> UOp:
-    """The logarithm of the absolute value of the gamma function, for a float32 or float64 node.
+    """Return log(abs(gamma(x))) for a float32 or float64 node.
 
-    float32 goes by way of float64. There, close to a zero at a negative number, the error is that
-    of the terms that cancel.
+    float32 is computed in float64. In float64, close to a zero at a negative number, the error is
+    that of the terms that cancel.
     """
     if x.dtype is dt.float32:
         return _at_any(x.cast(dt.float64), fine=False).cast(dt.float32)
@@ -81,20 +81,20 @@ def _at_any(x: UOp, *, fine: bool) -> UOp:
 
 
 def _of_negative(x: UOp, *, fine: bool) -> UOp:
-    """By reflection: gamma(-a) gamma(1 + a) = -pi / sin(pi a)."""
+    """Return lgamma of a negative number: by gamma(-a) gamma(1 + a) = -pi / sin(pi a)."""
     a = x.alu(Op.ABS)
     rest = (a - a.alu(Op.ROUND)).alu(Op.ABS)
     height = log(near_sin(rest * math.pi))
     out = (height.const_like(math.log(math.pi)) - height) - _of_positive(a + 1.0, fine=fine)
-    # All great numbers are whole, which are poles.
+    # All large floats are integers, which are poles.
     pole = rest.eq(0.0) | a.eq(math.inf)
     return pole.where(const(math.inf, a.dtype), out)
 
 
 def _of_positive(a: UOp, *, fine: bool) -> UOp:
-    """From 7 on Stirling's series; below, by factors from around 1 or 2.
+    """Return lgamma of a positive number: Stirling's series from 7 on, else by recurrence.
 
-    gamma(a) = (a - 1) (a - 2) ... gamma(2 + y), or gamma(1 + a) over a.
+    gamma(a) = (a - 1) (a - 2) ... gamma(2 + y), or gamma(a) = gamma(1 + a) / a.
     """
     great = a >= float(_LEAST_GREAT)
     low = a < 0.75
@@ -103,7 +103,7 @@ def _of_positive(a: UOp, *, fine: bool) -> UOp:
         product = (a >= k + 1.75).where(product * (a - float(k)), product)
     main, rest = log_sum(great.where(a, product)) if fine else (log(great.where(a, product)), None)
     rest = a.const_like(0.0) if rest is None else rest
-    # A from 1/4 to 3/4 is as one more, but for the factor.
+    # An `a` from 1/4 to 3/4 is like `a + 1`, except for the factor.
     base = low.where(a + 1.0, a)
     whole = low.where(a.const_like(0.0), a.const_like(1.0))
     offset = low.where(a.const_like(_LEAST_AT - 1.0), a.const_like(_LEAST_AT))

@@ -29,14 +29,14 @@ __all__ = ["log", "log1p", "log2", "log10", "log_of_sum", "split"]
 
 @dataclass(frozen=True, slots=True)
 class _Base:
-    """Logarithms to one base in one format.
+    """Constants of logarithms to one base in one format.
 
     Attributes
     ----------
     unit, two : tuple of float
         The logarithms of e and of 2 as unevaluated sums of two.
     series : tuple of float
-        In float32 coefficients of (log(1 + f) - f unit[0]) / f**2, less f unit[1], for 1 + f in
+        For float32: coefficients of (log(1 + f) - f unit[0]) / f**2, less f unit[1], for 1 + f in
         [sqrt(1/2), sqrt(2)].
     """
 
@@ -52,7 +52,8 @@ def _pair(text: str) -> tuple[float, float]:
 
 # Series are minimax of the relative error of log(1 + f).
 _NATURAL: Final[dict[DType, _Base]] = {
-    # 2**-27.3, with the first coefficient fixed. float32 holds ln 2 to five bits more than it has.
+    # 2**-27.3, with the first coefficient fixed. The float32 ln 2 happens to be correct to five
+    # bits more than float32 has.
     dt.float32: _Base(
         unit=(1.0, 0.0),
         two=(float.fromhex("0x1.62e430p-1"), 0.0),
@@ -90,7 +91,7 @@ _DECIMAL: Final[dict[DType, _Base]] = {
         two=_pair("0x1.34413509f79ffp-2 -0x1.9dc1da994fd21p-59"),
     ),
 }
-#: The representation of sqrt(1/2).
+#: The bits of sqrt(1/2).
 _ROOT_HALF: Final = {dt.float32: 0x3F3504F3, dt.float64: 0x3FE6A09E667F3BCD}
 # 2 atanh(s) = 2 s + s**3 P(s**2) for abs(s) <= 3 - 2 sqrt(2): relative error 2**-59.4.
 _ATANH: Final = floats(
@@ -100,9 +101,10 @@ _ATANH: Final = floats(
 
 
 def split(x: UOp) -> tuple[UOp, UOp]:
-    """`x` = 2**e (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)): f and e, of the type of `x`.
+    """Return f and e with `x` = 2**e (1 + f) and 1 + f in [sqrt(1/2), sqrt(2)).
 
-    For `x` positive and finite; anything else gives some finite numbers.
+    Both have the type of `x`, which must be positive and finite. Other numbers give arbitrary
+    finite results.
     """
     form = FORMATS[x.dtype]
     subnormal = x < form.least_normal
@@ -117,15 +119,14 @@ def _offset(dtype: DType) -> float:
 
 
 def _split(x: UOp) -> tuple[UOp, UOp, UOp]:
-    """Where `x` is a normal number: f, e and an offset, and 2**(1 - e)."""
+    """Return f, e plus an offset, and 2**(1 - e), for a normal number `x`."""
     form = FORMATS[x.dtype]
     width, bias = form.fraction, form.bias
-    # Moved so that the exponent field steps at sqrt(1/2) instead of at 1.
+    # Shift the bits so that the exponent field steps at sqrt(1/2) instead of at 1.
     moved = bits_of(x) + ((bias << width) - _ROOT_HALF[x.dtype])
     fraction = moved & ((1 << width) - 1)
     f = from_bits(fraction + _ROOT_HALF[x.dtype], x.dtype) - 1.0
-    # 2**fraction + e + bias is put together from its bits: no conversion from integers, which
-    # AVX2 lacks for 64 bits.
+    # Assemble 2**fraction + e + bias from its bits: AVX2 lacks a conversion from 64-bit integers.
     lifted = from_bits((moved >> width) | ((bias + width) << width), x.dtype)
     exponent = moved & ~((1 << width) - 1)
     inverse = exponent.const_like((2 * bias + 1) << width) - exponent
@@ -133,17 +134,17 @@ def _split(x: UOp) -> tuple[UOp, UOp, UOp]:
 
 
 def log(x: UOp) -> UOp:
-    """The natural logarithm of a float32 or float64 node."""
+    """Return the natural logarithm of a float32 or float64 node."""
     return _checked(x, _NATURAL[x.dtype])
 
 
 def log2(x: UOp) -> UOp:
-    """The logarithm to base 2 of a float32 or float64 node; exact for powers of two."""
+    """Return the logarithm to base 2 of a float32 or float64 node; exact for powers of two."""
     return _checked(x, _BINARY[x.dtype])
 
 
 def log10(x: UOp) -> UOp:
-    """The logarithm to base 10 of a float32 or float64 node."""
+    """Return the logarithm to base 10 of a float32 or float64 node."""
     return _checked(x, _DECIMAL[x.dtype])
 
 
@@ -155,10 +156,10 @@ def _checked(x: UOp, base: _Base) -> UOp:
 
 
 def _of_parts(f: UOp, e: UOp, low: UOp | None, base: _Base) -> UOp:
-    """log(2**e (1 + f + low)), where `low` is below the last place of 1 + f; natural with `low`.
+    """Return log(2**e (1 + f + low)), where `low` is below the last place of 1 + f.
 
-    log x = e log 2 + log(1 + f). In float32 log(1 + f) is a polynomial; in float64 one division,
-    s = f / (2 + f), halves the number of terms.
+    With `low`, the base must be e. log x = e log 2 + log(1 + f). In float32, log(1 + f) is a
+    polynomial. In float64, one division, s = f / (2 + f), halves the number of terms.
     """
     (unit, unit_low), (two, two_low) = base.unit, base.two
     # 1 / (1 + f) is about 1 - f.
@@ -180,7 +181,7 @@ def _of_parts(f: UOp, e: UOp, low: UOp | None, base: _Base) -> UOp:
     if unit == 1.0:
         tail = e * two_low if missing is None else fma(e, two_low, missing)
         return fma(e, two, f - (half - fma(s, top, tail)))
-    # Less than a quarter of f is missing from it.
+    # The rest is less than a quarter of f.
     rest = fma(s, top, negated(half))
     tail = fma(f, unit_low, rest * unit)
     tail = fma(e, two_low, tail) if two_low else tail
@@ -188,9 +189,9 @@ def _of_parts(f: UOp, e: UOp, low: UOp | None, base: _Base) -> UOp:
 
 
 def log_of_sum(high: UOp, low: UOp, doubled: UOp | None = None) -> UOp:
-    """The natural logarithm of ``high + low``, of the double where `doubled` says so.
+    """Return the natural logarithm of ``high + low``, or of twice that where `doubled` is true.
 
-    `high` is positive and normal, `low` at most some units in its last place.
+    `high` is positive and normal, and `low` is at most some units in the last place of `high`.
     """
     f, lifted, inverse = _split(high)
     offset = high.const_like(_offset(high.dtype))
@@ -200,7 +201,7 @@ def log_of_sum(high: UOp, low: UOp, doubled: UOp | None = None) -> UOp:
 
 
 def log1p(x: UOp) -> UOp:
-    """The natural logarithm of 1 + x for a float32 or float64 node."""
+    """Return the natural logarithm of 1 + x for a float32 or float64 node."""
     total, rest = exact_sum(x.const_like(1.0), x)
     y = log_of_sum(total, rest)
     below = x.eq(-1.0).where(const(-math.inf, x.dtype), const(math.nan, x.dtype))

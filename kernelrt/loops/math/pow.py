@@ -1,4 +1,4 @@
-"""Powers."""
+"""The power function."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
 
 __all__ = ["log_sum", "power"]
 
-# float32. log2((1 + s) / (1 - s)) = s (c + q(s**2)), the constant as a sum of two, q a polynomial
-# without constant term: minimax of the relative error for abs(s) <= 0.0865, 2**-37.4; and 2**r for
-# abs(r) <= 1/2, 2**-28.3.
+# float32. log2((1 + s) / (1 - s)) = s (c + q(s**2)), where c is an unevaluated sum of two and q is
+# a polynomial without constant term: minimax of the relative error for abs(s) <= 0.0865, 2**-37.4.
+# And 2**r for abs(r) <= 1/2, 2**-28.3.
 _LOG2: Final = floats("0x1.715476p+1 0x1.4ae0c0p-25")
 _LOG2_TAIL: Final = floats("0x1.ec709ep-1 0x1.277508p-1 0x1.aa357ep-2")
 _EXP2: Final = floats(
     "0x1p+0 0x1.62e430p-1 0x1.ebfbdcp-3 0x1.c6af78p-5 0x1.3b2db8p-7 0x1.5f0a3ap-10 0x1.419388p-13"
 )
-#: sqrt(2), and what its logarithm has beside 1/2.
+#: sqrt(2) rounded, and its logarithm to base 2 less 1/2.
 _ROOT: Final = floats("0x1.6a09e6p+0 -0x1.a82ebcp-26")
-#: 2**(1/4), and the representation of its inverse.
+#: 2**(1/4), and the bits of its inverse.
 _FOURTH_ROOT: Final = float.fromhex("0x1.306fe0p+0")
 _LEAST: Final = 0x3F5744FD
 # atanh(s) = s + s**3 (1/3 + z Q(z)) with z = s**2, abs(s) <= 3 - 2 sqrt(2): relative error
@@ -59,11 +59,11 @@ _LN2: Final = floats("0x1.62e42fefa38p-1 0x1.ef35793c7673p-45")
 
 
 def power(x: UOp, y: UOp) -> UOp:
-    """`x` to the power `y`, both float32 or float64 nodes.
+    """Return `x` to the power `y`, both float32 or float64 nodes.
 
-    2**(y log2(abs(x))), with the logarithm to more bits than the format has, since y multiplies
-    its error. Special cases are C's (and NumPy's): x**0 and 1**y are 1 also for NaN; a negative
-    base needs an integer exponent, and keeps its sign if that is odd.
+    It is 2**(y log2(abs(x))), with a logarithm of more bits than the format has, since y multiplies
+    its error. Special cases are those of C and NumPy: x**0 and 1**y are 1, also for NaN. A negative
+    base needs an integer exponent and keeps its sign if that is odd.
     """
     exponent = _constant(y)
     short = None if exponent is None else _short(x, exponent)
@@ -85,19 +85,19 @@ def power(x: UOp, y: UOp) -> UOp:
 
 
 def _is_fraction(y: UOp) -> bool:
-    """Whether `y` is known to be no integer."""
+    """Return whether `y` is a constant that is not an integer."""
     return y.op is Op.CONST and math.isfinite(y.arg) and not float(y.arg).is_integer()
 
 
 def _constant(y: UOp) -> float | None:
-    """The number that `y` is, perhaps in another type."""
+    """Return the value of `y` if it is a constant, or casts of one; else None."""
     while y.op is Op.CAST and y.src[0].dtype.is_float:
         y = y.src[0]
     return float(y.arg) if y.op is Op.CONST else None
 
 
 def _short(x: UOp, exponent: float) -> UOp | None:
-    """Exponents for which a power is one or two roundings of arithmetic, or a root."""
+    """Return the power for exponents that one or two roundings or a root compute, else None."""
     if exponent == 0.5:
         # pow gives +0 for -0 and +inf for -inf, where a root gives -0 and NaN.
         root = x.alu(Op.SQRT) + 0.0
@@ -106,7 +106,7 @@ def _short(x: UOp, exponent: float) -> UOp | None:
 
 
 def _magnitude_float32(a: UOp, y: UOp) -> UOp:
-    """``a ** y`` for `a` not negative."""
+    """Return ``a ** y`` for ``a >= 0``."""
     form = FORMATS[dt.float32]
     least, top = (1 << form.fraction), ((2 * form.bias + 1) << form.fraction)
     special = bits_of(a) - least >= top - least
@@ -114,19 +114,19 @@ def _magnitude_float32(a: UOp, y: UOp) -> UOp:
 
 
 def _of_special(a: UOp, y: UOp) -> UOp:
-    """The same where `a` may be 0, subnormal, infinite or NaN."""
+    """Return ``a ** y`` for ``a >= 0``, where `a` may be 0, subnormal, infinite or NaN."""
     form = FORMATS[dt.float32]
     subnormal = a < form.least_normal
     small = _of_normal(a * 2.0**form.fraction, y, -float(form.fraction))
     out = subnormal.where(small, _of_normal(a, y))
-    # Infinite on one side of 1 and 0 on the other; y tells which.
+    # 0 and infinity give 0 or infinity, depending on the sign of y.
     edge = y * a.eq(0.0).where(const(-math.inf, dt.float32), a)
     away = (edge < 0.0).where(const(0.0, dt.float32), edge)
     return (a.eq(0.0) | ~(a < math.inf)).where(away, out)
 
 
 def _of_normal(a: UOp, y: UOp, lower: float = 0.0) -> UOp:
-    """``(2**lower a) ** y`` for `a` positive and normal."""
+    """Return ``(2**lower a) ** y`` for `a` positive and normal."""
     high, low = _log2_sum(a, lower)
     y = _finite(y, 32)
     exponent, error = exact_product(y, high)
@@ -147,10 +147,10 @@ def _of_normal(a: UOp, y: UOp, lower: float = 0.0) -> UOp:
 
 
 def _log2_sum(a: UOp, lower: float) -> tuple[UOp, UOp]:
-    """log2 of a positive normal float32, and `lower`, as a sum of two, to about 2**-31 of it.
+    """Return log2(a) + `lower` of a positive normal float32 as a sum of two, to about 2**-31 of it.
 
-    a = 2**e d m, with d one of 1 and sqrt(2) and m between 2**(-1/4) and 2**(1/4). Then s, which is
-    (m - 1) / (m + 1), is so small that single precision is enough for all but its multiple.
+    a = 2**e d m, with d either 1 or sqrt(2), and m between 2**(-1/4) and 2**(1/4). Then
+    s = (m - 1) / (m + 1) is so small that single precision is enough for all but the linear term.
     """
     form = FORMATS[dt.float32]
     width, bias = form.fraction, form.bias
@@ -170,7 +170,7 @@ def _log2_sum(a: UOp, lower: float) -> tuple[UOp, UOp]:
     z = s * s
     main, main_low = exact_product(s, _LOG2[0])
     factor = fma(z, polynomial(z, _LOG2_TAIL), _LOG2[1])
-    # What s lacks matters for its cube too.
+    # The rounding error of s also affects its cube.
     s_low = rest * inverse
     s_low = fma(s_low, z, s_low)
     low = fma(s_low, _LOG2[0], fma(s, factor, main_low))
@@ -179,12 +179,12 @@ def _log2_sum(a: UOp, lower: float) -> tuple[UOp, UOp]:
 
 
 def _finite(y: UOp, exponent: int) -> UOp:
-    """`y` kept below a number that no other factor can make small, so that 0 * inf is avoided."""
+    """Return `y` clamped to +-2**exponent, to avoid 0 * inf. Results stay 0 or infinite there."""
     return at_least(at_most(y, 2.0**exponent), -(2.0**exponent))
 
 
 def _magnitude_float64(a: UOp, y: UOp) -> UOp:
-    """``a ** y`` for `a` not negative."""
+    """Return ``a ** y`` for ``a >= 0``."""
     high, low = log_sum(a)
     y = _finite(y, 80)
     scaled, error = exact_product(y, high)
@@ -195,7 +195,7 @@ def _magnitude_float64(a: UOp, y: UOp) -> UOp:
 
 
 def log_sum(a: UOp) -> tuple[UOp, UOp]:
-    """The natural logarithm of a positive finite number, as a sum of two to about 65 bits."""
+    """Return the natural logarithm of a positive finite number as a sum of two (about 65 bits)."""
     f, e = split(a)
     # s = f / (2 + f)
     whole, whole_low = ordered_sum(a.const_like(2.0), f)

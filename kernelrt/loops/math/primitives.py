@@ -1,9 +1,9 @@
 """Building blocks of the approximations: formats, constants and exact steps.
 
-All of them are branch-free sequences of the plainest ops, so that LLVM turns each node into one
-vector instruction. Conventions that the sequences rely on:
+All are branch-free sequences of simple ops, so that LLVM turns each node into one vector
+instruction. They rely on these conventions:
 
-- FMA rounds once, MUL followed by ADD twice: LLVM fuses nothing that is not spelled with FMA.
+- FMA rounds once, MUL followed by ADD twice: LLVM only fuses FMA nodes.
 - Additions are never reassociated: adding and subtracting a large number rounds to an integer.
 - Comparisons with NaN are false; the order of the operands of each WHERE is chosen so that NaN
   takes the branch that keeps it.
@@ -59,9 +59,9 @@ class Format:
     unsigned, signed : DType
         Integer types of its width.
     fraction : int
-        Bits of the stored significand.
+        Number of stored bits of the significand.
     bias : int
-        What is added to the exponent in memory.
+        Exponent bias.
     """
 
     dtype: DType
@@ -72,12 +72,12 @@ class Format:
 
     @property
     def rounder(self) -> float:
-        """Adding this rounds to an integer, which the low bits of the sum then hold."""
+        """Constant that rounds to an integer when added. The low bits of the sum hold it."""
         return 1.5 * 2.0**self.fraction
 
     @property
     def least_normal(self) -> float:
-        """The smallest number with a full significand."""
+        """The smallest positive normal number."""
         return 2.0 ** (1 - self.bias)
 
 
@@ -88,27 +88,27 @@ FORMATS: Final = {
 
 
 def floats(text: str) -> tuple[float, ...]:
-    """Constants, exactly as computed: hexadecimal floats separated by blanks."""
+    """Parse hexadecimal floats separated by blanks. They represent the constants exactly."""
     return tuple(float.fromhex(word) for word in text.split())
 
 
 def fma(a: UOp, b: UOp | float, c: UOp | float) -> UOp:
-    """``a * b + c`` with one rounding."""
+    """Return ``a * b + c`` with one rounding."""
     return a.alu(Op.FMA, b, c)
 
 
 def is_tiny(x: UOp) -> UOp:
-    """Whether a square of `x` is nothing beside 1; so are zeros, with their signs."""
+    """Return whether ``1 + x`` rounds to 1; zeros count, and keep their signs."""
     return x.alu(Op.ABS) < 2.0 ** -(FORMATS[x.dtype].fraction + 2)
 
 
 def negated(x: UOp) -> UOp:
-    """``-x``; inside an FMA it costs nothing."""
+    """Return ``-x``. Inside an FMA it costs nothing."""
     return UOp(Op.NEG, x.dtype, (x,))
 
 
 def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
-    """``c[0] + c[1] x + ...`` by Horner's rule in FMA."""
+    """Return ``c[0] + c[1] x + ...``, by Horner's rule in FMA."""
     total = x.const_like(coefficients[-1])
     for c in reversed(coefficients[:-1]):
         total = fma(total, x, c)
@@ -118,10 +118,10 @@ def polynomial(x: UOp, coefficients: tuple[float, ...]) -> UOp:
 def either_polynomial(
     choice: UOp, x: UOp, yes: tuple[float, ...], no: tuple[float, ...]
 ) -> UOp:
-    """The polynomial of the coefficients `yes` where `choice` holds, of `no` elsewhere.
+    """Return the polynomial with coefficients `yes` where `choice` is true, else with `no`.
 
-    Choosing coefficients takes less than a second polynomial: processors have more units for it
-    than for multiplications.
+    Selecting coefficients takes less time than a second polynomial: processors have more execution
+    units for selects than for multiplications.
     """
 
     def chosen(k: int) -> UOp:
@@ -136,84 +136,84 @@ def either_polynomial(
 
 
 def in_halves(x: UOp, square: UOp, coefficients: tuple[float, ...]) -> UOp:
-    """The same from the sums over even and odd powers: half the latency.
+    """Return :func:`polynomial` from its even and odd powers: half the latency.
 
-    It saves time where ``square``, which is ``x * x``, is needed anyway.
+    It saves time if `square`, which is ``x * x``, is needed anyway.
     """
     odd = polynomial(square, coefficients[1::2])
     return fma(odd, x, polynomial(square, coefficients[0::2]))
 
 
 def product(a: UOp, b: UOp | float) -> UOp:
-    """``a * b``, rounded."""
+    """Return ``a * b``, rounded."""
     return a * b
 
 
 def at_most(x: UOp, limit: float) -> UOp:
-    """The lesser of `x` and `limit`; NaN stays. One instruction where ``min`` is x86's."""
+    """Return the minimum of `x` and `limit`; NaN stays NaN. On x86 it is one instruction."""
     top = x.const_like(limit)
     return (top < x).where(top, x)
 
 
 def at_least(x: UOp, limit: float) -> UOp:
-    """The greater of `x` and `limit`; NaN stays."""
+    """Return the maximum of `x` and `limit`; NaN stays NaN."""
     bottom = x.const_like(limit)
     return (x < bottom).where(bottom, x)
 
 
 def bits_of(x: UOp, dtype: DType | None = None) -> UOp:
-    """The representation of a float as an integer of its width (unsigned unless told)."""
+    """Return the bits of a float as an integer of the same width. Default: unsigned."""
     return UOp(Op.BITCAST, dtype or FORMATS[x.dtype].unsigned, (x,))
 
 
 def from_bits(bits: UOp, dtype: DType) -> UOp:
-    """The float with this representation."""
+    """Return the float with these bits."""
     return UOp(Op.BITCAST, dtype, (bits,))
 
 
 def power_of_two(rounded: UOp) -> UOp:
-    """2**n, where `rounded` is ``rounder + bias + n`` and n is a normal exponent."""
+    """Return 2**n, where `rounded` is ``rounder + bias + n`` and n is a normal exponent."""
     shift = FORMATS[rounded.dtype].fraction
     return from_bits(bits_of(rounded) << shift, rounded.dtype)
 
 
 def sign_bit(x: UOp) -> UOp:
-    """The representation of `x` with all but its sign cleared."""
+    """Return the bits of `x` with all but the sign bit cleared."""
     return bits_of(x) & (1 << (x.dtype.bits - 1))
 
 
 def with_sign_of(magnitude: UOp, like: UOp) -> UOp:
-    """A number that is not negative, given the sign of `like`."""
+    """Return `magnitude`, which is not negative, with the sign of `like`."""
     return from_bits(bits_of(magnitude) | sign_bit(like), like.dtype)
 
 
 def rarely(condition: UOp, usual: UOp, rare: Callable[..., UOp], *inputs: UOp) -> UOp:
-    """``rare(*inputs)`` where `condition` holds, else `usual`.
+    """Return ``rare(*inputs)`` where `condition` is true, else `usual`, with a branch (cold path).
 
-    The rare value is computed only for vectors that hold such a lane: what it costs does not
-    matter, as long as nearly all vectors do without it.
+    The rare value is only computed for vectors in which `condition` is true for some lane. Its cost
+    does not matter as long as nearly all vectors skip it.
     """
     leaves = (UOp(Op.VAR, s.dtype, (), (k, 0, 0)) for k, s in enumerate(inputs))
     return UOp(Op.RARE, usual.dtype, (condition, usual, *inputs), rare(*leaves))
 
 
-# Numbers as unevaluated sums of two -------------------------------------------------------------
+# Double-word arithmetic: numbers as unevaluated sums of two -------------------------------------
 
 
 def exact_product(a: UOp, b: UOp | float) -> tuple[UOp, UOp]:
-    """``a * b`` and its rounding error."""
+    """Return ``a * b`` and its rounding error."""
     rounded = product(a, b)
     return rounded, fma(a, b, negated(rounded))
 
 
 def exact_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """``a + b`` and its rounding error, whichever is greater (Knuth)."""
+    """Return ``a + b`` and its rounding error, for any order of magnitude (Knuth)."""
     total = a + b
     part = total - a
     return total, (a - (total - part)) + (b - part)
 
 
 def ordered_sum(a: UOp, b: UOp) -> tuple[UOp, UOp]:
-    """``a + b`` and its rounding error, when `a` has the greater exponent or is 0 (Dekker)."""
+    """Return ``a + b`` and its rounding error, if `a` has the greater exponent or is 0 (Dekker)."""
     total = a + b
     return total, b - (total - a)

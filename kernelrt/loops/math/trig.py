@@ -1,8 +1,8 @@
 """sin, cos and tan, for arguments of any size.
 
-x = n pi/2 + r with abs(r) about pi/4 at most; n chooses between two polynomials in r and the sign.
-Angles of a size that programs have are reduced by subtracting n times the parts of pi/2; only
-vectors that hold a greater one take the long way of angle_reduction.py. Everything is computed once
+x = n pi/2 + r with abs(r) at most about pi/4; n selects one of two polynomials in r, and the sign.
+Angles of usual size are reduced by subtracting n times the parts of pi/2. Only vectors with a
+larger angle take the slow path of angle_reduction.py. Reduction and polynomials are computed once
 for all functions of one x.
 """
 
@@ -38,12 +38,12 @@ __all__ = ["cos", "near_sin", "sin", "tan"]
 
 @dataclass(frozen=True, slots=True)
 class _Constants:
-    """The three functions in one format.
+    """Constants of the three functions in one format.
 
     Attributes
     ----------
     limit : float
-        Below it n times the parts of pi/2 is enough.
+        Arguments below it are reduced by subtracting n times the parts of pi/2.
     half_pi : tuple of float
         pi/2 as an unevaluated sum of three.
     sin, cos, tan : tuple of float
@@ -62,7 +62,7 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
     dt.float32: _Constants(
         limit=2.0**17,
         half_pi=floats("0x1.921fb6p+0 -0x1.777a5cp-25 -0x1.ee59dap-50"),
-        # abs(r) <= 0.8555, which is what the long way leaves: 2**-27.0
+        # abs(r) <= 0.8555, the bound of the slow path: 2**-27.0
         sin=floats("-0x1.55553ap-3 0x1.110322p-7 -0x1.97f87ep-13"),
         # 2**-31.6
         cos=floats("0x1.555542p-5 -0x1.6c07a6p-10 0x1.98b6cep-16"),
@@ -96,26 +96,26 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 
 
 def sin(x: UOp) -> UOp:
-    """The sine of a float32 or float64 node."""
+    """Return the sine of a float32 or float64 node."""
     return _at_any_size(x, _sin)
 
 
 def cos(x: UOp) -> UOp:
-    """The cosine of a float32 or float64 node."""
+    """Return the cosine of a float32 or float64 node."""
     return _at_any_size(x, _cos)
 
 
 def tan(x: UOp) -> UOp:
-    """The tangent of a float32 or float64 node."""
+    """Return the tangent of a float32 or float64 node."""
     return _at_any_size(x, _tan, fine=True)
 
 
 def near_sin(x: UOp) -> UOp:
-    """The sine of a small number that is not negative, without the way for others."""
+    """Return the sine of a small number that is not negative, without the slow path."""
     return _sin(x, *_subtracted(x))
 
 
-#: From x, n mod 4 of its size, r and what r lacks to a function of x.
+#: Function of x, n modulo 4 for abs(x), r, and the rounding error of r.
 _Turned = Callable[["UOp", "UOp", "UOp", "UOp"], "UOp"]
 
 
@@ -130,10 +130,10 @@ def _at_any_size(x: UOp, function: _Turned, *, fine: bool = False) -> UOp:
 
 
 def _subtracted(a: UOp, *, fine: bool = False) -> tuple[UOp, UOp, UOp]:
-    """N as an integer, r and what r lacks, for `a` below the limit.
+    """Return n as an integer, r, and the rounding error of r, for `a` below the limit.
 
-    ``a - n * first`` is exact: a multiple of the last place of either, and small. In float32 r may
-    lack half a unit of its last place unless it shall be `fine`: twice that is too much for tan.
+    ``a - n * first`` is exact: it is small, and a multiple of the last place of both. In float32, r
+    may be off by half a unit in the last place, unless `fine`: tan would double that error.
     """
     first, second, third = _CONSTANTS[a.dtype].half_pi
     rounder = FORMATS[a.dtype].rounder
@@ -165,10 +165,10 @@ def _cos(_x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
 
 
 def _tan(x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
-    """In even quarters tan r, in odd ones -1 / tan r.
+    """Return tan r in even quarters, -1 / tan r in odd ones.
 
-    What rounding takes from tan r, a sum, is taken off its inverse as if that were about 1: where
-    it is not, tan r is small and what rounding takes is nothing beside its inverse.
+    tan r is a sum, and its rounding error is subtracted from the inverse as if the inverse were
+    about 1. If it is not, tan r is small, and the error is negligible next to the inverse.
     """
     z = r * r
     p = polynomial(z, _CONSTANTS[r.dtype].tan)
@@ -180,7 +180,7 @@ def _tan(x: UOp, quadrant: UOp, r: UOp, low: UOp) -> UOp:
 
 
 def _along(r: UOp, low: UOp) -> UOp:
-    """The sine of ``r + low``."""
+    """Return the sine of ``r + low``."""
     z = r * r
     p = polynomial(z, _CONSTANTS[r.dtype].sin)
     if r.dtype is dt.float32:
@@ -189,7 +189,7 @@ def _along(r: UOp, low: UOp) -> UOp:
 
 
 def _across(r: UOp, low: UOp) -> UOp:
-    """The cosine of ``r + low``."""
+    """Return the cosine of ``r + low``."""
     z = r * r
     p = _CONSTANTS[r.dtype].cos
     if r.dtype is dt.float32:
@@ -205,6 +205,6 @@ def _is_odd(quadrant: UOp) -> UOp:
 
 
 def _signed(value: UOp, quadrant: UOp, sign: UOp | None) -> UOp:
-    """`value`, negated in the second half of the circle and where `sign` is set."""
+    """Return `value`, negated in the second half of the circle and where `sign` is set."""
     half = (quadrant << (value.dtype.bits - 2)) & (1 << (value.dtype.bits - 1))
     return from_bits(bits_of(value) ^ (half if sign is None else half ^ sign), value.dtype)
