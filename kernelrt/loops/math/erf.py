@@ -113,9 +113,9 @@ _CONSTANTS: Final[dict[DType, _Constants]] = {
 }
 
 
-#: Up to here erf is close to its argument.
+#: Up to this argument erf uses the coefficients `near`, beyond it `far`.
 _FAR: Final = 1.2
-#: Up to here erfc is 1 - erf.
+#: Up to this argument erfc is computed as 1 - erf.
 _JOIN: Final = 0.47
 
 

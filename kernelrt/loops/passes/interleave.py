@@ -2,8 +2,9 @@
 
 The operations of a chain wait for each other: exp of a vector is a dozen of them, a few cycles
 each. An out-of-order core overlaps them with other vectors within its window: on Zen 5 some seven
-vectors of exp, half of what it needs. If the code itself interleaves several vectors, the core
-finds independent work nearby: functions of one million numbers take 10 to 25 percent less time.
+vectors of exp, half of the number it needs. If the code itself interleaves several vectors, the
+core finds independent work nearby: functions of one million numbers take 10 to 25 percent less
+time.
 """
 
 from __future__ import annotations
