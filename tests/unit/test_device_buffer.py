@@ -221,7 +221,10 @@ def test_a_view_may_have_another_type():
 
 @pytest.mark.parametrize(
     ("offset", "size", "match"),
-    [(0, 9, "outside"), (-4, 1, "outside"), (32, 1, "outside"), (0, -1, "outside"), (2, 1, "multiple")],
+    [
+        (0, 9, "outside"), (-4, 1, "outside"), (32, 1, "outside"), (0, -1, "outside"),
+        (2, 1, "multiple"),
+    ],
 )
 def test_a_view_must_lie_inside_and_be_aligned(offset, size, match):
     with pytest.raises(ShapeError, match=match):
