@@ -1,8 +1,8 @@
 """Origins of nodes: line of user code and layer.
 
-The origin is recorded when a Tensor is created (`kernelrt.native.source_lines.here`). It is not part of the
-node's identity, so equal computations stay one node. Rewrites copy it (`inherit`). A node without
-an origin gets that of a consumer (`spread`).
+The origin is recorded when a Tensor is created (`kernelrt.native.source_lines.here`). It is not
+part of the node's identity, so equal computations stay one node. Rewrites copy it (`inherit`). A
+node without an origin gets that of a consumer (`spread`).
 """
 
 from __future__ import annotations

@@ -59,7 +59,9 @@ _ENOUGH = 128
 
 
 class Cycles:
-    """Estimated cycles of loop nests on `target`. :mod:`kernelrt._tally` computes the sums in C.
+    """Estimated cycles of loop nests on `target`.
+
+    :mod:`kernelrt.native.tile_cost` computes the sums in C.
 
     Parameters
     ----------

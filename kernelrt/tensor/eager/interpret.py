@@ -308,7 +308,7 @@ class _Writer:
         )  # fmt: skip
 
     def _array(self, view: View, dtype: dt.DType) -> tuple[Any, ...]:
-        """Describe an array for `calls` of :class:`kernelrt._interpret.Interpretation`."""
+        """Describe an array for `calls` of :class:`kernelrt.native.interpreter.Interpretation`."""
         slot = self._slots[view.slot]
         offset = slot.offset + view.offset
         ends = [(n - 1) * s for n, s in zip(view.shape, view.strides, strict=True)]
