@@ -1,6 +1,7 @@
-"""Functions of functions: derivatives of functions of tensors, of any order, over nested data.
+"""Function transforms: derivatives of any order, vmap, loops and branches, over pytrees.
 
-The names and meanings are those of ``torch.func``. See docs/func.md.
+Names and meanings follow ``torch.func`` and, for loops and branches, ``jax.lax``. See docs/func.md
+and docs/loops.md.
 """
 
 from kernelrt.func.choices import cond, switch

@@ -1,9 +1,9 @@
-"""Traces functions as bodies of loops and branches.
+"""Traces the functions that are bodies of loops and branches.
 
-What a body assigns to, of tensors that were there before, is carried from turn to turn like what
-it is given, and assigned when the last turn is over: so optimizers, running statistics and streams
-of random numbers work in a body. Which tensors these are is known when it was called; it is then
-called once more, with what stands for them.
+Tensors from outside that a body assigns to become part of the carry: they pass from iteration to
+iteration, and are assigned after the last one. So optimizers, running statistics and random number
+streams work in a body. The first trace of a body finds these tensors; the body is then traced once
+more with placeholders for them.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _F = TypeVar("_F", bound="Callable[..., Any]")
 
 
 def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T]) -> T:
-    """What `work` makes of the active trace, or of one of its own, in which it calls bodies.
+    """Call `work` with the active trace, or with a new one; it calls the bodies in that trace.
 
     Raises
     ------
     JitError
-        They set something else than tensors, once for all that they are called for.
+        The bodies change Python state, although they run once for all iterations.
     """
     functions = [body.function for body in bodies]
     trace = state.local.trace
@@ -61,12 +61,12 @@ def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T])
 
 
 def plain_tree(tree: object, name: str) -> Any:
-    """Nested data with tensors in the place of arrays and numbers.
+    """Return nested data with arrays and numbers converted to tensors.
 
     Raises
     ------
     DTypeError
-        A leaf is none of these.
+        A leaf is not a tensor, an array or a number.
     """
     if isinstance(tree, Tensor):
         return tree
@@ -88,23 +88,23 @@ def _tensor(leaf: object, name: str) -> Tensor:
 
 
 def own(tree: Any) -> Any:
-    """Nested tensors for a function that is called as it is, and may assign to them."""
+    """Return new tensors with the same values, for an untraced function that may assign to them."""
     return mapped(lambda t: Tensor._of(t.uop) if isinstance(t, Tensor) else t, tree)
 
 
 def stepwise() -> bool:
-    """Whether functions are called as they are, with values: within ``krt.disable_jit()``."""
+    """Return whether functions run untraced: in ``krt.disable_jit()`` and outside a trace."""
     return state.local.stepwise and state.local.trace is None
 
 
 def realized(tree: Any) -> Any:
-    """Nested tensors, computed."""
+    """Compute nested tensors and return them."""
     realize(*(t for t in leaves_of(tree) if isinstance(t, Tensor)))
     return tree
 
 
 def computes_shared_reads(function: _F) -> _F:
-    """Decorate a function so that it computes those of its results that read shared memory."""
+    """Decorate a function to compute the results that read shared memory."""
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -117,37 +117,37 @@ def computes_shared_reads(function: _F) -> _F:
 
 
 def node_of(tensor: Tensor) -> UOp:
-    """The node of a tensor, with its history where that is recorded."""
+    """Return the node of a tensor, with autograd history if that is recorded."""
     return tensor.uop
 
 
 def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor]:
-    """The leaves of what a turn gives back, which are as those that it was given.
+    """Return the leaves of a new carry after checking it against the old one.
 
     Raises
     ------
     ShapeError
-        They are nested otherwise, or one has another shape.
+        The nesting or a shape differs.
     DTypeError
-        One has another type.
+        A type differs.
     """
     made = plain_tree(after, f"{name}: {what}")
     if not alike(before, made):
         raise ShapeError(
-            f"{name}: {what}: the body gives back {nesting(made)} for {nesting(before)}, where * "
-            "is a tensor; it has to be nested alike in every turn"
+            f"{name}: {what}: the body returns {nesting(made)} for {nesting(before)}, where * is a "
+            "tensor; the nesting has to stay the same in every iteration"
         )
     out = []
     for (path, old), new in zip(named_leaves(before), flatten(made, before, what), strict=True):
         if not build.same_shape(old.dims, new.dims):
             raise ShapeError(
-                f"{name}: {what}{path}: the body makes shape {format_shape(new.dims)} of "
-                f"{format_shape(old.dims)}; the shape has to stay the same in every turn"
+                f"{name}: {what}{path}: the body changes the shape {format_shape(old.dims)} to "
+                f"{format_shape(new.dims)}; it has to stay the same in every iteration"
             )
         if new.dtype is not old.dtype:
             raise DTypeError(
-                f"{name}: {what}{path}: the body makes {new.dtype.name} of {old.dtype.name}; "
-                f"begin with that type, or cast what is given back, as in x.to({old.dtype.name!r})"
+                f"{name}: {what}{path}: the body changes {old.dtype.name} to {new.dtype.name}; "
+                f"start with that type, or cast the new value, as in x.to({old.dtype.name!r})"
             )
         out.append(new)
     return out
@@ -158,16 +158,18 @@ def check_carry(name: str, what: str, before: object, after: Any) -> list[Tensor
 
 @dataclass(slots=True, eq=False)
 class Traced:
-    """What a body makes.
+    """The graph of one traced body.
 
     Attributes
     ----------
     result : object
-        What it gave back, nested.
+        Nested result of the function.
     nodes : list of UOp
-        The nodes of the tensors that the caller asked for.
+        Nodes of the tensors that the caller asked for.
     states : list of (Tensor, UOp)
-        Tensors that it assigned to, and the values that they had at the end.
+        Tensors that the body assigned to, each with its last value.
+    roots : list of UOp
+        Nodes that the body took gradients of, such as losses.
     """
 
     result: Any = None
@@ -182,9 +184,9 @@ class Body:
     Parameters
     ----------
     name : str
-        What the user called, for errors.
+        Name of the function that the user called, for errors.
     function : callable
-        What is called.
+        The body itself.
     """
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
@@ -195,11 +197,11 @@ class Body:
         self._bare: dict[UOp, UOp] = {}
 
     def tensor(self, made: Slot, first: UOp) -> Tensor:
-        """A tensor for a slot, which requires a gradient if what it stands for does."""
+        """Return a tensor for a slot; it requires a gradient if the first value does."""
         return Tensor._of(self.marked(made, Leaf() if has_history(first) else None))
 
     def marked(self, made: Slot, leaf: Leaf | None) -> UOp:
-        """The node that a body sees of a slot: gradients are collected for it, or not."""
+        """Return a slot's node for use in the body; it collects a gradient if `leaf` is given."""
         if leaf is None:
             return made.node
         node = mark(made.node, leaf)
@@ -213,23 +215,23 @@ class Body:
         begin: Sequence[tuple[Tensor, UOp]],
         taken: Callable[[Any], Sequence[Tensor]],
     ) -> Traced:
-        """Call the function once.
+        """Trace one call of the function.
 
         Parameters
         ----------
         trace : Trace
-            The active one.
+            Active trace.
         args : sequence
-            What it is given.
+            Arguments of the call.
         begin : sequence of (Tensor, UOp)
-            Tensors that have another value in it than outside.
+            Outside tensors, each with its value inside the body.
         taken : callable
-            Checks what it gives back, and gives the tensors whose nodes are wanted.
+            Checks the result and returns the tensors whose nodes the caller needs.
 
         Raises
         ------
         GradientError
-            It leaves gradients that nobody has used, or adds to those that were there before.
+            The body leaves gradients that nothing used, or adds to gradients from before.
         """
         made = Traced()
         with trace.within(begin) as inner:
@@ -239,8 +241,8 @@ class Body:
             raise GradientError(
                 f"{self.name}: the body "
                 + ("adds to gradients from before" if inner.found else "leaves gradients behind")
-                + ", which would be those of one turn; call zero_grad() of the optimizer in it, "
-                "before backward(), and step() behind, or give back what krt.func.grad gives"
+                + ", which would be those of a single iteration; in the body, call the optimizer's "
+                "zero_grad() before backward() and step() after it, or use krt.func.grad"
             )
         values = [node for _, node in inner.assigned]
         bare = rewritten([*nodes, *values, *inner.roots], self._bare)
@@ -252,7 +254,7 @@ class Body:
 
 
 def refuse_changes(name: str, made: Traced) -> None:
-    """Refuse a body that assigns to tensors from outside."""
+    """Raise an error if a condition assigns to outside tensors."""
     if keeps_order([tensor for tensor, _ in made.states]):
         raise JitError(
             f"{name}: the condition makes a call with pure=False, but may only compute a value; "
@@ -270,11 +272,11 @@ def refuse_changes(name: str, made: Traced) -> None:
 
 
 def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
-    """The nodes of state as it is before a body assigns to it.
+    """Return the nodes of state tensors before a body assigns to them.
 
-    Gradients compute what the body does again, from that. Without a trace the memory of state is
-    written when the body has run, so it is copied where gradients may come, as to anything in the
-    graphs that are `known`: they come to all that a run reads.
+    The backward pass recomputes the body from these values. Without a trace the memory of state is
+    overwritten after the body has run. So the values are copied if any node in `known`, the graphs
+    of the run, has autograd history: gradients flow to all inputs of a run.
     """
     if not tensors:
         return []
@@ -283,7 +285,7 @@ def first_values(tensors: Sequence[Tensor], known: Sequence[UOp]) -> list[UOp]:
 
 
 class Carry:
-    """What a loop carries from turn to turn: nested tensors, and state that its body assigns to."""
+    """The carry of a loop: nested tensors, and state that the body assigns to."""
 
     def __init__(self, name: str, body: Body, init: object) -> None:
         self._body = body
@@ -297,29 +299,32 @@ class Carry:
         self.state: list[tuple[Tensor, Slot]] = []
 
     def given(self, body: Body) -> Any:
-        """What stands for it in the active trace."""
+        """Return the nested tensors that stand for the carry in the active trace."""
         pairs = zip(self.slots, self.first, strict=True)
         return rebuilt(self.tree, [body.tensor(s, first) for s, first in pairs])
 
     @property
     def begin(self) -> list[tuple[Tensor, UOp]]:
-        """State with what stands for it in a turn."""
+        """State tensors, each with the node that stands for it in an iteration."""
         return [(t, self._body.marked(s, t._leaf)) for t, s in self.state]
 
     @property
     def changed(self) -> list[Tensor]:
-        """State that the body assigns to."""
+        """State tensors that the body assigns to."""
         return [t for t, _ in self.state]
 
     def add_state(self, tensors: Sequence[Tensor]) -> None:
-        """Carry state, too."""
+        """Add state tensors to the carry."""
         for t in tensors:
             self.state.append((t, slot(t.dims, t.dtype)))
 
     def triples(
         self, made: Traced, others: Sequence[UOp] = ()
     ) -> list[tuple[Slot, UOp, UOp]]:
-        """Slots, first values, and what a turn makes of them. It is given the `others`, too."""
+        """Return (slot, first value, value after one iteration) for each carried tensor.
+
+        `others` are further inputs of the loop.
+        """
         count = len(self.slots)
         own = list(zip(self.slots, self.first, made.nodes[:count], strict=True))
         new = {id(t): node for t, node in made.states}
@@ -330,7 +335,7 @@ class Carry:
         return own
 
     def leave(self, finals: Sequence[UOp]) -> Any:
-        """Assign state; give the last values of the rest, nested."""
+        """Assign the last values of state; return those of the other tensors, nested."""
         count = len(self.slots)
         if self.state:
             with state.no_grad():
@@ -339,7 +344,7 @@ class Carry:
         return rebuilt(self.tree, [Tensor._of(n) for n in finals[:count]])
 
     def note_roots(self, trace: Trace, made: Traced) -> None:
-        """Tell an outer trace what gradients were taken of, as of the first turn."""
+        """Tell an outer trace which nodes of the first iteration were differentiated."""
         if not made.roots:
             return
         pairs = [*zip(self.slots, self.first, strict=True)]
@@ -349,9 +354,10 @@ class Carry:
 
 
 def made_once(name: str, states: Iterable[Tensor], nodes: list[UOp]) -> list[UOp]:
-    """`nodes`, computed if a call that is made once is in their run and nothing else computes it.
+    """Return `nodes`, computed now if their run contains a call with pure=False.
 
-    Whatever the run is needed for later, it does not run again.
+    Then later uses read the computed values and do not run the call again. In a trace, nodes are
+    returned unchanged.
     """
     if state.local.trace is not None or not keeps_order(states):
         return nodes
@@ -368,7 +374,7 @@ def turn_of(
     args: Sequence[Any],
     taken: Callable[[Any], Sequence[Tensor]],
 ) -> Traced:
-    """The graph of one turn; called again as long as it assigns to state that is not carried."""
+    """Trace one iteration; retrace as long as it assigns to state that is not carried yet."""
     while True:
         made = body.call(trace, args, carry.begin, taken)
         known = {id(t) for t, _ in carry.state}
@@ -380,7 +386,7 @@ def turn_of(
 
 
 def told(value: object) -> str:
-    """What a value is, for errors."""
+    """Describe a value for an error message."""
     if isinstance(value, Tensor):
         return f"{value.dtype.name} of shape {format_shape(value.dims)}"
     return type(value).__name__

@@ -1,6 +1,6 @@
-"""cond and switch: choose one of several functions at run time.
+"""cond and switch: branches inside a graph, chosen at run time.
 
-The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
+Names and argument orders follow ``jax.lax``. See docs/loops.md.
 """
 
 from __future__ import annotations
@@ -50,29 +50,30 @@ __all__ = ["cond", "switch"]
 def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
 ) -> Any:
-    """Compute one of two functions, as a condition says when it is computed.
+    """Run one of two functions, chosen by a condition at run time.
 
     Parameters
     ----------
     pred : bool or Tensor
-        A bool, of shape ().
+        Condition: a bool of shape ().
     true_fn, false_fn : callable
-        Take `operands` and give nested tensors of equal shapes and types. Both are called, and
-        become graphs; one of them runs.
+        Take `operands` and return nested tensors; nesting, shapes and types of the two results
+        agree. Both are traced; one of them runs.
     *operands : Tensor, or nested Tensors
-        What both are given.
+        Arguments of both functions.
 
     Returns
     -------
     Tensor, or nested Tensors
-        What the function that was chosen gives.
+        Result of the chosen function.
 
     Raises
     ------
     DTypeError, ShapeError
-        The condition is no bool or not of shape (), or what the functions give differs.
+        The condition is not a bool of shape (), or the results of the functions differ in nesting,
+        shape or type.
     JitError
-        A function reads a value, or sets something else than tensors, whichever is chosen.
+        One of the functions, chosen or not, reads a value or sets something other than tensors.
 
     Examples
     --------
@@ -86,7 +87,7 @@ def cond(
     if not isinstance(pred, Tensor) or not pred.dtype.is_bool or pred.dims:
         raise DTypeError(
             f"cond: pred: expected a bool or a bool Tensor of shape (), not {told(pred)}; compare, "
-            "as in x > 0; where() chooses element by element"
+            "as in x > 0, or use where() to choose element by element"
         )
     if stepwise():
         return _called("cond", true_fn if pred.item() else false_fn, operands)
@@ -95,26 +96,27 @@ def cond(
 
 @computes_shared_reads
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """Compute one of several functions, as a number says when it is computed.
+    """Run one of several functions, chosen by an index at run time.
 
     Parameters
     ----------
     index : int or Tensor
-        Which one: an integer of shape (). Below 0 the first is meant, past the end the last.
+        Index into `branches`: an integer of shape (). An index below 0 chooses the first branch, an
+        index past the end the last.
     branches : sequence of callable
-        As of :func:`cond`.
+        Functions as in :func:`cond`.
     *operands : Tensor, or nested Tensors
-        What all are given.
+        Arguments of all functions.
 
     Returns
     -------
     Tensor, or nested Tensors
-        What the function that was chosen gives.
+        Result of the chosen function.
 
     Raises
     ------
     DTypeError, ShapeError, JitError
-        As of :func:`cond`.
+        See :func:`cond`.
 
     Examples
     --------
@@ -139,13 +141,13 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         chosen = branches[min(max(int(index.item()), 0), len(branches) - 1)]
         return _called("switch", chosen, operands)
     which = index.uop
-    if which.dtype is dt.uint64:  # as int64, large numbers would be below 0
+    if which.dtype is dt.uint64:  # the cast to int64 would make large numbers negative
         which = which.alu(Op.MIN, build.scalar(len(branches) - 1, dt.uint64))
     return _choose("switch", which.cast(dt.int64), branches, operands)
 
 
 def _called(name: str, function: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    """What the function that was chosen gives."""
+    """Call the chosen branch without tracing and compute its result."""
     given = own(plain_tree(tuple(operands), name))
     return realized(plain_tree(function(*given), f"{name}: result"))
 
@@ -199,23 +201,23 @@ def _choose(
 
 
 def _like_first(name: str, first: Any, other: Any) -> list[Tensor]:
-    """The leaves of what a branch gives, which are as those of the first."""
+    """Return the leaves of a branch's result after checking them against the first branch."""
     if not alike(first, other):
         raise ShapeError(
             f"{name}: the functions give different results: {nesting(first)} and {nesting(other)}, "
-            "where * is a tensor; they have to be nested alike"
+            "where * is a tensor; their nesting has to agree"
         )
     leaves = flatten(other, first, name)
     for (path, one), another in zip(named_leaves(first), leaves, strict=True):
         what = f"{name}: the functions give different results: result{path} has "
         if not build.same_shape(one.dims, another.dims):
             raise ShapeError(
-                f"{what}shape {format_shape(one.dims)} and {format_shape(another.dims)}; all have "
-                "to give the same, as with broadcast_to()"
+                f"{what}shape {format_shape(one.dims)} and {format_shape(another.dims)}; "
+                "shapes have to agree, for example by broadcast_to()"
             )
         if one.dtype is not another.dtype:
             raise DTypeError(
-                f"{what}type {one.dtype.name} and {another.dtype.name}; all have to give the same, "
-                f"as with x.to({one.dtype.name!r})"
+                f"{what}type {one.dtype.name} and {another.dtype.name}; types have to agree, "
+                f"for example by x.to({one.dtype.name!r})"
             )
     return leaves

@@ -27,19 +27,19 @@ Argnums = int | tuple[int, ...]
 def entering(
     level: Level, args: Sequence[Any], argnums: Argnums, name: str
 ) -> tuple[list[Any], Any]:
-    """The arguments with those under marks that are differentiated by, and these alone."""
+    """Tag the arguments to differentiate by; return all arguments, and the tagged ones alone."""
     several = isinstance(argnums, tuple)
     places = argnums if isinstance(argnums, tuple) else (argnums,)
     given, chosen = list(args), []
     for place in places:
         if isinstance(place, bool) or not isinstance(place, int):
-            raise DTypeError(f"argnums: expected a number or a tuple of them, not {argnums!r}")
+            raise DTypeError(f"argnums: expected an int or a tuple of ints, not {argnums!r}")
         if not -len(args) <= place < len(args):
             raise ShapeError(
-                f"argnums: {place} names no argument of {name}, which was called with {len(args)}"
+                f"argnums: {place} names no argument of {name}; it was called with {len(args)}"
             )
         if not places or len({p % len(args) for p in places}) < len(places):
-            raise ShapeError(f"argnums: expected each argument once, not {argnums}")
+            raise ShapeError(f"argnums: expected each argument at most once, not {argnums}")
         given[place] = level.entered(args[place], f"argument {place % len(args)}")
         chosen.append(given[place])
     if not chosen:
@@ -50,32 +50,32 @@ def entering(
 def grad_and_value(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the gradient of `f` and its value.
+    """Return a function that computes the gradient and the value of `f`.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns a
-        tensor of shape () of a floating type.
+        Function of tensors, or of dicts, lists, tuples and dataclasses of tensors, that returns a
+        floating-point tensor of shape ().
     argnums : int or tuple of int
-        Which arguments the gradient is taken by.
+        Positions of the arguments to differentiate by.
     has_aux : bool
-        Whether `f` returns a pair of that tensor and of something else, which is passed on.
+        Whether `f` returns a pair of that tensor and an auxiliary output, which is passed on.
 
     Returns
     -------
     callable
-        Takes what `f` takes. Gives ``(gradient, value)``, or ``(gradient, (value, aux))``. The
-        gradient is nested as the argument is, and a tuple of such where `argnums` is one; zeros
-        where the value does not depend on a tensor.
+        Takes the arguments of `f`. Returns ``(gradient, value)``, or ``(gradient, (value, aux))``.
+        The gradient is nested like the argument; a tuple of gradients if `argnums` is a tuple. It
+        is zero for tensors that the value does not depend on.
 
     Raises
     ------
     GradientError
-        When it is called: `f` returns more than one element or no floats, or an argument that the
-        gradient is taken by has no floats.
+        During a call: `f` returns more than one element or no floats, or an argument to
+        differentiate by is not of floats.
     DTypeError
-        `f` returns no tensor, or such an argument is none.
+        The result of `f`, or an argument to differentiate by, is not a tensor.
     """
 
     @functools.wraps(f)
@@ -86,13 +86,13 @@ def grad_and_value(
         if not isinstance(out, Tensor):
             raise DTypeError(
                 f"grad: the function returns a {type(out).__name__}; expected a Tensor of shape "
-                "(), and with has_aux=True a pair of it and something else"
+                "(), or with has_aux=True a pair of that and an auxiliary output"
             )
         (value,) = floats_of(out, "the function's result")
         if value.ndim:
             raise GradientError(
-                f"grad: the function returns shape {format_shape(value.dims)}; it has to return a "
-                "tensor of shape (), as of loss.mean(); see jacrev for others"
+                f"grad: the function returns shape {format_shape(value.dims)}; expected a tensor "
+                "of shape (), as from loss.mean(); use jacrev for other shapes"
             )
         seed = build.full(1, value.dtype, ())
         points = leaves_of(chosen)
@@ -106,9 +106,9 @@ def grad_and_value(
 def value_and_grad(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the value of `f` and its gradient, as JAX has it.
+    """Return a function that computes the value and the gradient of `f`, as in JAX.
 
-    As :func:`grad_and_value`, the other way round: ``(value, gradient)``, or
+    Like :func:`grad_and_value` with the results swapped: ``(value, gradient)``, or
     ``((value, aux), gradient)``.
     """
     both = grad_and_value(f, argnums, has_aux)
@@ -122,9 +122,9 @@ def value_and_grad(
 
 
 def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
-    """A function that gives the gradient of `f`.
+    """Return a function that computes the gradient of `f`.
 
-    As :func:`grad_and_value`, without the value: the gradient, or ``(gradient, aux)``.
+    Like :func:`grad_and_value` without the value: the gradient, or ``(gradient, aux)``.
 
     Examples
     --------
@@ -145,30 +145,29 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
 
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[Any, ...]:
-    """The value of `f`, and a function that multiplies vectors with its Jacobian matrix.
+    """Return the output of `f`, and a function for vector-Jacobian products.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of nested ones, that returns such.
+        Function of tensors or nested tensors that returns tensors or nested tensors.
     *primals : Tensor or nested Tensors
-        Where `f` is differentiated.
+        Arguments of `f`: the point of differentiation.
     has_aux : bool
-        Whether `f` returns a pair of its output and of something else.
+        Whether `f` returns a pair of its output and an auxiliary output.
 
     Returns
     -------
     tuple
-        ``(output, vjp_fn)`` or ``(output, vjp_fn, aux)``. ``vjp_fn(cotangents)`` takes what is
-        nested as the output and gives what is nested as the argument, a tuple of such where there
-        are several.
+        ``(output, vjp_fn)`` or ``(output, vjp_fn, aux)``. ``vjp_fn(cotangents)`` takes data nested
+        like the output and returns data nested like the argument; a tuple if there are several.
 
     Raises
     ------
     GradientError
-        An argument or the output has no floats.
+        An argument or the output is not of floats.
     ShapeError
-        Cotangents are not as the output is.
+        The nesting or a shape of the cotangents differs from that of the output.
     """
     level = Level("vjp")
     given = [level.entered(p, f"argument {i}") for i, p in enumerate(primals)]
@@ -176,7 +175,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
     outputs = floats_of(out, "the function's result")
 
     def vjp_fn(cotangents: Any) -> Any:
-        """The product of `cotangents` with the Jacobian matrix."""
+        """Return the vector-Jacobian product of `cotangents`."""
         listed = flatten(cotangents, out, "cotangents")
         pairs = zip(listed, outputs, strict=True)
         seeds = [check_like(c, o, "cotangents") for c, o in pairs]
@@ -190,13 +189,13 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
 
 
 def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], list[UOp]]:
-    """A function that gives tangents of outputs for tangents of what entered `level`.
+    """Return a function that maps tangents of the inputs of `level` to tangents of `outputs`.
 
-    The product of the Jacobian with a vector is the slope of the products of vectors with the
-    Jacobian, by these vectors: the gradient for `outputs` with any gradient is linear in that.
+    It differentiates twice: the vector-Jacobian product is linear in the cotangents, so its
+    derivative by them is the Jacobian-vector product.
     """
     sources = [mark(build.full(0, o.dtype, o.dims), Leaf()) for o in outputs]
-    flown = level.flowing(outputs, sources, hooks=False)  # they are of backward passes
+    flown = level.flowing(outputs, sources, hooks=False)  # hooks belong to backward passes
 
     def tangents_of(tangents: Sequence[UOp]) -> list[UOp]:
         second = Level.of("jvp", sources)
@@ -210,26 +209,26 @@ def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], l
 
 
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
-    """The value of `f`, and the linear function that is its derivative there.
+    """Return the output of `f`, and its derivative there as a linear function.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of nested ones, that returns such.
+        Function of tensors or nested tensors that returns tensors or nested tensors.
     *primals : Tensor or nested Tensors
-        Where `f` is differentiated.
+        Arguments of `f`: the point of differentiation.
 
     Returns
     -------
     tuple
-        ``(output, jvp_fn)``; ``jvp_fn(*tangents)`` takes what is nested as the arguments and gives
-        what is nested as the output.
+        ``(output, jvp_fn)``; ``jvp_fn(*tangents)`` takes data nested like the arguments and returns
+        data nested like the output.
     """
     level = Level("linearize")
     out, outputs, tangents_of, _ = _pushing(level, f, primals, "linearize", has_aux=False)
 
     def jvp_fn(*tangents: Any) -> Any:
-        """The slope of the function in the direction of `tangents`."""
+        """Return the derivative of the function in the direction of `tangents`."""
         nodes = tangents_of(_directions(tangents, primals))
         assert len(nodes) == len(outputs)
         return rebuilt(out, level.tensors(nodes))
@@ -241,30 +240,30 @@ def jvp(
     f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], *,
     has_aux: bool = False,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """The value of `f`, and its slope in a direction.
+    """Return the output of `f`, and its derivative in a direction.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of nested ones, that returns such.
+        Function of tensors or nested tensors that returns tensors or nested tensors.
     primals : tuple
-        The arguments of `f`.
+        Arguments of `f`.
     tangents : tuple
-        The direction: nested as `primals`.
+        Direction, nested like `primals`.
     has_aux : bool
-        Whether `f` returns a pair of its output and of something else.
+        Whether `f` returns a pair of its output and an auxiliary output.
 
     Returns
     -------
     tuple
-        ``(output, tangent)`` or ``(output, tangent, aux)``; the tangent is nested as the output.
+        ``(output, tangent)`` or ``(output, tangent, aux)``; the tangent is nested like the output.
 
     Raises
     ------
     GradientError
-        An argument or the output has no floats.
+        An argument or the output is not of floats.
     ShapeError
-        The tangents are not as the arguments are.
+        The nesting or a shape of the tangents differs from that of the arguments.
     """
     for given, name in ((primals, "primals"), (tangents, "tangents")):
         if not isinstance(given, tuple | list):

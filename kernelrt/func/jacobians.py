@@ -1,4 +1,4 @@
-"""Jacobians, by rows and by columns, and Hessians."""
+"""Jacobians, by reverse mode and by forward mode, and Hessians."""
 
 from __future__ import annotations
 
@@ -28,35 +28,35 @@ __all__ = ["hessian", "jacfwd", "jacobian", "jacrev"]
 def jacrev(
     f: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian matrix of `f`, computed by rows.
+    """Return a function that computes the Jacobian matrix of `f` by rows (reverse mode).
 
-    Its graph has one backward pass for all elements of an output; it is the one for few outputs
-    of many inputs.
+    The graph has one backward pass, batched over the elements of an output. Prefer this function if
+    there are fewer outputs than inputs.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns
-        such.
+        Function of tensors, or of dicts, lists, tuples and dataclasses of tensors, that returns
+        tensors or nested tensors.
     argnums : int or tuple of int
-        Which arguments it is differentiated by.
+        Positions of the arguments to differentiate by.
     has_aux : bool
-        Whether `f` returns a pair of its output and of something else.
+        Whether `f` returns a pair of its output and an auxiliary output.
 
     Returns
     -------
     callable
-        Takes what `f` takes. Gives for each tensor of the output, nested as they are, and for each
-        one of the argument, nested as they are, a tensor whose shape is that of the first followed
-        by that of the second; with `argnums` a tuple, a tuple of them. With `has_aux` a pair of
-        this and of what `f` gives beside.
+        Takes the arguments of `f`. Returns one tensor for each pair of an output tensor and an
+        argument tensor, nested like the output, then like the argument. Its shape is that of the
+        output tensor followed by that of the argument tensor. With a tuple `argnums`, a tuple of
+        these. With `has_aux`, a pair of this and the auxiliary output.
 
     Raises
     ------
     GradientError
-        When it is called: an argument that is differentiated by or an output has no floats.
+        During a call: an argument to differentiate by, or an output, is not of floats.
     VariableError
-        An output has a size that is known only at run time.
+        A size of an output is known only at run time.
 
     Examples
     --------
@@ -84,14 +84,14 @@ def jacrev(
 def jacfwd(
     f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False
 ) -> Callable[..., Any]:
-    """A function that gives the Jacobian matrix of `f`, computed by columns.
+    """Return a function that computes the Jacobian matrix of `f` by columns (forward mode).
 
-    As :func:`jacrev`; it is the one for many outputs of few inputs.
+    Like :func:`jacrev`. Prefer this function if there are fewer inputs than outputs.
 
     Raises
     ------
     VariableError
-        When it is called: an argument has a size that is known only at run time.
+        During a call: a size of an argument is known only at run time.
     """
 
     @functools.wraps(f)
@@ -108,25 +108,25 @@ def jacfwd(
     return columns
 
 
-#: As in JAX, the Jacobian matrix by rows.
+#: Alias of jacrev, as in JAX.
 jacobian = jacrev
 
 
 def hessian(f: Callable[..., Any], argnums: Argnums = 0) -> Callable[..., Any]:
-    """A function that gives the matrix of second derivatives of `f`: the columns of its rows.
+    """Return a function that computes the Hessian matrix of `f`: ``jacfwd(jacrev(f))``.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of nested ones, that returns a tensor, mostly of shape ().
+        Function of tensors or nested tensors that returns a tensor, usually of shape ().
     argnums : int or tuple of int
-        Which arguments it is differentiated by.
+        Positions of the arguments to differentiate by.
 
     Returns
     -------
     callable
-        Takes what `f` takes; what it gives is nested as the output, then as the argument, then as
-        the argument again.
+        Takes the arguments of `f`. Returns data nested like the output, then like the argument,
+        then like the argument again.
 
     Examples
     --------
@@ -143,13 +143,13 @@ def _shape(tensor: Tensor, name: str) -> tuple[int, ...]:
     if not is_static(tensor.dims):
         raise VariableError(
             f"{name}: the shape {format_shape(tensor.dims)} is known only at run time; the matrix "
-            "has a row or a column for each element, so their number must be fixed"
+            "has a row or a column for each element, so the shape must be fixed"
         )
     return cast("tuple[int, ...]", tensor.dims)
 
 
 def _units(shape: tuple[int, ...], dtype: DType) -> UOp:
-    """For each element the tensor that is 1 there and 0 elsewhere."""
+    """Return the unit tensors of a shape: one for each element, 1 there and 0 elsewhere."""
     n = math.prod(shape)
     square = (n, n)
     hit = build.iota_along(square, 0).eq(build.iota_along(square, 1))
@@ -157,7 +157,7 @@ def _units(shape: tuple[int, ...], dtype: DType) -> UOp:
 
 
 def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
-    """The derivatives of one output by each of `points`."""
+    """Return the derivatives of one output by each of `points`."""
     shape = _shape(output, "jacrev")
     whole = [(*shape, *p.dims) for p in points]
     count = math.prod(shape)
@@ -174,7 +174,7 @@ def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
 
 
 def _columns(level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]) -> list[list[UOp]]:
-    """For each of `points` the derivatives of all outputs by it."""
+    """Return, for each of `points`, the derivatives of all outputs by it."""
     tangents_of = push(level, outputs)
     found = []
     for i, point in enumerate(points):
@@ -192,7 +192,7 @@ def _columns(level: Level, outputs: Sequence[Tensor], points: Sequence[Tensor]) 
 
 
 def _last(columns: UOp, output: Tensor, shape: tuple[int, ...]) -> UOp:
-    """With the axis of the inputs behind those of the output."""
+    """Move the axes of the inputs behind those of the output."""
     rank = len(columns.shape)
     moved = build.permute(columns, (*range(1, rank), 0))
     return build.reshape(moved, (*output.dims, *shape))

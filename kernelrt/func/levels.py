@@ -1,8 +1,8 @@
 """One level of differentiation: its inputs, and the gradients that reach them.
 
-A value enters under a mark of its own, which passes its history on: gradients of this
-differentiation end at the mark. When it is done the marks are taken off what it gives, so that an
-outer differentiation sees through, and results of plain tensors are plain.
+Inputs get a tag that ends this level's gradients but passes their autograd history on. The tags are
+removed from the results, so an outer differentiation sees through them, and results of plain
+tensors are plain.
 """
 
 from __future__ import annotations
@@ -48,34 +48,34 @@ def called(
     name: str,
     has_aux: bool,
 ) -> tuple[Any, Any]:
-    """What a function gives, and what it gives beside that."""
+    """Call a function with gradients enabled; return its output and its auxiliary output."""
     out = _differentiated(function, args, kwargs)
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
         raise DTypeError(
-            f"{name}: with has_aux the function returns a pair (output, aux), not "
+            f"{name}: with has_aux=True the function has to return a pair (output, aux), not "
             f"{type(out).__name__}"
         )
     return out
 
 
 def floats_of(tree: object, what: str) -> list[Tensor]:
-    """The leaves of nested data, which are tensors of a floating type.
+    """Return the leaves of nested data after checking that they are floating-point tensors.
 
     Raises
     ------
     DTypeError
-        One is no tensor.
+        A leaf is not a tensor.
     GradientError
-        One has integers or bools.
+        A leaf has integers or bools.
     """
     found: list[Tensor] = []
     for leaf in leaves_of(tree):
         if not isinstance(leaf, Tensor):
             raise DTypeError(
                 f"{what}: expected a Tensor, or dicts, lists, tuples and dataclasses of Tensors, "
-                f"not {type(leaf).__name__}; make one of an array or a number by kernelrt.tensor()"
+                f"not {type(leaf).__name__}; convert it with kernelrt.tensor()"
             )
         if not leaf.dtype.is_float:
             raise GradientError(
@@ -87,12 +87,12 @@ def floats_of(tree: object, what: str) -> list[Tensor]:
 
 
 class Level:
-    """A differentiation.
+    """One differentiation.
 
     Parameters
     ----------
     name : str
-        What the user called.
+        Name of the function that the user called.
     """
 
     __slots__ = ("_bare", "_marks", "_name")
@@ -111,7 +111,7 @@ class Level:
         return level
 
     def entered(self, tree: Any, what: str) -> Any:
-        """Nested data of tensors, each under a mark."""
+        """Return nested data with each tensor tagged."""
         return rebuilt(tree, [self._under(t) for t in floats_of(tree, what)])
 
     def _under(self, tensor: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class Level:
             return Tensor._of(node)
 
     def left(self, tree: Any) -> Any:
-        """Nested data without the marks."""
+        """Return nested data without the tags."""
         leaves = leaves_of(tree)
         tensors = [t for t in leaves if isinstance(t, Tensor)]
         if not tensors:
@@ -141,17 +141,17 @@ class Level:
         return mapped(bare, tree)
 
     def bare(self, nodes: Sequence[UOp]) -> list[UOp]:
-        """Nodes without the marks."""
+        """Return nodes without the tags."""
         return rewritten(nodes, self._bare)
 
     def tensors(self, nodes: Sequence[UOp]) -> list[Tensor]:
-        """Tensors of nodes without the marks."""
+        """Return tensors of nodes, without the tags."""
         return [Tensor._of(node) for node in self.bare(nodes)]
 
     def flowing(
         self, outputs: Sequence[Tensor], seeds: Sequence[UOp], *, hooks: bool = True
     ) -> list[UOp | None]:
-        """The gradient of each tensor that entered, still with the marks; None where it is zero."""
+        """Return the gradient of each input, still with tags; None where it is zero."""
         if not outputs or not self._marks:
             return [None] * len(self._marks)
         wanted = Wanted(marks=frozenset(self._marks))
@@ -160,7 +160,7 @@ class Level:
         return [found.get(leaf) for leaf in self._marks]
 
     def zeros(self, nodes: Sequence[UOp | None], tensors: Sequence[Tensor]) -> list[UOp]:
-        """Nodes with zeros where there is none."""
+        """Return `nodes` with zeros in place of None."""
         return [
             build.full(0, t.dtype, t.dims) if node is None else node
             for node, t in zip(nodes, tensors, strict=True)
@@ -168,7 +168,7 @@ class Level:
 
 
 def check_like(given: object, like: Tensor, what: str) -> UOp:
-    """The node of a tensor that stands beside `like`."""
+    """Return the node of `given`, a tensor, an array or a number, with the shape of `like`."""
     given = tensor_of(given, what)
     if not build.same_shape(given.dims, like.dims):
         raise ShapeError(

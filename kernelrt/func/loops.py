@@ -1,6 +1,6 @@
-"""scan, fori_loop and while_loop: loops as values of a graph.
+"""scan, fori_loop and while_loop: loops inside a graph.
 
-The functions and the order of their arguments are those of ``jax.lax``. See docs/loops.md.
+Names and argument orders follow ``jax.lax``. See docs/loops.md.
 """
 
 from __future__ import annotations
@@ -63,52 +63,54 @@ def scan(
     unroll: int | bool = 1,
     checkpoint: bool = False,
 ) -> tuple[Any, Any]:
-    """Run a function over the slices of arrays, one after the other, and carry something along.
+    """Call a function on successive slices of arrays and pass a carry from iteration to iteration.
 
-    It is called once or twice, whatever the length: what it computes becomes a loop of the plan.
-    Tensors from outside that it assigns to, such as parameters by an optimizer, are carried along,
-    too, and have their new values when the last turn is over.
+    `body` is traced once, or twice if it assigns to outside tensors, whatever the length. The plan
+    runs it as a loop. Outside tensors that `body` assigns to, such as parameters that an optimizer
+    updates, are carried, too, and get their new values after the last iteration.
 
     Parameters
     ----------
     body : callable
-        ``body(carry, x)`` gives ``(carry, y)``: what is carried on, of the same nesting, shapes
-        and types, and what this turn adds to the result, nested tensors or None.
+        ``body(carry, x)`` returns ``(carry, y)``. The new carry has the nesting, shapes and types
+        of the old one. `y` is this iteration's part of the result: nested tensors or None.
     init : Tensor, or nested dicts, lists, tuples and dataclasses of Tensors
-        What is carried into the first turn.
+        Carry of the first iteration.
     xs : Tensor, or nested Tensors, optional
-        Arrays with one first axis in common; a turn is given one slice of each. Its size may
-        depend on a Variable.
+        Arrays whose first axes have one size, the number of iterations. `body` receives one slice
+        of each. The size may depend on a Variable.
     length : int, optional
-        How many turns there are; needed where there is no `xs`.
+        Number of iterations; required without `xs`.
     reverse : bool
-        Whether the last slice comes first. Results stand where their slices do.
+        Iterate from the last slice to the first. Results keep the positions of their slices.
     unroll : int or bool
-        How many turns the plan's loop makes in one, at least 1; True for all. The results are the
-        same: small bodies of which several make one kernel take less time, and longer to compile.
-        A body that may fail, as by an index or a loop within, makes its turns one by one, so that
-        the error names the turn; so does a loop whose length depends on a Variable.
+        Unroll factor: number of iterations, at least 1, per iteration of the plan's loop; True
+        unrolls completely. Results are the same. Unrolling small bodies that fuse into one kernel
+        saves run time and costs compile time. A loop is not unrolled if its body can fail (an
+        index, a loop inside), so that the error names the iteration, nor if its length depends on a
+        Variable.
     checkpoint : bool
-        Whether gradients compute each turn again from what was carried into it, which takes longer
-        and keeps less.
+        Keep only the carries for the backward pass and recompute each iteration from its carry.
+        This takes more time and less memory.
 
     Returns
     -------
     tuple
-        What the last turn carried on, and what the turns gave, along a new first axis.
+        Last carry, and the `y` of all iterations, stacked along a new first axis.
 
     Raises
     ------
     ShapeError
-        Lengths disagree, the body changes the nesting or a shape of what is carried, or `unroll`
-        is less than 1.
+        Lengths disagree, the body changes the nesting or a shape of the carry, or `unroll` is less
+        than 1.
     DTypeError
-        It changes a type, or gives back something else than pairs of nested tensors.
+        The body changes a type of the carry, or does not return a pair of nested tensors.
     JitError
-        It reads a value, which no turn has yet, or sets what turns would have to set again, such as
-        an attribute or a count.
+        The body reads a value, which does not exist during tracing, or has a side effect that would
+        have to happen in each iteration, such as setting an attribute or counting.
     IndexBoundsError
-        When it is computed: an index is out of range; it says in which turn. State is as before.
+        During the run: an index is out of range. The message names the iteration. State is
+        unchanged.
 
     Examples
     --------
@@ -123,7 +125,7 @@ def scan(
     many = _unroll(unroll, turns)
     carried = plain_tree(init, "scan: init")
     slices = [t.dims for t in leaves_of(carried)] + [t.dims[1:] for t in leaves_of(arrays)]
-    # Without a trace what a turn assigns to is gone when its gradient is asked for.
+    # Without a trace, values that an iteration overwrites are gone when its gradient is computed.
     alone = same(turns, 1) and (state.local.trace is not None or not state.local.grad)
     if alone or (stepwise() and not same(turns, 0)) or not all(map(is_static, slices)):
         return _unrolled(body, carried, arrays, turns, reverse=reverse)
@@ -168,10 +170,10 @@ def scan(
 
 
 def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
-    """What a turn of a scan carries on, and what it adds to the result."""
+    """Check what `body` returned in one iteration of a scan; return (leaves of the carry, y)."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise DTypeError(
-            f"scan: the body returns a pair (carry, y), where y may be None, not {_kind(result)}"
+            f"scan: expected a pair (carry, y) from the body (y may be None), not {_kind(result)}"
         )
     return check_carry("scan", "carry", before, result[0]), plain_tree(result[1], "scan: y")
 
@@ -179,11 +181,14 @@ def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
 def _unrolled(
     body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: Dim, *, reverse: bool
 ) -> tuple[Any, Any]:
-    """A scan as so many calls: of one turn, step by step, and of sizes known at run time only."""
+    """Run a scan as a Python loop.
+
+    Used without jit, for single iterations, and if a shape is known only at run time.
+    """
     if not isinstance(turns, int):
         raise VariableError(
-            "scan: where the number of turns depends on a Variable, slices and what is carried are "
-            "of known sizes, not "
+            "scan: if the number of iterations depends on a Variable, the slices and the carry "
+            "need known sizes, not "
             + " and ".join(format_shape(t.dims) for t in leaves_of((arrays, carry)))
         )
     leaves = leaves_of(arrays)
@@ -220,25 +225,25 @@ def _length(arrays: Any, length: object) -> Dim:
             raise ShapeError(f"scan: xs{path}: expected an array with a first axis, not shape ()")
         if found is not None and not same(t.dims[0], found):
             raise ShapeError(
-                f"scan: xs{path}: its first axis has {format_size(t.dims[0])}, and there are "
-                f"{format_size(found)} turns by "
-                + ("length" if length is not None else "what comes before it")
+                f"scan: xs{path}: its first axis has size {format_size(t.dims[0])}, but there are "
+                f"{format_size(found)} iterations by "
+                + ("length" if length is not None else "the arrays before it")
             )
         found = t.dims[0]
     if found is None:
-        raise ShapeError("scan: length: expected the number of turns, where there are no xs")
+        raise ShapeError("scan: length: without xs, the number of iterations is required")
     return found
 
 
 def _may_fail(
     triples: Sequence[tuple[Slot, UOp, UOp]], rows: Sequence[UOp], since: int
 ) -> bool:
-    """Whether a turn may."""
+    """Return whether an iteration can raise an error during the run."""
     return region_graphs.may_fail([*(new for *_, new in triples), *rows], since)
 
 
 def _unroll(value: object, turns: Dim) -> int:
-    """How many turns are made in one."""
+    """Return the unroll factor."""
     most = turns if isinstance(turns, int) else 1
     if isinstance(value, bool | np.bool_):
         return most if value else 1
@@ -246,7 +251,7 @@ def _unroll(value: object, turns: Dim) -> int:
     if number is None:
         raise DTypeError(f"scan: unroll: expected an int or a bool, not {told(value)}")
     if number < 1:
-        raise ShapeError(f"scan: unroll: expected at least 1, or True for all turns, not {number}")
+        raise ShapeError(f"scan: unroll: expected at least 1 or True (all), not {number}")
     return min(number, most)
 
 
@@ -258,28 +263,28 @@ def _check_turns(turns: int, name: str) -> None:
 
 @computes_shared_reads
 def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any) -> Any:
-    """Run a function for each whole number from `lower` to before `upper`, with what it carries.
+    """Call a function for each integer from `lower` to before `upper`, passing a carry along.
 
     Parameters
     ----------
     lower, upper : int or Tensor
-        Integers; tensors of shape () where they are known when it is computed only.
+        Integers, or integer tensors of shape () if they are known only at run time.
     body : callable
-        ``body(i, carry)`` gives what is carried on; `i` is a Tensor of int64.
+        ``body(i, carry)`` returns the new carry; `i` is an int64 Tensor.
     init : Tensor, or nested Tensors
-        What is carried into the first turn.
+        Carry of the first iteration.
 
     Returns
     -------
     Tensor, or nested Tensors
-        What the last turn carried on; `init` where there is none.
+        Last carry; `init` if there are no iterations.
 
     Raises
     ------
     ShapeError, DTypeError, JitError, IndexBoundsError
-        As of :func:`scan`.
+        See :func:`scan`.
     GradientError
-        A gradient is taken where the numbers are tensors.
+        A gradient is taken and `lower` or `upper` is a tensor.
 
     Examples
     --------
@@ -321,7 +326,7 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
 
 
 def _counted(body: Callable[[Any, Any], Any], first: int | UOp, last: int | UOp, init: Any) -> Any:
-    """A fori_loop as so many calls."""
+    """Run a fori_loop as a Python loop."""
     carry = own(plain_tree(init, "fori_loop: init"))
     start, stop = (
         n if isinstance(n, int) else int(Tensor._of(n).item()) for n in (first, last)
@@ -337,7 +342,7 @@ def _bound(value: object, name: str) -> int | UOp:
     number = whole(value)
     if number is not None:
         if not -(2**63) <= number < 2**63:
-            raise ShapeError(f"fori_loop: {name}: expected a number of 64 bits, not {number}")
+            raise ShapeError(f"fori_loop: {name}: expected an int of at most 64 bits, not {number}")
         return number
     if isinstance(value, Tensor) and value.dtype.is_int and not value.dims:
         with state.no_grad():
@@ -352,32 +357,32 @@ def while_loop(
     cond: Callable[[Any], Any], body: Callable[[Any], Any], init: Any,
     max_steps: int | None = None,
 ) -> Any:  # fmt: skip
-    """Run a function as long as a condition holds, carrying something along.
+    """Call a function as long as a condition holds, passing a carry along.
 
     Parameters
     ----------
     cond : callable
-        ``cond(carry)`` gives a bool Tensor of shape (): whether another turn follows. It is asked
-        before each.
+        ``cond(carry)`` returns a bool Tensor of shape (). It is evaluated before each iteration;
+        the loop ends when it is False.
     body : callable
-        ``body(carry)`` gives what is carried on.
+        ``body(carry)`` returns the new carry.
     init : Tensor, or nested Tensors
-        What is carried into the first turn.
+        Carry of the first iteration.
     max_steps : int, optional
-        The most turns, after which it ends whatever the condition says. Gradients need it: what
-        turns keep for them is as large as so many turns make it.
+        Maximum number of iterations; the loop then ends whatever the condition says. Gradients need
+        it: it determines the size of the arrays that keep values for the backward pass.
 
     Returns
     -------
     Tensor, or nested Tensors
-        What the last turn carried on; `init` where there is none.
+        Last carry; `init` if there are no iterations.
 
     Raises
     ------
     ShapeError, DTypeError, JitError, IndexBoundsError
-        As of :func:`scan`; also where the condition is no bool, or not of shape ().
+        See :func:`scan`. DTypeError also if the condition is not a bool of shape ().
     GradientError
-        A gradient is taken and there is no `max_steps`.
+        A gradient is taken without `max_steps`.
 
     Examples
     --------
@@ -427,7 +432,7 @@ def while_loop(
 def _repeated(
     cond: Callable[[Any], Any], body: Callable[[Any], Any], most: int, init: Any
 ) -> Any:
-    """A while_loop as so many calls."""
+    """Run a while_loop as a Python loop."""
     carry = own(plain_tree(init, "while_loop: init"))
     turns = 0
     while turns < most and _condition(cond(carry))[0].item():
@@ -441,6 +446,6 @@ def _condition(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor) and result.dtype.is_bool and not result.dims:
         return [result]
     raise DTypeError(
-        f"while_loop: cond: expected a bool Tensor of shape (), not {told(result)}; compare, as in "
-        "x < 1, and take all() or any() of several"
+        f"while_loop: cond: expected a bool Tensor of shape (), not {told(result)}; compare, "
+        "as in x < 1, and reduce an array with all() or any()"
     )

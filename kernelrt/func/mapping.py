@@ -1,4 +1,4 @@
-"""vmap: calls a function of one member for all members of a batch at once."""
+"""vmap: calls a function of one batch element for all elements of a batch at once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim, UOp
     from kernelrt.tensor.base import TensorBase
 
-    #: A tensor among the arguments, by identity, and the axis of its members.
+    #: Identity and batch axis of a tensor among the arguments.
     _Key = tuple[int, int]
 
 __all__ = ["vmap"]
@@ -46,48 +46,51 @@ def vmap(
     axis_size: int | None = None, chunk_size: int | None = None,
     in_dims: Any = _NOT_GIVEN, out_dims: Any = _NOT_GIVEN,
 ) -> Callable[..., Any]:  # fmt: skip
-    """A function that does for each member of a batch what `f` does for one, all at once.
+    """Vectorize a function: map it over an axis of its arguments.
 
-    `f` is called once, with tensors that stand for each member; its graph is rewritten so that all
-    that depends on them has one more axis. There is no loop, and what comes out is fused and
-    shared among threads like any other graph.
+    `f` is called once, with tensors that stand for one element of the batch. Its graph is
+    rewritten: every node that depends on the batch gets one more axis. So there is no loop, and the
+    graph is fused and split among threads like any other.
 
     Parameters
     ----------
     f : callable
-        A function of tensors, or of dicts, lists, tuples and dataclasses of them, that returns
-        such. It cannot read values, as there are as many as members.
+        Function of tensors, or of dicts, lists, tuples and dataclasses of tensors, that returns
+        tensors or nested tensors. It cannot read values, since there is one per batch element.
     in_axes : int, None, or nested tuples, lists, dicts and dataclasses of them
-        The axis of each argument that runs over the members; None for what all share. One for all
-        arguments, or a tuple with one for each, which again stands for all that is in it, or is
-        nested as the argument is. Keyword arguments are shared.
+        Batch axis of each argument; None for an argument that all batch elements share. One value
+        for all arguments, or a tuple with one entry for each. An entry applies to all tensors of
+        its argument, or is nested like it. Keyword arguments are shared.
     out_axes : int, None, or nested
-        Where that axis is in the results; None for one that does not depend on the members.
+        Position of the batch axis in the results; None for a result that does not depend on the
+        batch.
     randomness : {"different", "same", "error"}
-        What a draw of random numbers in `f` gives: to each member its own, to all the same, or an
+        Random numbers in `f`: each batch element draws its own, all get the same, or a draw is an
         error.
     axis_size : int, optional
-        How many members there are, which the arguments say otherwise.
+        Batch size, if no argument has a batch axis.
     chunk_size : int, optional
-        Compute for so many members at a time, which takes less memory.
+        Maximum number of batch elements computed at a time; a smaller one takes less memory.
     in_dims, out_dims : optional
         PyTorch's names of `in_axes` and `out_axes`.
 
     Returns
     -------
     callable
-        Takes what `f` takes, with an axis more where `in_axes` says so.
+        Takes the arguments of `f`, each with one more axis if `in_axes` says so.
 
     Raises
     ------
     DTypeError
-        When it is called: what has an axis in `in_axes` is no tensor, or a result is none.
+        During a call: an argument that has an axis in `in_axes` is not a tensor, or a result is
+        not.
     ShapeError
-        Sizes of axes disagree, an axis is out of range, `in_axes` or `out_axes` are not nested as
-        what they are of, or a result with the axis None depends on the members.
+        Sizes of batch axes disagree, an axis is out of range, `in_axes` or `out_axes` are not
+        nested like the arguments or results, or a result with the axis None depends on the batch.
     JitError
-        `f` reads a value, assigns what depends on the members to a tensor that is no argument, or
-        sets what it would have to set again for each member, such as an attribute or a count.
+        `f` reads a value, assigns a value that depends on the batch to a tensor that is not an
+        argument, or has a side effect that would have to happen once for each batch element, such
+        as setting an attribute or counting.
 
     Examples
     --------
@@ -125,13 +128,13 @@ def _either(value: Any, other: Any, name: str, other_name: str) -> Any:
     if other is _NOT_GIVEN:
         return value
     if value != 0:
-        raise DTypeError(f"{name}: {other_name} is another name of it; give one of them")
+        raise DTypeError(f"{name}: {other_name} is another name for it; give only one of the two")
     return other
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mapped:
-    """A tensor with an axis that runs over the members, and what stands for it in the function."""
+    """An argument with a batch axis."""
 
     path: str
     tensor: Tensor
@@ -142,14 +145,14 @@ class _Mapped:
         return self.tensor.dims[self.axis]
 
     def stack(self) -> UOp:
-        """The values with this axis first."""
+        """Return the values with the batch axis first."""
         node = self.tensor.uop
         others = (a for a in range(len(node.shape)) if a != self.axis)
         return build.permute(node, (self.axis, *others)) if self.axis else node
 
 
 class _Mapping:
-    """One call of a function for all members."""
+    """One call of a function for a whole batch."""
 
     def __init__(
         self, f: Callable[..., Any], args: Sequence[Any], axes: Any, size: int | None,
@@ -166,19 +169,19 @@ class _Mapping:
         self._chunk = chunk
         if chunk is not None and not isinstance(self._count, int):
             raise VariableError(
-                f"chunk_size: the number of members must be fixed, not {self._count}"
+                f"chunk_size: the batch size must be a fixed number, not {self._count}"
             )
         self._trace = MemberTrace(self._count, randomness, Tensor)
 
     def _take(self, path: str, leaf: Any, axis: int) -> None:
         if not isinstance(leaf, Tensor):
             raise DTypeError(
-                f"{path}: expected a Tensor along whose axis {axis} the members are, not "
-                f"{type(leaf).__name__}; make a tensor of an array by kernelrt.tensor(), or give "
-                "it the axis None in in_axes if all members share it"
+                f"{path}: expected a Tensor with the batch axis {axis}, not "
+                f"{type(leaf).__name__}; convert an array with kernelrt.tensor(), or give it the "
+                "axis None in in_axes if the whole batch shares it"
             )
         place = _axis(axis, leaf.ndim, leaf.dims, path, "in_axes")
-        # One tensor in two places is one in the function, too.
+        # A tensor that is given twice is one tensor in the function, too.
         self._given.setdefault((id(leaf), place), _Mapped(path, leaf, place))
 
     def _size(self, size: int | None) -> Dim:
@@ -189,20 +192,20 @@ class _Mapping:
         ]
         if not found:
             raise ShapeError(
-                "in_axes: no argument has an axis over which the members run; give one an axis, or "
-                "say how many members there are with axis_size="
+                "in_axes: no argument has a batch axis; give one an axis, or set the batch size "
+                "with axis_size="
             )
         first, count = found[0]
         for other, n in found[1:]:
             if not same(n, count):
                 raise ShapeError(
-                    f"in_axes: {other} has {n} members, but {first} has {count}; the axes that run "
-                    "over the members must have one size"
+                    f"in_axes: {other} has size {n}, but {first} has size {count}; all batch axes "
+                    "must have the same size"
                 )
         return count
 
     def call(self, kwargs: dict[str, Any], out_axes: Any) -> Any:
-        """The results for all members; what was assigned to arguments is so behind."""
+        """Return the results for the whole batch; update the arguments that `f` assigned to."""
         trace = self._trace
         stacks = {key: m.stack() for key, m in self._given.items()}
         with trace:
@@ -228,7 +231,7 @@ class _Mapping:
         leaves = iter(self._left(found, [r for r in results if r[1] is not None]))
         given_back = mapped(lambda _: next(leaves), out)
         behind = values[len(roots) :]
-        # Tensors before the first assignment: each keeps its value whatever comes later.
+        # Make all tensors before the first assignment, which may overwrite what others read.
         back = [
             (self._given[key], self._put_back(key, made))
             for (key, _), made in zip(changed, behind, strict=False)
@@ -245,13 +248,13 @@ class _Mapping:
 
     @property
     def goes_one_by_one(self) -> bool:
-        """Whether it can be called for one member after the other."""
+        """Whether `f` can be called for each batch element separately."""
         return isinstance(self._count, int) and self._count > 0 and self._randomness != ERROR
 
     def one_by_one(self, kwargs: dict[str, Any], out_axes: Any) -> Any:
-        """The results for all members, each computed by a call of its own.
+        """Return the results for the whole batch, from one call of `f` for each element.
 
-        Each begins with the state that the first one does.
+        Every call starts with the same state.
         """
         assert isinstance(self._count, int)
         outs, ends, members = [], [], []
@@ -281,7 +284,7 @@ class _Mapping:
         return self._put_together(outs, out_axes)
 
     def _state(self) -> list[Tensor]:
-        """The tensors that the function reaches, which it may assign to."""
+        """Return the tensors that the function reaches and so may assign to."""
         around = Surroundings(("", self._f))
         given = {id(m.tensor) for m in self._given.values()}
         found = {
@@ -291,7 +294,7 @@ class _Mapping:
         return realized(list(found.values()))  # type: ignore[no-any-return]
 
     def _give_on(self, tensors: Sequence[Tensor], ends: Sequence[dict[int, Tensor]]) -> None:
-        """Assign to state what all members made of it."""
+        """Assign the new values of state, which have to be the same for all batch elements."""
         for i in dict.fromkeys(i for end in ends for i in end):
             values = [end[i] for end in ends if i in end]
             if len(values) < len(ends) or not all(_same(v, values[0]) for v in values):
@@ -300,7 +303,7 @@ class _Mapping:
                 tensors[i].assign(values[0])
 
     def _put_together(self, outs: Sequence[Any], out_axes: Any) -> Any:
-        """Results of members side by side."""
+        """Stack the results of the batch elements."""
         columns = [list(_with_axes(out, out_axes, "the result", "out_axes")) for out in outs]
         for column in columns:
             _roots(column)
@@ -318,7 +321,7 @@ class _Mapping:
         return mapped(lambda _: next(rest), outs[0])
 
     def _values(self, roots: Sequence[UOp]) -> list[Along]:
-        """The values for all members, along a first axis where they differ."""
+        """Return values for the whole batch, with a first batch axis if they depend on it."""
         stacks, count, chunk = self._trace.stacks, self._count, self._chunk
         if chunk is None or not isinstance(count, int) or count <= chunk:
             return along(roots, stacks, count)
@@ -332,13 +335,13 @@ class _Mapping:
     def _left(
         self, values: Sequence[Along], results: Sequence[tuple[str, Any, int | None]]
     ) -> Iterator[Tensor]:
-        """The results, with the axis of the members where it is wanted."""
+        """Yield the results, with the batch axis at the position that `out_axes` gives."""
         for made, (path, leaf, axis) in zip(values, results, strict=True):
             if axis is None:
                 if made.apart:
                     raise ShapeError(
-                        f"out_axes: {path} depends on the members, so that there is one for each; "
-                        "give it an axis for them"
+                        f"out_axes: {path} depends on the batch element, so it needs a batch axis; "
+                        "give it an axis instead of None"
                     )
                 yield Tensor._of(made.value)
                 continue
@@ -352,13 +355,13 @@ class _Mapping:
     def _alike(
         self, written: Sequence[tuple[Any, UOp]], values: Sequence[Along]
     ) -> list[tuple[Any, UOp]]:
-        """What was assigned to tensors from outside, which has to be the same for all members."""
+        """Return the values assigned to outside tensors; they must not depend on the batch."""
         found = []
         for (tensor, _), made in zip(written, values, strict=True):
             if made.apart and is_counter(tensor):
                 raise JitError(
                     "vmap: random numbers are drawn in a branch or an iteration that only some "
-                    "members run; draw them before, and use the result there"
+                    "batch elements run; draw them before it, and use the result in it"
                 )
             if made.apart:
                 raise self._differs(tensor)
@@ -366,28 +369,29 @@ class _Mapping:
         return found
 
     def _differs(self, tensor: Any) -> JitError:
-        """The error for state that each member has another value for."""
+        """Return the error for state whose value depends on the batch element."""
         return JitError(
             f"{_name_of(tensor, self._f, self._args)} of shape {format_shape(tensor.dims)}: the "
-            "function that vmap calls assigns a value to it that each member has another of; "
-            "return the value, or make the tensor an argument with an axis for the members, as "
+            "function that vmap calls assigns it a value that differs between batch elements; "
+            "return the value, or make the tensor an argument with a batch axis, as "
             "kernelrt.func.functional_call does with the running statistics of a module"
         )
 
     def _put_back(self, key: tuple[int, int], made: Along) -> Tensor:
-        """The values that the function assigned to an argument, with its axes."""
+        """Return the new value of an argument that the function assigned to, in its axis order."""
         stack, place = made.lifted(self._count), self._given[key].axis
         order = [*range(1, len(stack.shape))]
         order.insert(place, 0)
         return Tensor._of(build.permute(stack, order) if place else stack)
 
 
-# In the block of a trace loops have no conditions: at the end of one with a condition CPython 3.13
-# lets an interrupt out without the end of the block, so the trace would stay active.
+# The loops below run inside `with trace`, so they have no conditions: if an interrupt arrives at
+# the end of a loop with one, CPython 3.13 leaves the block without __exit__, and the trace stays
+# active.
 
 
 def _roots(results: Sequence[tuple[str, Any, Any]]) -> list[UOp]:
-    """The nodes of the results."""
+    """Return the nodes of the results."""
     for path, leaf, _ in results:
         if leaf is not None and not isinstance(leaf, Tensor):
             refuse_part(leaf)
@@ -410,7 +414,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _taken_back(tensors: Sequence[Tensor], begin: Sequence[Tensor]) -> dict[int, Tensor]:
-    """What a member made of state, by place; the state is as it was before again."""
+    """Return the state that one call changed, by index, and restore the old values."""
     ends = {}
     for i, (tensor, before) in enumerate(zip(tensors, begin, strict=True)):
         now = _copy(tensor)
@@ -424,7 +428,7 @@ def _taken_back(tensors: Sequence[Tensor], begin: Sequence[Tensor]) -> dict[int,
 def _changed(
     trace: MemberTrace, inside: Mapping[_Key, TensorBase], before: Mapping[_Key, UOp]
 ) -> list[tuple[_Key, UOp]]:
-    """The arguments that the function has given other values."""
+    """Return the arguments that the function assigned to, with their new nodes."""
     return [
         (key, member.uop)
         for key, member in inside.items()
@@ -433,7 +437,7 @@ def _changed(
 
 
 def _is_marked(node: UOp, before: UOp) -> bool:
-    """Whether a node is another one, or is it under marks, as of hooks: no value was assigned."""
+    """Return whether `node` is `before`, possibly under tags (of hooks): no value was assigned."""
     while node is not before and node.op is Op.DETACH:
         node = node.src[0]
     return node is before
@@ -444,7 +448,7 @@ def _slice(stack: UOp, low: int, high: int) -> UOp:
 
 
 def _joined(parts: Sequence[Along]) -> Along:
-    """Chunks of members one behind the other."""
+    """Concatenate the chunks of a batch."""
     first = parts[0]
     return Along(build.cat([p.value for p in parts], 0), True) if first.apart else first
 
@@ -452,24 +456,27 @@ def _joined(parts: Sequence[Along]) -> Along:
 def _axis(
     axis: int, rank: int, dims: Sequence[Dim], path: str, name: str, more: int = 0
 ) -> int:
-    """A checked axis of something with `rank` axes, `more` of which `dims` does not have."""
+    """Return a checked, nonnegative axis of a tensor with `rank` axes.
+
+    `dims` is the shape for the error message, without `more` batch axes that are added.
+    """
     if not -rank <= axis < rank:
-        with_one = " and one for the members" if more else ""
+        with_one = " and a batch axis" if more else ""
         raise AxisError(
-            f"{name}: {path} has no axis {axis}; it has the shape {format_shape(tuple(dims))}"
+            f"{name}: {path} has no axis {axis}; its shape is {format_shape(tuple(dims))}"
             f"{with_one}"
         )
     return axis % rank
 
 
 def _of_arguments(axes: Any, args: Sequence[Any]) -> Sequence[Any]:
-    """What `in_axes` says of each argument."""
+    """Return the entry of `in_axes` for each argument."""
     if not isinstance(axes, tuple | list):
         return [axes] * len(args)
     if len(axes) != len(args):
         raise ShapeError(
             f"in_axes: {len(axes)} entries for {len(args)} arguments; give one for each, None for "
-            "what all members share"
+            "arguments that the whole batch shares"
         )
     return axes
 
@@ -477,7 +484,7 @@ def _of_arguments(axes: Any, args: Sequence[Any]) -> Sequence[Any]:
 def _with_axes(
     tree: Any, axes: Any, path: str, name: str
 ) -> Iterator[tuple[str, Any, int | None]]:
-    """The leaves of nested data, each with its path and its axis."""
+    """Yield the leaves of nested data, each with its path and its axis."""
     if axes is None or (isinstance(axes, int) and not isinstance(axes, bool)):
         for step, child in _children(tree):
             yield from _with_axes(child, axes, path + step, name)
@@ -492,17 +499,17 @@ def _with_axes(
     )  # fmt: skip
     if not fits:
         raise ShapeError(
-            f"{name}: expected an int, None, or what is nested as {path} is, which is a "
+            f"{name}: expected an int, None, or axes nested like {path}, which is a "
             f"{type(tree).__name__}, not {axes!r}"
         )
     if isinstance(axes, dict):
-        axes = {key: axes[key] for key in tree}  # in the order of these
+        axes = {key: axes[key] for key in tree}  # in the tree's order
     for (step, child), (_, own) in zip(_children(tree), _children(axes), strict=True):
         yield from _with_axes(child, own, path + step, name)
 
 
 def _children(tree: Any) -> Iterator[tuple[str, Any]]:
-    """What nested data hold, each with the step that leads there."""
+    """Yield the children of a container, each with the path step that leads to it."""
     if isinstance(tree, dict):
         yield from ((f"[{key!r}]", child) for key, child in tree.items())
     elif isinstance(tree, list | tuple):
@@ -512,7 +519,7 @@ def _children(tree: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:
-    """An argument with what stands for one member in it."""
+    """Return an argument with the tensors that stand for one batch element in it."""
     places = iter([place for _, _, place in _with_axes(arg, axes, "", "in_axes")])
 
     def seen(leaf: Any) -> Any:
@@ -523,7 +530,7 @@ def _replaced(arg: Any, axes: Any, inside: dict[tuple[int, int], Any]) -> Any:
 
 
 def _name_of(tensor: Any, f: Any, args: Sequence[Any]) -> str:
-    """What the user calls a tensor that `f` reaches, as far as that can be told."""
+    """Return the user's name for a tensor that `f` reaches, or a general one."""
     reached: dict[str, Any] = {}
     inner = inspect.unwrap(f) if callable(f) else f
     code = getattr(inner, "__code__", None)

@@ -1,4 +1,4 @@
-"""Modules as functions of their tensors."""
+"""Calls modules as functions of their tensors."""
 
 from __future__ import annotations
 
@@ -33,31 +33,32 @@ def functional_call(
     args: Any = (),
     kwargs: Mapping[str, Any] | None = None,
 ) -> Any:
-    """Call a module with other tensors in the place of its own.
+    """Call a module with other tensors in place of its own.
 
     Parameters
     ----------
     module : Module
-        What is called. It is the same as before when the call returns.
-    parameters : mapping of str to Tensor, or several
-        By the names that ``named_parameters`` gives; the others stay the module's own. A tensor
-        that has several names is replaced under all of them.
+        Module to call. Its own tensors are back when the call returns.
+    parameters : mapping of str to Tensor, or several mappings
+        Replacements, by the names that ``named_parameters`` gives; tensors without one stay. A
+        tensor with several names is replaced under all of them.
     args : tuple, or one argument
-        What it is called with.
+        Positional arguments of the call.
     kwargs : mapping, optional
-        Keyword arguments.
+        Keyword arguments of the call.
 
     Returns
     -------
     object
-        What the module returns.
+        Result of the module.
 
     Raises
     ------
     StateError
-        A name is no tensor's of the module, or two names of one tensor are given different ones.
+        The module has no tensor of a given name, or two names of one tensor are given different
+        tensors.
     ShapeError
-        A tensor has another shape than the one it stands for.
+        The shape of a tensor differs from the one it replaces.
 
     Examples
     --------
@@ -83,10 +84,10 @@ def functional_call(
 def stack_module_state(
     models: Sequence[Module],
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The tensors of modules that are alike, with the modules along a new first axis.
+    """Stack the tensors of similar modules along a new first axis.
 
-    With :func:`functional_call` under :func:`kernelrt.vmap` they are all called at once; see
-    :func:`kernelrt.nn.stack_modules`, which makes one module of them.
+    :func:`functional_call` under :func:`kernelrt.vmap` then calls all modules at once. See
+    :func:`kernelrt.nn.stack_modules` to make one module of them.
 
     Parameters
     ----------
@@ -96,14 +97,14 @@ def stack_module_state(
     Returns
     -------
     tuple
-        Parameters and other tensors by their names, copies that are leaves.
+        Two dicts by name: parameters, and other tensors. They are copies and leaves.
 
     Raises
     ------
     ShapeError
-        There are none.
+        `models` is empty.
     StateError
-        They are not alike.
+        Names, shapes or types of the tensors differ.
     """
     found = stacked_tensors(models)
     parameters = {name: t for name, t in found.items() if is_parameter(t)}
@@ -111,7 +112,7 @@ def stack_module_state(
 
 
 def call_with(module: object, new: Mapping[int, Tensor], work: Callable[[], _T]) -> _T:
-    """Call `work` with other tensors in the place of those of `module`, by identities of these."""
+    """Call `work` with tensors of `module` replaced by `new`, which is keyed by their ids."""
     slots = [(*_place(holder, name), t) for holder, name, t in _slots(module) if id(t) in new]
     holders, keys = [holder for holder, _, _ in slots], [key for _, key, _ in slots]
     exchange = map(setitem, holders, keys, [new[id(t)] for _, _, t in slots])
@@ -120,11 +121,11 @@ def call_with(module: object, new: Mapping[int, Tensor], work: Callable[[], _T])
         deque(exchange, 0)
         return work()
     finally:
-        deque(restore, 0)  # one step, which no interrupt divides
+        deque(restore, 0)  # one C call, so that no interrupt divides it
 
 
 def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]:
-    """The tensors by the identities of those that they stand for."""
+    """Return the given tensors, keyed by the ids of the tensors that they replace."""
     own = dict(named_tensors(module))
     found: dict[int, Tensor] = {}
     for name, tensor in given.items():
@@ -139,13 +140,13 @@ def _by_tensor(module: object, given: Mapping[str, Tensor]) -> dict[int, Tensor]
             )
         if found.setdefault(id(own[name]), tensor) is not tensor:
             raise StateError(
-                f"{name}: another name of the same tensor is given another one; give one of them"
+                f"{name}: another name of the tensor is given a different tensor; give only one"
             )
     return found
 
 
 def _slots(root: object) -> Iterator[tuple[Any, str, Tensor]]:
-    """The holders of tensors, their names in the holders, and the tensors."""
+    """Yield (holder, name in the holder, tensor) for each tensor."""
     seen: set[int] = set()
     stack = [root]
     while stack:
@@ -157,20 +158,20 @@ def _slots(root: object) -> Iterator[tuple[Any, str, Tensor]]:
             stack.append(child)
             if isinstance(child, Tensor):
                 if name in getattr(holder, "__dict__", {}):
-                    # A trace that reads it meanwhile depends on the module's own.
+                    # A trace that reads the replacement depends on the module's own tensor.
                     modes.note(holder, name, child)
                 yield holder, name, child
 
 
 def _place(holder: Any, name: str) -> tuple[Any, Any]:
-    """The dict or list that what `holder` has under `name` is an item of, and which one."""
+    """Return the dict or list that stores attribute or item `name` of `holder`, and its key."""
     if isinstance(holder, dict):
         return holder, next(k for k in holder if str(k) == name)
     if isinstance(holder, list):
         return holder, int(name)
     if hasattr(holder, "__dict__") and name in vars(holder):
-        return vars(holder), name  # not an assignment by the user: no plan is made anew
+        return vars(holder), name  # bypasses __setattr__, so that no plan is made anew
     raise StateError(
-        f"{name}: a tensor in a {type(holder).__name__} cannot be exchanged; keep it in an "
+        f"{name}: a tensor in a {type(holder).__name__} cannot be replaced; keep it in an "
         "attribute, a list or a dict"
     )

@@ -1,7 +1,7 @@
 """Pytrees: flattens nested dicts, lists, tuples and dataclasses.
 
-None is no leaf: it stays where it is. A dict may have its keys in any order where it stands for
-another, and lists and tuples stand for one another.
+None is not a leaf: it stays where it is. Two trees match if dicts have the same keys in any order;
+a list matches a tuple.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["alike", "flatten", "is_nested", "leaves_of", "mapped", "named_leaves
 
 
 def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of nested data, each with how it is reached."""
+    """Yield the leaves of nested data, each with its path."""
     if isinstance(tree, ArrayHandle):
         yield path, tree
     elif isinstance(tree, dict):
@@ -41,14 +41,14 @@ def named_leaves(tree: object, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def leaves_of(tree: object) -> list[Any]:
-    """The leaves of nested data, in order."""
+    """Return the leaves of nested data, in order."""
     if isinstance(tree, ArrayHandle):
         return [tree]
     return [leaf for _, leaf in named_leaves(tree)]
 
 
 def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same nesting with what `function` makes of each leaf."""
+    """Return nested data with `function` applied to each leaf."""
     if isinstance(tree, ArrayHandle):
         return function(tree)
     if isinstance(tree, dict):
@@ -65,7 +65,7 @@ def mapped(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
-    """The nesting of `tree` with other leaves."""
+    """Return the nesting of `tree` with other leaves."""
     if isinstance(tree, ArrayHandle):
         return leaves[0]
     rest = iter(leaves)
@@ -73,12 +73,12 @@ def rebuilt(tree: object, leaves: Sequence[Any]) -> Any:
 
 
 def flatten(tree: object, like: object, name: str) -> list[Any]:
-    """The leaves of `tree`, which is nested as `like` is, in the order of that.
+    """Return the leaves of `tree` in the order of `like`.
 
     Raises
     ------
     ShapeError
-        It is nested otherwise.
+        `tree` is not nested like `like`.
     """
     if not alike(tree, like):
         raise ShapeError(
@@ -103,7 +103,7 @@ def _in_order(tree: Any, like: Any) -> Iterator[Any]:
 
 
 def alike(one: object, other: object) -> bool:
-    """Whether data is nested in the same way."""
+    """Return whether two trees have the same nesting."""
     if isinstance(one, ArrayHandle) and isinstance(other, ArrayHandle):
         return True
     if isinstance(one, dict) and isinstance(other, dict):
@@ -118,12 +118,12 @@ def alike(one: object, other: object) -> bool:
 
 
 def is_nested(value: object) -> bool:
-    """Whether a value holds others, of which the leaves are."""
+    """Return whether a value is a container of leaves."""
     return isinstance(value, dict | list | tuple) or is_record(value)
 
 
 def nesting(tree: object) -> str:
-    """How data is nested, in words: keys of dicts in the order of the alphabet."""
+    """Describe the nesting of a tree; keys of dicts are sorted."""
     if isinstance(tree, dict):
         keys = sorted(tree, key=repr)
         return "{" + ", ".join(f"{k!r}: {nesting(tree[k])}" for k in keys) + "}"

@@ -104,7 +104,7 @@ def test_scan_of_a_dynamic_number_of_turns(reverse, checkpoint):
         close(found, slope, 1e-3)
     both = {0: krt.Variable("n", 0, 40), 1: krt.Variable("m", 1, 9)}
     turns = krt.jit(lambda x: krt.scan(lambda c, x: (c, x), 0.0, x)[1], dynamic={"x": both})
-    with pytest.raises(errors.VariableError, match="of known sizes, not"):
+    with pytest.raises(errors.VariableError, match="need known sizes, not"):
         turns(array(3, 3))
 
 
@@ -246,8 +246,8 @@ def test_turns_in_one_are_fewer_turns_of_the_plan():
 
 
 @pytest.mark.parametrize(("many", "kind", "match"), [
-    (0, errors.ShapeError, "at least 1, or True for all turns, not 0"),
-    (-3, errors.ShapeError, "at least 1, or True for all turns, not -3"),
+    (0, errors.ShapeError, r"at least 1 or True \(all\), not 0"),
+    (-3, errors.ShapeError, r"at least 1 or True \(all\), not -3"),
     (1.5, errors.DTypeError, "expected an int or a bool, not float"),
     (None, errors.DTypeError, "expected an int or a bool, not NoneType"),
     ("2", errors.DTypeError, "expected an int or a bool, not str"),
@@ -846,19 +846,19 @@ def test_jacobians_of_loops(torch):
 @pytest.mark.parametrize(
     ("error", "match", "run"),
     [
-        (errors.ShapeError, r"carry: the body makes shape \(2,\) of \(\)",
+        (errors.ShapeError, r"carry: the body changes the shape \(\) to \(2,\)",
          lambda: krt.scan(lambda c, x: (x, None), krt.tensor(0.0), krt.zeros(3, 2))),
-        (errors.DTypeError, r"carry\['a'\]: the body makes float32 of int64",
+        (errors.DTypeError, r"carry\['a'\]: the body changes int64 to float32",
          lambda: krt.scan(lambda c, x: ({"a": c["a"] / 2}, None), {"a": krt.tensor(1)}, length=3)),
-        (errors.ShapeError, "nested alike",
+        (errors.ShapeError, "nesting has to stay the same",
          lambda: krt.scan(lambda c, x: ((c, c), None), krt.tensor(1), length=3)),
         (errors.DTypeError, "pair",
          lambda: krt.scan(lambda c, x: c, krt.tensor(1), length=3)),
-        (errors.ShapeError, r"xs\[1\]: its first axis has 4",
+        (errors.ShapeError, r"xs\[1\]: its first axis has size 4",
          lambda: krt.scan(lambda c, x: (c, None), krt.tensor(1), (krt.zeros(3), krt.zeros(4)))),
         (errors.ShapeError, "by length",
          lambda: krt.scan(lambda c, x: (c, None), krt.tensor(1), krt.zeros(3), length=4)),
-        (errors.ShapeError, "number of turns",
+        (errors.ShapeError, "number of iterations is required",
          lambda: krt.scan(lambda c, x: (c, None), krt.tensor(1))),
         (errors.ShapeError, "at least 0",
          lambda: krt.scan(lambda c, x: (c, None), krt.tensor(1), length=-1)),

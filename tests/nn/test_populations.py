@@ -119,7 +119,7 @@ def test_inputs_that_members_share():
         np.testing.assert_allclose(out.numpy()[:, k], m(x).numpy(), rtol=1e-5, atol=1e-6)
     two = nn.stack_modules(lambda: nn.Bilinear(3, 3, 2), N, in_axes=(0, None))
     assert two(krt.tensor(X), x).shape == (N, 6, 2)
-    with pytest.raises(krt.ShapeError, match=r"has 3 members, but|has 4 members, but"):
+    with pytest.raises(krt.ShapeError, match=r"has size 3, but|has size 4, but"):
         nn.stack_modules(members)(krt.ones(3, 6, 3))
 
 
