@@ -1,7 +1,7 @@
-"""Probability distributions, by PyTorch's names, parameters and formulas.
+"""Probability distributions, with PyTorch's names, parameters and formulas.
 
-Draws follow :func:`kernelrt.manual_seed`, and each run of a jitted function draws afresh. Arguments
-are checked where their values are known, which is outside of traces.
+Samples follow :func:`kernelrt.manual_seed`; each run of a jitted function draws new ones. Arguments
+are checked only if their values are known, that is, outside of traces.
 """
 
 from kernelrt.distributions import constraints, transforms

@@ -24,7 +24,7 @@ __all__ = ["CorrCholeskyTransform", "LowerCholeskyTransform", "PositiveDefiniteT
 
 
 class SoftmaxTransform(Transform):
-    """``softmax(x)`` of vectors, of which many become the same shares; the way back is ``log``."""
+    """``softmax(x)`` of vectors; the inverse is ``log``. Many vectors give the same output."""
 
     domain = constraints.real_vector
     codomain = constraints.simplex
@@ -39,9 +39,9 @@ class SoftmaxTransform(Transform):
 
 
 class StickBreakingTransform(Transform):
-    """n numbers to n + 1 shares that sum to 1: each takes a part of what is left.
+    """Transform n numbers to n + 1 shares that sum to 1: each share takes a part of the rest.
 
-    Of zeros come equal shares.
+    Zeros give equal shares.
     """
 
     domain = constraints.real_vector
@@ -49,15 +49,15 @@ class StickBreakingTransform(Transform):
     event_dim = 1
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         return (*shape[:-1], static(shape[-1], "x") + 1)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         return (*shape[:-1], static(shape[-1], "y") - 1)
 
     def _even(self, size: int, like: Tensor) -> Tensor:
-        """Logarithms of how many shares are left behind each but the last."""
+        """Return the logs of the numbers of shares that follow each share but the last."""
         return arange(size, 0, -1, dtype=like.dtype).log()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -72,13 +72,13 @@ class StickBreakingTransform(Transform):
         return first.log() - left.log() + self._even(static(y.dims[-1], "y") - 1, y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         part = x - self._even(static(x.dims[-1], "x"), x)
         return (y[..., :-1].log() - part.softplus()).sum(-1)
 
 
 class LowerCholeskyTransform(Transform):
-    """Any matrix to a lower triangular one with a positive diagonal, its exponential."""
+    """Transform a matrix to a lower triangular one, with the exponential of its diagonal."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.lower_cholesky
@@ -93,7 +93,7 @@ class LowerCholeskyTransform(Transform):
 
 
 class PositiveDefiniteTransform(Transform):
-    """Any matrix to a positive definite one, by its Cholesky factor."""
+    """Transform a matrix to a positive definite one, through its Cholesky factor."""
 
     domain = constraints.independent(constraints.real, 2)
     codomain = constraints.positive_definite
@@ -109,10 +109,10 @@ class PositiveDefiniteTransform(Transform):
 
 
 class CorrCholeskyTransform(Transform):
-    """n (n - 1) / 2 numbers to the Cholesky factor of a matrix of n correlations.
+    """Transform n (n - 1) / 2 numbers to the Cholesky factor of an n x n correlation matrix.
 
-    The tangens hyperbolicus of each is the part that it takes of the length that is left of its row
-    (Stan Reference Manual, Cholesky factors of correlation matrices).
+    The hyperbolic tangent of a number is the part that its element takes of the remaining length of
+    its row (Stan Reference Manual, Cholesky factors of correlation matrices).
     """
 
     domain = constraints.real_vector
@@ -121,11 +121,11 @@ class CorrCholeskyTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """How many axes make what becomes of one value."""
+        """Number of axes of one output value."""
         return 2
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         count = static(shape[-1], "x")
         side = (1 + math.isqrt(1 + 8 * count)) // 2
         if side * (side - 1) // 2 != count:
@@ -133,7 +133,7 @@ class CorrCholeskyTransform(Transform):
         return (*shape[:-1], side, side)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         side = static(shape[-1], "y")
         return (*shape[:-2], side * (side - 1) // 2)
 
@@ -155,13 +155,13 @@ class CorrCholeskyTransform(Transform):
         return (_below(y, -1) / _below(before, -1).sqrt()).atanh()
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         left = _below(1 - y.square().cumsum(-1), -2).log().sum(-1)
         return 0.5 * left + 2 * (math.log(2) - x - (-2 * x).softplus()).sum(-1)
 
 
 def _below(matrix: Tensor, diagonal: int) -> Tensor:
-    """What lies on and below a diagonal, row by row."""
+    """Return the elements on and below a diagonal, row by row."""
     side = static(matrix.dims[-1], "y")
     rows, columns = np.tril_indices(side, diagonal)
     flat = matrix.reshape((*matrix.dims[:-2], side * side))

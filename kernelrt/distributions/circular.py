@@ -23,21 +23,22 @@ if TYPE_CHECKING:
 
 __all__ = ["VonMises"]
 
-#: A candidate is refused with a chance of less than 0.35, so that one of 1e9 draws is `loc`.
+#: A candidate is rejected with probability below 0.35; if all are (1 in 1e9), the sample is `loc`.
 _ROUNDS: Final = 20
 
 
 class VonMises(Distribution):
     """The von Mises distribution of angles.
 
-    Draws are by rejection in 20 rounds at once (Best and Fisher, Applied Statistics 28, 1979).
+    Samples come from rejection sampling, with 20 rounds at once (Best and Fisher, Applied
+    Statistics 28, 1979).
 
     Parameters
     ----------
     loc, concentration : float or Tensor
-        The mean angle, in radians, and how near to it angles are, above 0.
+        Mean angle, in radians, and concentration around it, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class VonMises(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real
 
     @property
@@ -70,7 +71,7 @@ class VonMises(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.loc
 
     @property
@@ -79,16 +80,16 @@ class VonMises(Distribution):
         return 1 - self.concentration.i1e() / self.concentration.i0e()
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         k = self.concentration
         near = k * ((self._value(value) - self.loc).cos() - 1)
         return near - math.log(2 * math.pi) - k.i0e().log()
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw angles from -pi to pi, of which gradients know nothing."""
+        """Draw angles from -pi to pi, without gradients."""
         shape = self._extended(sample_shape)
         with no_grad():
-            # Below the first number angles are even to the last digit of float32.
+            # Below 1e-8 angles are uniform to float32 precision.
             k = self.concentration.detach().double().clamp(min=1e-8).unsqueeze(-1)
             tau = 1 + (1 + 4 * k * k).sqrt()
             rho = 2 * k / (tau + (2 * tau).sqrt())  # (tau - sqrt(2 tau)) / (2 k)

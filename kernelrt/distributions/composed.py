@@ -1,4 +1,4 @@
-"""Distributions made of others: Independent, MixtureSameFamily."""
+"""Distributions made of other distributions: Independent, MixtureSameFamily."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Independent", "MixtureSameFamily"]
 
 
 class Independent(Distribution):
-    """A distribution whose last batch axes are taken for one event.
+    """A distribution whose last batch axes become event axes.
 
     Parameters
     ----------
     base_distribution : Distribution
-        The distribution.
+        Base distribution.
     reinterpreted_batch_ndims : int
-        How many axes.
+        Number of batch axes to move to the event.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     _parts = ()
@@ -49,8 +49,8 @@ class Independent(Distribution):
         batch = base_distribution.batch_shape
         if count > len(batch):
             raise ShapeError(
-                f"reinterpreted_batch_ndims: expected at most {len(batch)} axes of the batch, not "
-                f"{count}"
+                f"reinterpreted_batch_ndims: expected at most {len(batch)}, the number of batch "
+                f"axes, not {count}"
             )
         self.base_dist = base_distribution
         self.reinterpreted_batch_ndims = count
@@ -61,16 +61,16 @@ class Independent(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether draws have gradients."""
+        """Whether :meth:`rsample` is available."""
         return self.base_dist.has_rsample
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.independent(self.base_dist.support, self.reinterpreted_batch_ndims)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Independent:
-        """This distribution repeated to another batch shape."""
+        """Return this distribution expanded to another batch shape."""
         inner = self.event_shape[: self.reinterpreted_batch_ndims]
         base = self.base_dist.expand((*batch_shape, *inner))
         return Independent(base, self.reinterpreted_batch_ndims, self._validates)
@@ -82,7 +82,7 @@ class Independent(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.base_dist.mode
 
     @property
@@ -91,11 +91,11 @@ class Independent(Distribution):
         return self.base_dist.variance
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         return self.base_dist.sample(sample_shape)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         return self.base_dist.rsample(sample_shape)
 
     def _summed(self, x: Tensor) -> Tensor:
@@ -104,11 +104,11 @@ class Independent(Distribution):
         return x
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         return self._summed(self.base_dist.log_prob(value))
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self._summed(self.base_dist.entropy())
 
     def __repr__(self) -> str:
@@ -116,16 +116,16 @@ class Independent(Distribution):
 
 
 class MixtureSameFamily(Distribution):
-    """A mixture of distributions of one kind.
+    """A mixture of distributions of one class.
 
     Parameters
     ----------
     mixture_distribution : Categorical
-        Which of them, batch shape (...).
+        Distribution of the component's index, batch shape (...).
     component_distribution : Distribution
-        They, along the last axis of the batch shape (..., n).
+        Components, along the last axis of the batch shape (..., n).
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     _parts = ()
@@ -147,8 +147,8 @@ class MixtureSameFamily(Distribution):
         batch, wanted = component_distribution.batch_shape, mixture_distribution.param_shape
         if not batch or batch[-1] != wanted[-1]:
             raise ShapeError(
-                f"component_distribution: expected a batch of {wanted[-1]} along its last axis, "
-                f"not {batch}"
+                f"component_distribution: expected a batch shape that ends in {wanted[-1]}, the "
+                f"number of components, not {batch}"
             )
         self.mixture_distribution = mixture_distribution.expand(batch[:-1])
         self.component_distribution = component_distribution
@@ -156,11 +156,11 @@ class MixtureSameFamily(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.MixtureSameFamilyConstraint(self.component_distribution.support)
 
     def expand(self, batch_shape: Sequence[Dim]) -> MixtureSameFamily:
-        """This distribution repeated to another batch shape."""
+        """Return this distribution expanded to another batch shape."""
         count = self.mixture_distribution.param_shape[-1]
         return MixtureSameFamily(
             self.mixture_distribution.expand(batch_shape),
@@ -168,7 +168,7 @@ class MixtureSameFamily(Distribution):
         )  # fmt: skip
 
     def _weights(self) -> Tensor:
-        """Probabilities of the components, with the axes of an event behind."""
+        """Return the component probabilities, with axes of size 1 for the event."""
         probs = self.mixture_distribution.probs
         return probs.reshape((*probs.dims, *([1] * len(self.event_shape))))
 
@@ -193,17 +193,17 @@ class MixtureSameFamily(Distribution):
         return self._value(value).unsqueeze(self._axis)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         each = self.component_distribution.log_prob(self._each(value))
         return (each + self.mixture_distribution.logits).logsumexp(-1)
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         each = self.component_distribution.cdf(self._each(value))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             which = self.mixture_distribution.sample(sample_shape)
             every = self.component_distribution.sample(sample_shape)

@@ -34,12 +34,12 @@ _F = TypeVar("_F", bound="Callable[[Any], Transform]")
 
 
 class ConstraintRegistry:
-    """A table of constraints and functions that make their transforms.
+    """A table from constraints to functions that make their transforms.
 
-    ``transform_to`` and ``biject_to`` are two. A transform of the first makes what the constraint
-    allows of any real numbers, as an optimizer gives them; one of the second is also bijective,
-    with the logarithm of how it stretches, as a sampler needs it. They differ for ``simplex``,
-    and for matrices the second has that of ``corr_cholesky`` alone.
+    ``transform_to`` and ``biject_to`` are its instances. A transform of the first maps any real
+    numbers, as from an optimizer, to allowed values. A transform of the second is also bijective
+    and has a log absolute Jacobian determinant, as a sampler needs it. The two differ for
+    ``simplex``; of the matrix constraints, ``biject_to`` has ``corr_cholesky`` only.
 
     Examples
     --------
@@ -65,20 +65,20 @@ class ConstraintRegistry:
     def register(
         self, constraint: Constraint | type[Constraint], factory: _F | None = None
     ) -> _F | Callable[[_F], _F]:
-        """Let a function make the transforms of a kind of constraint.
+        """Register a function that makes the transforms of a class of constraints.
 
         Parameters
         ----------
         constraint : Constraint or type
-            A class derived from Constraint, or an instance of one, which stands for its class. An
-            instance of Constraint itself, such as ``real``, stands for itself alone.
+            A subclass of Constraint, or an instance of one, which stands for its class. An instance
+            of Constraint itself, such as ``real``, stands for itself alone.
         factory : callable, optional
-            Gives a Transform of a constraint. Without it, a decorator of one is given.
+            Returns the Transform of a constraint. Without it, `register` returns a decorator.
 
         Raises
         ------
         DTypeError
-            `constraint` is neither.
+            `constraint` is neither a Constraint nor a subclass.
 
         Examples
         --------
@@ -96,7 +96,7 @@ class ConstraintRegistry:
         if not isinstance(key, Constraint | type) or (
             isinstance(key, type) and not issubclass(key, Constraint)
         ):
-            raise DTypeError(f"constraint: expected a Constraint or a kind of it, not {given!r}")
+            raise DTypeError(f"constraint: expected a Constraint or a subclass, not {given!r}")
 
         def keep(factory: _F) -> _F:
             self._factories[key] = factory
@@ -105,12 +105,12 @@ class ConstraintRegistry:
         return keep if factory is None else keep(factory)
 
     def __call__(self, constraint: Constraint) -> Transform:
-        """The transform to what a constraint allows.
+        """Return the transform to the values that a constraint allows.
 
         Raises
         ------
         UnsupportedError
-            None is registered.
+            No transform is registered for the constraint.
         """
         if not isinstance(constraint, Constraint):
             raise DTypeError(

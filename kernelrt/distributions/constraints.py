@@ -1,4 +1,4 @@
-"""Constraints on parameters and samples, by PyTorch's names."""
+"""Constraints on parameters and samples, with PyTorch's names."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ __all__ = ["Constraint", "MixtureSameFamilyConstraint", "boolean", "corr_cholesk
 class Constraint:
     """A condition on values.
 
-    Classes derived from it define :meth:`check`, and `event_dim` and `is_discrete` where they
-    differ from 0 and False.
+    Subclasses define :meth:`check`, and `event_dim` and `is_discrete` if they differ from 0 and
+    False.
 
     Parameters
     ----------
     text : str, optional
-        What is expected, for errors.
+        Description of allowed values, for errors.
     check : callable, optional
-        Gives bools of a tensor, or of an array, without the last `event_dim` axes.
+        Takes a tensor or an array and returns bools, without the last `event_dim` axes.
     event_dim : int, optional
-        How many axes make one value.
+        Number of axes of one value.
     is_discrete : bool, optional
-        Whether values are whole.
+        Whether values are integers.
 
     Examples
     --------
@@ -49,7 +49,7 @@ class Constraint:
     tensor([False,  True])
     """
 
-    text = "a value that its constraint allows"
+    text = "a value that satisfies its constraint"
     event_dim = 0
     is_discrete = False
 
@@ -65,7 +65,7 @@ class Constraint:
                 setattr(self, name, value)
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds, of a Tensor or an array."""
+        """Return bools, for a Tensor or an array: whether each value satisfies the constraint."""
         if self._check is None:
             raise NotImplementedError(f"{type(self).__name__} defines no check")
         return self._check(value)
@@ -75,14 +75,14 @@ class Constraint:
 
 
 class Dependent(Constraint):
-    """A condition that other values decide, as the support of a uniform distribution.
+    """A constraint that depends on other parameters, like the support of a uniform distribution.
 
     Parameters
     ----------
     event_dim : int, optional
-        How many axes make one value, where that is known.
+        Number of axes of one value, if known.
     is_discrete : bool, optional
-        Whether values are whole, where that is known.
+        Whether values are integers, if known.
     """
 
     text = "a value that other parameters allow"
@@ -90,25 +90,27 @@ class Dependent(Constraint):
     def __call__(
         self, *, is_discrete: bool | None = None, event_dim: int | None = None
     ) -> Dependent:
-        """The same with what is known."""
+        """Return a dependent constraint with these properties."""
         return Dependent(event_dim=event_dim, is_discrete=is_discrete)
 
-    def check(self, value: Any) -> Any:  # noqa: ARG002 - of others
-        """Raise ShapeError: this placeholder allows or forbids nothing."""
-        raise ShapeError("check: a dependent constraint checks no value; ask that of an instance")
+    def check(self, value: Any) -> Any:  # noqa: ARG002 - interface
+        """Raise ShapeError: this placeholder cannot check values."""
+        raise ShapeError(
+            "check: a dependent constraint cannot check values; call the one of an instance"
+        )
 
 
 class DependentProperty(property, Dependent):
-    """A property that gives a constraint, and on the class is a dependent one.
+    """A property that returns a constraint; on the class, it is a dependent constraint.
 
     Parameters
     ----------
     fn : callable
         The getter.
     event_dim : int, optional
-        How many axes make one value.
+        Number of axes of one value.
     is_discrete : bool, optional
-        Whether values are whole.
+        Whether values are integers.
 
     Examples
     --------
@@ -129,24 +131,24 @@ class DependentProperty(property, Dependent):
         Dependent.__init__(self, event_dim=event_dim, is_discrete=is_discrete)
 
     def __call__(self, fn: Callable[[Any], Any]) -> DependentProperty:  # type: ignore[override]
-        """The property of this getter."""
+        """Return the property with this getter."""
         return DependentProperty(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
 
 
 def is_dependent(constraint: object) -> bool:
-    """Whether other values decide about a condition, so that it checks none alone."""
+    """Return whether a constraint depends on other values and so cannot check any by itself."""
     return isinstance(constraint, Dependent)
 
 
 class Independent(Constraint):
-    """A condition on each of several numbers, which make one value.
+    """A constraint on each element of a value.
 
     Parameters
     ----------
     base_constraint : Constraint
-        The condition on each.
+        Constraint on each element.
     reinterpreted_batch_ndims : int
-        How many axes more make a value.
+        Number of further axes of one value.
     """
 
     def __init__(self, base_constraint: Constraint, reinterpreted_batch_ndims: int) -> None:
@@ -159,13 +161,13 @@ class Independent(Constraint):
             reinterpreted_batch_ndims, "reinterpreted_batch_ndims", least=0
         )
         super().__init__(
-            f"in each place {base_constraint.text}",
+            f"for each element {base_constraint.text}",
             event_dim=base_constraint.event_dim + self.reinterpreted_batch_ndims,
             is_discrete=base_constraint.is_discrete,
         )
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds for all numbers of a value."""
+        """Return bools: whether all elements of each value satisfy the constraint."""
         found = self.base_constraint.check(value)
         if found.ndim < self.reinterpreted_batch_ndims:
             raise ShapeError(
@@ -177,12 +179,12 @@ class Independent(Constraint):
 
 
 class MixtureSameFamilyConstraint(Constraint):
-    """A condition of every component of a mixture.
+    """A constraint that holds for every component of a mixture.
 
     Parameters
     ----------
     base_constraint : Constraint
-        The condition of the components, which are along the last axis of the batch.
+        Constraint of the components, which are along the last axis of the batch.
     """
 
     def __init__(self, base_constraint: Constraint) -> None:
@@ -193,19 +195,19 @@ class MixtureSameFamilyConstraint(Constraint):
         )  # fmt: skip
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds for all components."""
+        """Return bools: whether each value satisfies the constraints of all components."""
         axis = -1 - self.event_dim
         each = value.unsqueeze(axis) if isinstance(value, Tensor) else np.expand_dims(value, axis)
         return self.base_constraint.check(each).all(-1)
 
 
 class Interval(Constraint):
-    """A number of an interval, the ends among them.
+    """A number in a closed interval.
 
     Parameters
     ----------
     lower_bound, upper_bound : float or Tensor
-        The ends.
+        Ends of the interval.
     """
 
     def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
@@ -213,17 +215,17 @@ class Interval(Constraint):
         super().__init__(f"a number from {_told(lower_bound)} to {_told(upper_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return (value >= _like(self.lower_bound, value)) & (value <= _like(self.upper_bound, value))
 
 
 class HalfOpenInterval(Interval):
-    """A number of an interval, without its upper end.
+    """A number in an interval without its upper end.
 
     Parameters
     ----------
     lower_bound, upper_bound : float or Tensor
-        The ends.
+        Ends of the interval.
     """
 
     def __init__(self, lower_bound: Tensor | float, upper_bound: Tensor | float) -> None:
@@ -231,17 +233,17 @@ class HalfOpenInterval(Interval):
         self.text = f"a number of at least {_told(lower_bound)} and below {_told(upper_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return (value >= _like(self.lower_bound, value)) & (value < _like(self.upper_bound, value))
 
 
 class IntegerInterval(Interval):
-    """A whole number of an interval, the ends among them.
+    """An integer in a closed interval.
 
     Parameters
     ----------
     lower_bound, upper_bound : float or Tensor
-        The ends.
+        Ends of the interval.
     """
 
     is_discrete = True
@@ -251,7 +253,7 @@ class IntegerInterval(Interval):
         self.text = f"a whole number from {_told(lower_bound)} to {_told(upper_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return _is_whole(value) & super().check(value)
 
 
@@ -261,7 +263,7 @@ class GreaterThan(Constraint):
     Parameters
     ----------
     lower_bound : float or Tensor
-        The end.
+        Exclusive lower bound.
     """
 
     def __init__(self, lower_bound: Tensor | float) -> None:
@@ -269,7 +271,7 @@ class GreaterThan(Constraint):
         super().__init__(f"a number above {_told(lower_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return value > _like(self.lower_bound, value)
 
 
@@ -279,7 +281,7 @@ class GreaterThanEq(Constraint):
     Parameters
     ----------
     lower_bound : float or Tensor
-        The end.
+        Inclusive lower bound.
     """
 
     def __init__(self, lower_bound: Tensor | float) -> None:
@@ -287,17 +289,17 @@ class GreaterThanEq(Constraint):
         super().__init__(f"a number of at least {_told(lower_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return value >= _like(self.lower_bound, value)
 
 
 class IntegerGreaterThan(GreaterThanEq):
-    """A whole number of at least `lower_bound`.
+    """An integer of at least `lower_bound`.
 
     Parameters
     ----------
     lower_bound : float or Tensor
-        The end.
+        Inclusive lower bound.
     """
 
     is_discrete = True
@@ -307,7 +309,7 @@ class IntegerGreaterThan(GreaterThanEq):
         self.text = f"a whole number of at least {_told(lower_bound)}"
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return _is_whole(value) & super().check(value)
 
 
@@ -317,7 +319,7 @@ class LessThan(Constraint):
     Parameters
     ----------
     upper_bound : float or Tensor
-        The end.
+        Exclusive upper bound.
     """
 
     def __init__(self, upper_bound: Tensor | float) -> None:
@@ -325,12 +327,12 @@ class LessThan(Constraint):
         super().__init__(f"a number below {_told(upper_bound)}")
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return value < _like(self.upper_bound, value)
 
 
 class Multinomial(Constraint):
-    """Whole numbers of at least 0 with this sum.
+    """Nonnegative integers with the sum `upper_bound`.
 
     Parameters
     ----------
@@ -346,7 +348,7 @@ class Multinomial(Constraint):
         super().__init__(f"whole numbers of at least 0 that sum to {upper_bound}")
 
     def check(self, value: Any) -> Any:
-        """Bools that tell where the condition holds."""
+        """Return bools: whether each value satisfies the constraint."""
         return (_is_whole(value) & (value >= 0)).all(-1) & (value.sum(-1) == self.upper_bound)
 
 
@@ -359,7 +361,7 @@ def _is_whole(x: Any) -> Any:
 
 
 def _is_simplex(x: Any) -> Any:
-    # What was rounded to 16 bits sums to no more than about 1.
+    # Values rounded to 16 bits sum to 1 only approximately.
     near = 1e-6 if x.dtype.itemsize > 2 else 0.02
     return (x >= 0).all(-1) & (abs(x.sum(-1, dtype="float64") - 1) < near)
 
@@ -379,7 +381,7 @@ def _is_lower_cholesky(x: Any) -> Any:
 
 def _is_square(x: Any) -> Any:
     rows, columns = (x.dims if isinstance(x, Tensor) else x.shape)[-2:]
-    # A comparison of what has one number for each matrix.
+    # The sum over no columns gives one bool for each matrix.
     return (x[..., :0].sum((-2, -1)) == 0) & (rows == columns)
 
 
@@ -392,7 +394,7 @@ def _is_symmetric(x: Any) -> Any:
 
 
 def _eigenvalues(x: Any) -> Any:
-    # No routine finds eigenvalues of NaN.
+    # Eigenvalue routines fail on NaN and infinity.
     if isinstance(x, Tensor):
         return linalg.eigvalsh(x.double().nan_to_num(0, 0, 0))
     fine = np.nan_to_num(x.astype(np.float64), nan=0, posinf=0, neginf=0)
@@ -401,7 +403,7 @@ def _eigenvalues(x: Any) -> Any:
 
 def _is_positive_definite(x: Any) -> Any:
     values = _eigenvalues(x)
-    # Of a singular matrix rounding leaves an eigenvalue on either side of 0.
+    # Rounding moves the zero eigenvalue of a singular matrix to either side of 0.
     return _is_symmetric(x) & (values[..., 0] > 1e-15 * abs(values[..., -1]))
 
 
@@ -411,7 +413,7 @@ def _is_positive_semidefinite(x: Any) -> Any:
 
 
 def _like(value: Tensor | float, x: Any) -> Any:
-    """An end of an interval in the kind of what is compared with it."""
+    """Return an interval's end as an array if it is compared with an array."""
     if isinstance(value, Tensor) and not isinstance(x, Tensor):
         return value.numpy()
     return value

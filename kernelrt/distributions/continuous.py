@@ -1,4 +1,4 @@
-"""Distributions of real numbers with a location and a scale; Uniform."""
+"""Location-scale distributions of real numbers, and Uniform."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _EULER = 0.57721566490153286061
 
 
 class _Located(Distribution):
-    """A distribution that a location and a scale make of one of its kind.
+    """A location-scale distribution.
 
     Parameters
     ----------
     loc, scale : float or Tensor
-        The location, and the scale, above 0.
+        Location, and scale, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
@@ -51,7 +51,7 @@ class _Located(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real
 
     @property
@@ -61,14 +61,14 @@ class _Located(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.loc
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         return self.loc + self.scale * self._noise(self._extended(sample_shape))
 
     def _standard(self, value: Any) -> Tensor:
@@ -81,9 +81,9 @@ class Normal(_Located):
     Parameters
     ----------
     loc, scale : float or Tensor
-        The mean, and the standard deviation, above 0.
+        Mean, and standard deviation, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -94,7 +94,7 @@ class Normal(_Located):
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return self.scale
 
     @property
@@ -106,25 +106,25 @@ class Normal(_Located):
         return random.randn(shape, dtype=self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         z = self._standard(value)
         return -0.5 * (z * z) - self.scale.log() - 0.5 * math.log(2 * math.pi)
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return 0.5 * (-self._standard(value) / math.sqrt(2)).erfc()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self.loc + self.scale * (self._share(value) * 2 - 1).erfinv() * math.sqrt(2)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return 0.5 + 0.5 * math.log(2 * math.pi) + self.scale.log()
 
 
 class Laplace(_Located):
-    """The Laplace distribution: two exponential ones, back to back."""
+    """The Laplace distribution: an exponential distribution on either side of `loc`."""
 
     @property
     def variance(self) -> Tensor:
@@ -133,7 +133,7 @@ class Laplace(_Located):
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return math.sqrt(2) * self.scale
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
@@ -142,26 +142,26 @@ class Laplace(_Located):
         return where(left, -size, size).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         return -(2 * self.scale).log() - self._standard(value).abs()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         z = self._standard(value)
         return 0.5 - 0.5 * z.sign() * (-z.abs()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         term = self._share(value) - 0.5
         return self.loc - self.scale * term.sign() * (-2 * term.abs()).log1p()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return 1 + (2 * self.scale).log()
 
 
 class Cauchy(_Located):
-    """The Cauchy distribution, which has no mean and no variance."""
+    """The Cauchy distribution. Its mean is NaN and its variance infinite."""
 
     @property
     def mean(self) -> Tensor:
@@ -178,25 +178,25 @@ class Cauchy(_Located):
         return turn.tan().cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         z = self._standard(value)
         return -math.log(math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return self._standard(value).atan() / math.pi + 0.5
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return ((self._share(value) - 0.5) * math.pi).tan() * self.scale + self.loc
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return math.log(4 * math.pi) + self.scale.log()
 
 
 class Gumbel(_Located):
-    """The Gumbel distribution, of the greatest of many values."""
+    """The Gumbel distribution, of the maximum of many values."""
 
     @property
     def mean(self) -> Tensor:
@@ -205,7 +205,7 @@ class Gumbel(_Located):
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return (math.pi / math.sqrt(6)) * self.scale
 
     @property
@@ -218,20 +218,20 @@ class Gumbel(_Located):
         return (-drawn.log()).cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         z = -self._standard(value)
         return z - z.exp() - self.scale.log()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return (-(-self._standard(value)).exp()).exp()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self.loc - self.scale * (-self._share(value).log()).log()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self.scale.log() + (1 + _EULER)
 
 
@@ -243,9 +243,9 @@ class StudentT(Distribution):
     df : float or Tensor
         Degrees of freedom, above 0.
     loc, scale : float or Tensor
-        The location, and the scale, above 0.
+        Location, and scale, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {
@@ -263,7 +263,7 @@ class StudentT(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real
 
     @property
@@ -273,7 +273,7 @@ class StudentT(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.loc
 
     @property
@@ -285,23 +285,23 @@ class StudentT(Distribution):
         return where(df > 2, finite, where(df > 1, math.inf, math.nan).cast(finite.dtype))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         shape = self._extended(sample_shape)
         noise = random.randn(shape, dtype=self.df.dtype)
-        # With x of the gamma distribution of df / 2, 2 x is chi-squared.
+        # 2 x is chi-squared if x is a gamma variate of df / 2.
         half = 0.5 * self.df
         log_share = half.log() - log_gamma(half, shape)
         return self.loc + self.scale * noise * (0.5 * log_share).exp()
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         y, df = (self._value(value) - self.loc) / self.scale, self.df
         norm = self.scale.log() + 0.5 * df.log() + 0.5 * math.log(math.pi)
         norm = norm + (0.5 * df).lgamma() - (0.5 * (df + 1)).lgamma()
         return -0.5 * (df + 1) * (y * y / df).log1p() - norm
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         df = self.df
         beta = (0.5 * df).lgamma() + math.lgamma(0.5) - (0.5 * (df + 1)).lgamma()
         middle = 0.5 * (df + 1) * ((0.5 * (df + 1)).digamma() - (0.5 * df).digamma())
@@ -309,14 +309,14 @@ class StudentT(Distribution):
 
 
 class Uniform(Distribution):
-    """The even distribution on an interval.
+    """The uniform distribution on an interval.
 
     Parameters
     ----------
     low, high : float or Tensor
-        Its ends, in order.
+        Ends of the interval, low < high.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"low": constraints.real, "high": constraints.real}
@@ -329,11 +329,11 @@ class Uniform(Distribution):
         self.low, self.high = as_params(low=low, high=high)
         super().__init__(self.low.dims, (), validate_args)
         if self._validates and not is_tracing() and not bool((self.low < self.high).all().item()):
-            raise ShapeError("low, high: Uniform expected low < high")
+            raise ShapeError("low, high: Uniform expected low < high for all elements")
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.interval(self.low, self.high)
 
     @property
@@ -343,7 +343,7 @@ class Uniform(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: NaN, since all values are equally likely."""
         return full_like(self.low, math.nan)
 
     @property
@@ -353,28 +353,28 @@ class Uniform(Distribution):
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return (self.high - self.low) / math.sqrt(12)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         drawn = random.rand(self._extended(sample_shape), dtype=self.low.dtype)
         return self.low + drawn * (self.high - self.low)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value)
         inside = ((self.low <= found) & (self.high > found)).cast(self.low.dtype)
         return inside.log() - (self.high - self.low).log()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return ((self._value(value) - self.low) / (self.high - self.low)).clamp(0, 1)
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self._share(value) * (self.high - self.low) + self.low
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return (self.high - self.low).log()

@@ -1,8 +1,8 @@
-"""The continuous Bernoulli distribution: an exponential one cut to the unit interval.
+"""The continuous Bernoulli distribution: an exponential distribution cut to the unit interval.
 
 Loaiza-Ganem and Cunningham, arXiv:1907.06845. With the logit t, the density at x is
-``t * exp(t * x) / expm1(t)``. Mirrored, x to 1 - x, it is that of -t, so each function is computed
-for ``a = |t|``, as a series where a is below 1, with derivatives that keep their digits at 0.
+``t * exp(t * x) / expm1(t)``. Replacing x by 1 - x replaces t by -t, so each function is computed
+for ``a = |t|``: as a series for a below 1, with derivatives that are accurate at 0.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _BERNOULLI_NUMBERS: Final = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
     -174611 / 330, 854513 / 138,
 )  # fmt: skip
-#: The odd coefficients of ``1 / expm1(a)`` from a on; what is left out below 1 is below 1e-18.
+#: Coefficients of the odd powers of a in ``1 / expm1(a)``; the truncation error for a < 1 is below
+#: 1e-18.
 _ODD: Final = tuple(b / math.factorial(2 * k) for k, b in enumerate(_BERNOULLI_NUMBERS, 1))
 
 
 def _series(a: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """The sum of coefficients times even powers of `a`."""
+    """Return the sum of coefficients times even powers of `a`."""
     square, found = a.square(), a * 0
     for c in reversed(coefficients):
         found = found * square + c
@@ -47,20 +48,20 @@ def _series(a: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 def _parted(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where `a` is small, and it on both sides of that, harmless where it is on the other."""
+    """Return (a < 1, `a` where it is small, `a` where it is not); elsewhere harmless values."""
     small = a < 1
     return small, where(small, a, 0.0), where(small, 1.0, a)
 
 
 def _log_norm(a: Tensor) -> Tensor:
-    """``log((1 - exp(-a)) / a)``."""
+    """Return ``log((1 - exp(-a)) / a)``."""
     small, near, far = _parted(a)
     series = _series(near, [c / (2 * k) for k, c in enumerate(_ODD, 1)])
     return where(small, near.square() * series - near / 2, (-(-far).expm1() / far).log())
 
 
 def _low_mean(a: Tensor) -> Tensor:
-    """``1 / a - 1 / expm1(a)``, the mean for the logit -a."""
+    """Return ``1 / a - 1 / expm1(a)``, the mean for the logit -a."""
     small, near, far = _parted(a)
     power = (-far).exp()
     return where(small, 0.5 - near * _series(near, _ODD), 1 / far - power / (1 - power))
@@ -72,17 +73,17 @@ def _mean(t: Tensor) -> Tensor:
 
 
 def _size(t: Tensor) -> Tensor:
-    """The absolute value, whose slope at 0 is that of one side, as :func:`_above` has it there."""
+    """Return the absolute value. Its derivative at 0 is that of one side, as in :func:`_above`."""
     return where(t > 0, t, -t)
 
 
 def _above(t: Tensor, x: Tensor) -> Tensor:
-    """``t * x``, less its maximum over x."""
+    """Return ``t * x`` minus its maximum over x."""
     return where(t > 0, t * (x - 1), t * x)
 
 
 def _below(t: Tensor, x: Tensor) -> Tensor:
-    """The probability of values up to `x`, which is from 0 to 1."""
+    """Return the cumulative probability of `x`, a number from 0 to 1."""
     a = _size(t)
     below = where(t > 0, t * (x - 1), 0.0)
     return x * (_log_norm(a * x) - _log_norm(a) + below).exp()
@@ -90,7 +91,7 @@ def _below(t: Tensor, x: Tensor) -> Tensor:
 
 @operation
 def _quantile(t: Tensor, share: Tensor) -> Tensor:
-    """The x that has this share of values below it."""
+    """Return the quantile of the cumulative probability `share`."""
     a = t.abs().clamp(min=2.0**-100)
     side = where(t > 0, 1 - share, share)
     found = -(side * (-a).expm1()).log1p() / a
@@ -99,7 +100,7 @@ def _quantile(t: Tensor, share: Tensor) -> Tensor:
 
 
 def _quantile_rule(node: UOp, g: UOp, i: int) -> UOp:
-    # Implicitly: the share of values below x stays where t changes.
+    # Implicit differentiation: the share of values below x is constant in t.
     x, t, slope = (Tensor._of(u) for u in (node, node.arg.inputs[0], g))  # noqa: SLF001 - of nodes
     density = (_above(t, x) - _log_norm(_size(t))).exp()
     if i == 1:
@@ -109,28 +110,28 @@ def _quantile_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 class ContinuousBernoulli(Chances):
-    """Numbers from 0 to 1 whose density is proportional to ``probs**x * (1 - probs)**(1 - x)``.
+    """Numbers from 0 to 1 with a density proportional to ``probs**x * (1 - probs)**(1 - x)``.
 
-    It is the likelihood that an autoencoder with binary cross entropy lacks for grey values. The
-    shape of a batch is that of the parameter; an event is a number. Where PyTorch takes a series
-    next to a chance of one half, and the uniform distribution for ``cdf`` and draws, all functions
-    are exact here.
+    It is the proper likelihood for autoencoders that apply binary cross entropy to gray values. The
+    batch shape is that of the parameter; an event is a number. PyTorch approximates near a
+    probability of one half: by a series, and in ``cdf`` and samples by the uniform distribution.
+    Here all functions are exact.
 
     Parameters
     ----------
     probs : float or Tensor, optional
-        From 0 to 1; the density falls where it is below one half. The mean is another number.
+        Parameter from 0 to 1. The density decreases if it is below one half. It is not the mean.
     logits : float or Tensor, optional
-        In their place: ``log(probs / (1 - probs))``.
+        ``log(probs / (1 - probs))``, instead of `probs`.
     lims : tuple of float
-        As in PyTorch, where a series is used between them; it changes nothing.
+        Ignored. PyTorch uses a series between these limits.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Raises
     ------
     ShapeError
-        Both of `probs` and `logits` are given, or none, or a chance is not from 0 to 1.
+        Both or neither of `probs` and `logits` are given, or `probs` is not from 0 to 1.
 
     References
     ----------
@@ -162,21 +163,21 @@ class ContinuousBernoulli(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.unit_interval
 
     @property
     def param_shape(self) -> Shape:
-        """The shape of the parameter."""
+        """Shape of the parameter."""
         return self.batch_shape
 
     def _wide(self) -> Tensor:
-        """Logits of a type to compute with."""
+        """Return the logits in the type for intermediate results."""
         logits = self.logits
         return logits.cast(logits.dtype.accumulator)
 
     def _in_kind(self, found: Tensor, *given: Tensor) -> Tensor:
-        """`found` in the type of the parameter and of what is given."""
+        """Return `found` cast to the promoted type of the parameter and `given`."""
         return found.cast(functools.reduce(dt.promote, (v.dtype for v in given), self.logits.dtype))
 
     @property
@@ -194,13 +195,13 @@ class ContinuousBernoulli(Chances):
         return self._in_kind(where(small, series, closed))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         t = self._wide()
         shape = self._extended(sample_shape)
         return self._in_kind(_quantile(t.expand(shape), random.rand(shape, dtype=t.dtype)))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value)
         return self._in_kind(self._log_density(found), found)
 
@@ -209,18 +210,18 @@ class ContinuousBernoulli(Chances):
         return _above(t, x) - _log_norm(_size(t))
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         found = self._value(value)
         return self._in_kind(_below(self._wide(), found.clamp(0, 1)), found)
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         t, share = self._wide(), self._share(value)
         wide = share.cast(dt.promote(t.dtype, share.dtype))
         whole = broadcast(t.dims, wide.dims)
         return self._in_kind(_quantile(t.expand(whole), wide.expand(whole)), share)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         a = _size(self._wide())
         return self._in_kind(_log_norm(a) + a * _low_mean(a))

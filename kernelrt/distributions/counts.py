@@ -32,15 +32,15 @@ __all__ = ["Binomial", "Geometric", "Multinomial", "NegativeBinomial", "Poisson"
 class Poisson(Distribution):
     """The Poisson distribution.
 
-    Draws count gaps where the mean is below 10 and are by rejection in 16 rounds at once above;
-    one of 2e8 is the mean in place of a draw.
+    Below a mean of 10 a sample counts exponential gaps. Above, it comes from rejection sampling
+    with 16 rounds at once; 1 in 2e8 samples is the mean instead.
 
     Parameters
     ----------
     rate : float or Tensor
-        The mean, of at least 0.
+        Mean, at least 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"rate": constraints.nonnegative}
@@ -52,7 +52,7 @@ class Poisson(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
@@ -62,7 +62,7 @@ class Poisson(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.rate.floor()
 
     @property
@@ -71,27 +71,27 @@ class Poisson(Distribution):
         return self.rate
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             return draw_poisson(self.rate, self._extended(sample_shape)).cast(self.rate.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(self.rate.dtype)
         return found.xlogy(self.rate) - self.rate - (found + 1).lgamma()
 
 
 class Geometric(Chances):
-    """How many trials fail before one succeeds.
+    """The geometric distribution: the number of failures before the first success.
 
     Parameters
     ----------
     probs : float or Tensor, optional
-        The chance of a trial, above 0 and up to 1.
+        Probability of success, above 0 and up to 1.
     logits : float or Tensor, optional
-        In its place: the logarithm of its odds.
+        Log odds, instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {
@@ -110,7 +110,7 @@ class Geometric(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
@@ -120,7 +120,7 @@ class Geometric(Chances):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return zeros_like(self.probs)
 
     @property
@@ -129,40 +129,40 @@ class Geometric(Chances):
         return (1 / self.probs - 1) / self.probs
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             shape, chance = self._extended(sample_shape), self.probs.double()
             trials = exponentials(shape, dt.float64) / -(-chance).log1p()
             return trials.floor().cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, chance = self._value(value), self.probs
         sure = (chance == 1) & (found == 0)
         return found * (-where(sure, 0.0, chance)).log1p() + chance.log()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         bits = self.logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
         return bits / self.probs
 
 
 class Binomial(Chances):
-    """How many of some trials succeed.
+    """The binomial distribution: the number of successes in a number of trials.
 
-    Draws count gaps where the mean, or that of failures, is below 10, and are by rejection in 16
-    rounds at once above; one of 2e8 is the mode in place of a draw.
+    If the mean number of successes or failures is below 10, a sample counts gaps. Otherwise it
+    comes from rejection sampling with 16 rounds at once; 1 in 2e8 samples is the mode instead.
 
     Parameters
     ----------
     total_count : int or Tensor
         Number of trials, at least 0.
     probs : float or Tensor, optional
-        The chance of a trial, from 0 to 1.
+        Probability of success, from 0 to 1.
     logits : float or Tensor, optional
-        In its place: the logarithm of its odds.
+        Log odds, instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {
@@ -181,7 +181,7 @@ class Binomial(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.integer_interval(0, self.total_count)
 
     @property
@@ -191,7 +191,7 @@ class Binomial(Chances):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return ((self.total_count + 1) * self.probs).floor().minimum(self.total_count)
 
     @property
@@ -200,50 +200,50 @@ class Binomial(Chances):
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             shape = self._extended(sample_shape)
             return draw_binomial(self.total_count, self.probs, shape).cast(self.probs.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, n, logits = self._value(value), self.total_count, self.logits
         ways = (n + 1).lgamma() - (found + 1).lgamma() - (n - found + 1).lgamma()
         return ways + found * logits - n * logits.softplus()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         every = self.log_prob(self.enumerate_support())
         return -(every.exp() * every).sum(0)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first axis."""
+        """Return all values of the support, along a new first axis."""
         if is_tracing():
-            raise ShapeError("total_count: how many values there are, is not known in a trace")
+            raise ShapeError("total_count: the size of the support is not known in a trace")
         counts = self.total_count.detach()
         most = int(counts.max().item())
         if most != int(counts.min().item()):
-            raise ShapeError("total_count: numbers of trials differ, and so do their values")
+            raise ShapeError("total_count: elements differ, so there is no common support")
         rank = len(self.batch_shape)
         line = arange(most + 1, dtype=self.probs.dtype).reshape(-1, *([1] * rank))
         return line.expand((most + 1, *self.batch_shape)) if expand else line
 
 
 class NegativeBinomial(Chances):
-    """How many trials succeed before some fail.
+    """The negative binomial distribution: the number of successes before a number of failures.
 
-    Draws are Poisson variates around gamma variates.
+    Samples are Poisson variates whose rates are gamma variates.
 
     Parameters
     ----------
     total_count : float or Tensor
-        How many trials fail, above 0 or, without draws, 0; not only whole numbers.
+        Number of failures, not necessarily whole; above 0, or 0 if no samples are drawn.
     probs : float or Tensor, optional
-        The chance of success, from 0 up to but not including 1.
+        Probability of success, at least 0 and below 1.
     logits : float or Tensor, optional
-        In its place: the logarithm of its odds.
+        Log odds, instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -267,7 +267,7 @@ class NegativeBinomial(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative_integer
 
     @property
@@ -277,7 +277,7 @@ class NegativeBinomial(Chances):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return ((self.total_count - 1) * self.logits.exp()).floor().clamp(min=0)
 
     @property
@@ -286,14 +286,14 @@ class NegativeBinomial(Chances):
         return self.mean / (-self.logits).sigmoid()
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             shape = self._extended(sample_shape)
             log_rate = log_gamma(self.total_count.double(), shape) + self.logits.double()
             return draw_poisson(log_rate.exp(), shape).cast(self.total_count.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, n = self._value(value).cast(self.total_count.dtype), self.total_count
         ways = (n + found).lgamma() - (found + 1).lgamma() - n.lgamma()
         ways = where(n + found == 0, 0.0, ways)
@@ -301,18 +301,18 @@ class NegativeBinomial(Chances):
 
 
 class Multinomial(OverCategories):
-    """How often each category comes up in some draws.
+    """The multinomial distribution: the counts of categories in a number of draws.
 
     Parameters
     ----------
     total_count : int
-        How many draws, at least 0.
+        Number of draws, at least 0.
     probs : Tensor, optional
-        Of at least 0, shape (..., n); they are divided by their sum.
+        Nonnegative weights, shape (..., n); they are divided by their sum.
     logits : Tensor, optional
-        In their place: logarithms, up to a number that all share.
+        Unnormalized log probabilities, shape (..., n), instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     def __init__(
@@ -324,7 +324,7 @@ class Multinomial(OverCategories):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.multinomial(self.total_count)
 
     @property
@@ -338,7 +338,7 @@ class Multinomial(OverCategories):
         return self.total_count * self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             shape, kind = self._extended(sample_shape), self.probs.dtype
             drawn = self._categorical.sample((self.total_count, *sample_shape)).movedim(0, -1)
@@ -346,17 +346,17 @@ class Multinomial(OverCategories):
             return none.scatter_add(-1, drawn, (drawn * 0 + 1).cast(kind))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(self.probs.dtype)
         shares = where((found == 0) & (self.logits == -math.inf), 0.0, found * self.logits)
         ways = math.lgamma(self.total_count + 1) - (found + 1).lgamma().sum(-1)
         return ways + shares.sum(-1)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         n = self.total_count
         found = n * self._categorical.entropy() - math.lgamma(n + 1)
-        # The mean of log(x!) for each count x, which is binomial.
+        # Add the mean of log(x!) for the count x of each category, which is binomial.
         counts = arange(n + 1, dtype=self.probs.dtype).reshape(-1, *([1] * self.probs.ndim))
         chances = Binomial(n, self.probs, validate_args=False).log_prob(counts).exp()
         return found + (chances * (counts + 1).lgamma()).sum((0, -1))

@@ -27,17 +27,17 @@ __all__ = ["Bernoulli", "Categorical", "Chances", "OneHotCategorical",
 
 def _one_of(kind: str, probs: object, logits: object) -> None:
     if (probs is None) == (logits is None):
-        raise ShapeError(f"probs, logits: {kind} takes one of them")
+        raise ShapeError(f"probs, logits: {kind} takes exactly one of them")
 
 
 def _safe(probs: Tensor) -> Tensor:
-    """Probabilities whose logarithms are finite."""
+    """Return probabilities clamped so that their logarithms are finite."""
     least = 2.0 ** (1 - probs.dtype.digits)
     return probs.clamp(least, 1 - least)
 
 
 class Chances(Distribution):
-    """A distribution of trials, with a chance given as such or by its odds."""
+    """A distribution with a probability of success, given as `probs` or as `logits`."""
 
     _params: ClassVar[tuple[str, ...]] = ("_probs", "_logits")
     _probs: Tensor
@@ -48,7 +48,7 @@ class Chances(Distribution):
         return super()._given("_" + name) if held is None else held
 
     def _hold(self, probs: Any, logits: Any, **others: Any) -> list[Tensor]:
-        """The one that is given, and other parameters, in one shape."""
+        """Keep the given one of `probs` and `logits`; return it and `others` in one shape."""
         _one_of(type(self).__name__, probs, logits)
         name = "logits" if probs is None else "probs"
         held, *rest = as_params(**{name: logits if probs is None else probs}, **others)
@@ -57,13 +57,13 @@ class Chances(Distribution):
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of ones."""
+        """The probabilities of success."""
         held: Tensor | None = self.__dict__.get("_probs")
         return self._logits.sigmoid() if held is None else held
 
     @property
     def logits(self) -> Tensor:
-        """The logarithms of their odds."""
+        """The log odds."""
         if "_logits" in self.__dict__:
             return self._logits
         safe = _safe(self._probs)
@@ -71,16 +71,16 @@ class Chances(Distribution):
 
 
 class Bernoulli(Chances):
-    """Ones with a probability, else zeros.
+    """The Bernoulli distribution: 1 with a probability, otherwise 0.
 
     Parameters
     ----------
     probs : float or Tensor, optional
-        Probabilities of ones.
+        Probabilities of 1.
     logits : float or Tensor, optional
-        In their place: the logarithms of their odds.
+        Log odds, instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {
@@ -97,7 +97,7 @@ class Bernoulli(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.boolean
 
     @property
@@ -107,7 +107,7 @@ class Bernoulli(Chances):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the likelier of 0 and 1, NaN for a probability of one half."""
         probs = self.probs
         return where(probs == 0.5, math.nan, (probs >= 0.5).cast(probs.dtype))
 
@@ -117,12 +117,12 @@ class Bernoulli(Chances):
         return self.probs * (1 - self.probs)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         with no_grad():
             return self.probs.expand(self._extended(sample_shape)).bernoulli()
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         logits = self.logits
         target = self._value(value).cast(logits.dtype)
         shape = broadcast(logits.dims, target.dims)
@@ -131,12 +131,12 @@ class Bernoulli(Chances):
         )
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         logits = self.logits
         return logits.binary_cross_entropy_with_logits(self.probs, reduction="none")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first axis."""
+        """Return all values of the support, along a new first axis."""
         return _all_values(2, self, self.probs.dtype, expand=expand)
 
 
@@ -149,16 +149,16 @@ def _all_values(
 
 
 class Categorical(Distribution):
-    """Numbers of categories, by their probabilities.
+    """The categorical distribution: the index of a category.
 
     Parameters
     ----------
     probs : Tensor, optional
-        Of at least 0, shape (..., n); they are divided by their sum.
+        Nonnegative weights, shape (..., n); they are divided by their sum.
     logits : Tensor, optional
-        In their place: logarithms, up to a number that all share.
+        Unnormalized log probabilities, shape (..., n), instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     has_enumerate_support = True
@@ -187,12 +187,12 @@ class Categorical(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.integer_interval(0, self._count - 1)
 
     @property
     def param_shape(self) -> tuple[Dim, ...]:
-        """The shape of the probabilities."""
+        """Shape of the probabilities."""
         return self.probs.dims
 
     @property
@@ -202,7 +202,7 @@ class Categorical(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.probs.argmax(-1)
 
     @property
@@ -211,7 +211,7 @@ class Categorical(Distribution):
         return full_like(self.probs[..., 0], math.nan)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         shape = self._extended(sample_shape)
         size = tuple(shape[: len(shape) - len(self.batch_shape)])
         count = prod(size)
@@ -223,32 +223,32 @@ class Categorical(Distribution):
             return drawn.mT.reshape(shape)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value).cast(dt.int64)
         shape = broadcast(found.dims, self.batch_shape)
         logits = self.logits.expand((*shape, self._count))
         return logits.gather(-1, found.expand(shape).unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         least = -3.4028234663852886e38 if self.logits.dtype is not dt.float64 else (
             -1.7976931348623157e308)  # fmt: skip
         return -(self.logits.clamp(min=least) * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first axis."""
+        """Return all values of the support, along a new first axis."""
         return _all_values(self._count, self, dt.int64, expand=expand)
 
 
 class OverCategories(Distribution):
-    """A distribution of vectors that have an element for each category.
+    """Base class of distributions of vectors with an element for each category.
 
     Parameters
     ----------
     probs, logits : Tensor, optional
-        As in :class:`Categorical`.
+        See :class:`Categorical`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -270,26 +270,26 @@ class OverCategories(Distribution):
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The log probabilities."""
         return self._categorical.logits
 
 
 class OneHotCategorical(OverCategories):
-    """Categories as vectors with a single one.
+    """The categorical distribution with one-hot vectors as samples.
 
     Parameters
     ----------
     probs, logits : Tensor, optional
-        As in :class:`Categorical`.
+        See :class:`Categorical`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     has_enumerate_support = True
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.one_hot
 
     @property
@@ -299,7 +299,7 @@ class OneHotCategorical(OverCategories):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self._vectors(self._categorical.mode)
 
     @property
@@ -311,33 +311,33 @@ class OneHotCategorical(OverCategories):
         return places.one_hot(static(self.event_shape[0], "probs")).cast(self.probs.dtype)
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         return self._vectors(self._categorical.sample(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         return self._categorical.log_prob(self._value(value).argmax(-1))
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self._categorical.entropy()
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        """All values, along a new first axis."""
+        """Return all values of the support, along a new first axis."""
         return self._vectors(self._categorical.enumerate_support(expand))
 
 
 class OneHotCategoricalStraightThrough(OneHotCategorical):
-    """As :class:`OneHotCategorical`, with draws that gradients pass as if they were `probs`.
+    """A :class:`OneHotCategorical` whose samples have the gradient of `probs` (straight-through).
 
     The estimator is biased (Bengio, Leonard and Courville, 2013, arXiv:1308.3432).
 
     Parameters
     ----------
     probs, logits : Tensor, optional
-        As in :class:`Categorical`.
+        See :class:`Categorical`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -351,6 +351,6 @@ class OneHotCategoricalStraightThrough(OneHotCategorical):
     has_rsample = True
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values whose gradient is that of the probabilities."""
+        """Draw samples whose gradient is that of the probabilities."""
         probs = self.probs
         return self.sample(sample_shape) + (probs - probs.detach())

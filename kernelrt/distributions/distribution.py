@@ -1,4 +1,4 @@
-"""Distribution, the base class: shapes, checked arguments and derived quantities."""
+"""Distribution, the base class: shapes, argument checks and derived quantities."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Shape: TypeAlias = "tuple[Dim, ...]"
 
 
 class UnsupportedError(KernelrtError, NotImplementedError):
-    """A distribution has no closed form for what is asked."""
+    """A distribution has no closed form for the requested quantity."""
 
 
 class Distribution:
@@ -37,20 +37,20 @@ class Distribution:
     Parameters
     ----------
     batch_shape : tuple of int
-        The shape of distributions that are independent of each other.
+        Shape of the batch of independent distributions.
     event_shape : tuple of int
-        The shape of one sample of one of them.
+        Shape of one sample of one distribution.
     validate_args : bool, optional
-        Whether values are checked, where they are known; True by default.
+        Whether to check parameters and values, as far as they are known; True by default.
     """
 
-    #: What each parameter has to be.
+    #: Constraint on each parameter.
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     has_rsample: ClassVar[bool] = False
     has_enumerate_support: ClassVar[bool] = False
-    #: Attributes that have the batch's axes in front.
+    #: Attributes whose first axes are the batch's.
     _params: ClassVar[tuple[str, ...]] = ()
-    #: Other distributions with the batch's axes.
+    #: Attributes that are distributions of the same batch shape.
     _parts: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
@@ -65,14 +65,14 @@ class Distribution:
                     self._demand(name, value, constraint)
 
     def _given(self, name: str) -> Tensor | None:
-        """The parameter of that name, where it was given."""
+        """Return the parameter of that name, or None if it was not given."""
         value: Tensor | None = self.__dict__.get(name)
         return value
 
     def _demand(self, name: str, value: Tensor, constraint: Constraint) -> None:
         if is_dependent(constraint):
             return
-        # Small arrays are looked at faster than a plan runs; NumPy has no bfloat16.
+        # NumPy checks small arrays faster than a plan would; it has no bfloat16.
         brief = value.dtype is dt.bfloat16
         values = (value.float() if brief else value).numpy()
         with np.errstate(invalid="ignore"):
@@ -90,20 +90,20 @@ class Distribution:
 
     @property
     def batch_shape(self) -> Shape:
-        """The shape of distributions that are independent of each other."""
+        """Shape of the batch of independent distributions."""
         return self._batch_shape
 
     @property
     def event_shape(self) -> Shape:
-        """The shape of one sample of one of them."""
+        """Shape of one sample of one distribution."""
         return self._event_shape
 
     def _extended(self, sample_shape: Sequence[Dim] = ()) -> Shape:
-        """The shape of so many samples of all of them."""
+        """Return the full shape of samples: sample, batch and event shape."""
         return (*shape_of((tuple(sample_shape),)), *self._batch_shape, *self._event_shape)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Self:
-        """This distribution repeated to another batch shape."""
+        """Return this distribution expanded to another batch shape."""
         wanted = shape_of((tuple(batch_shape),))
         if broadcast(self._batch_shape, wanted) != wanted:
             raise ShapeError(f"batch_shape: {self._batch_shape} does not broadcast to {wanted}")
@@ -117,12 +117,12 @@ class Distribution:
         made.__dict__["_batch_shape"] = wanted
         return made
 
-    # ---- what a distribution tells; each has what has a closed form
+    # ---- properties; a subclass defines those with a closed form
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
-        raise UnsupportedError(f"{type(self).__name__} tells no support")
+        """Constraint on the values of samples."""
+        raise UnsupportedError(f"{type(self).__name__} defines no support")
 
     @property
     def mean(self) -> Tensor:
@@ -131,7 +131,7 @@ class Distribution:
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         raise UnsupportedError(f"{type(self).__name__} has no mode in closed form")
 
     @property
@@ -141,56 +141,56 @@ class Distribution:
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return self.variance.sqrt()
 
-    def log_prob(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
-        """The logarithm of the density, or of the probability, of `value`."""
+    def log_prob(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
+        """Return the log density, or the log probability, of `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no log_prob")
 
-    def cdf(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
-        """The probability of values up to `value`."""
+    def cdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
+        """Return the cumulative probability of `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no cdf in closed form")
 
-    def icdf(self, value: Any) -> Tensor:  # noqa: ARG002 - of those derived from it
-        """The value up to which others have the probability `value`."""
+    def icdf(self, value: Any) -> Tensor:  # noqa: ARG002 - for subclasses
+        """Return the quantile of the cumulative probability `value`."""
         raise UnsupportedError(f"{type(self).__name__} has no icdf in closed form")
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         raise UnsupportedError(f"{type(self).__name__} has no entropy in closed form")
 
     def perplexity(self) -> Tensor:
-        """The exponential of the entropy."""
+        """Return the exponential of the entropy."""
         return self.entropy().exp()
 
-    def enumerate_support(self, expand: bool = True) -> Tensor:  # noqa: ARG002 - as above
-        """All values, along a new first axis."""
+    def enumerate_support(self, expand: bool = True) -> Tensor:  # noqa: ARG002 - for subclasses
+        """Return all values of the support, along a new first axis."""
         raise UnsupportedError(f"{type(self).__name__} has no finite support")
 
     # ---- draws
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing.
+        """Draw samples without gradients.
 
         Parameters
         ----------
         sample_shape : sequence of int
-            How many, put before the batch shape.
+            Shape of the samples, in front of the batch shape.
         """
         with no_grad():
             return self.rsample(sample_shape)
 
-    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:  # noqa: ARG002 - as above
-        """Draw values that gradients pass, to the parameters.
+    def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:  # noqa: ARG002 - for subclasses
+        """Draw samples that pass gradients to the parameters.
 
         Raises
         ------
         GradientError
-            The draw cannot be differentiated.
+            Samples of this distribution have no gradient.
         """
         raise GradientError(
-            f"rsample: draws of {type(self).__name__} have no gradient by its parameters; use "
+            f"rsample: samples of {type(self).__name__} have no gradient by its parameters; use "
             "sample() and log_prob(), as in REINFORCE"
         )
 
@@ -202,14 +202,14 @@ class Distribution:
     # ---- values
 
     def _share(self, value: Any) -> Tensor:
-        """A checked probability, for icdf."""
+        """Return a checked probability for icdf."""
         found = value if isinstance(value, Tensor) else tensor(value, dtype=dt.float32)
         if self._validates and not is_tracing():
             self._demand("value", found, unit_interval)
         return found
 
     def _value(self, value: Any) -> Tensor:
-        """A checked value for log_prob and cdf."""
+        """Return a checked value for log_prob and cdf."""
         found = value if isinstance(value, Tensor) else tensor(value)
         shape = (*self._batch_shape, *self._event_shape)
         tail = len(self._event_shape)
@@ -220,7 +220,7 @@ class Distribution:
         try:
             broadcast(found.dims, shape)
         except KernelrtError as error:
-            raise ShapeError(f"value: shape {found.shape} does not fit {shape}") from error
+            raise ShapeError(f"value: cannot broadcast shape {found.shape} with {shape}") from error
         if self._validates and not is_tracing():
             try:
                 support = self.support
@@ -231,9 +231,9 @@ class Distribution:
 
 
 def static(size: Dim, name: str) -> int:
-    """A size that has to be known."""
+    """Return a size, which has to be a fixed number."""
     if not isinstance(size, int):
-        raise ShapeError(f"{name}: the size of an event has to be fixed, not known at run time")
+        raise ShapeError(f"{name}: the event size must be fixed, not known only at run time")
     return size
 
 
@@ -244,7 +244,7 @@ def _text(value: Any) -> str:
 
 
 def as_params(**given: Any) -> list[Tensor]:
-    """Parameters as tensors of one shape; numbers take the type of the tensors beside them."""
+    """Return parameters as floating tensors of one shape; numbers take the tensors' type."""
     kinds = [v.dtype for v in given.values() if isinstance(v, Tensor)]
     arrays = [tensor(v).dtype for v in given.values() if isinstance(v, np.ndarray | np.generic)]
     floats = [k for k in (*kinds, *arrays) if k.is_float]

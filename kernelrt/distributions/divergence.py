@@ -1,4 +1,4 @@
-"""The Kullback-Leibler divergence, by a table of pairs."""
+"""The Kullback-Leibler divergence: a table of rules for pairs of distributions."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ _rules: dict[tuple[type, type], Callable[[Any, Any], Tensor]] = {}
 
 
 def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
-    """Let a function of two distributions give their divergence.
+    """Register a function as the rule for the divergence of two distributions.
 
     Parameters
     ----------
     type_p, type_q : type
-        Kinds of distributions; the function also serves kinds derived from them.
+        Distribution classes; the rule also serves their subclasses.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
     given: tuple[tuple[str, Any], ...] = (("type_p", type_p), ("type_q", type_q))
     for name, kind in given:
         if not (isinstance(kind, type) and issubclass(kind, Distribution)):
-            raise DTypeError(f"{name}: expected a kind of Distribution, not {kind!r}")
+            raise DTypeError(f"{name}: expected a subclass of Distribution, not {kind!r}")
 
     def register(rule: _F) -> _F:
         _rules[type_p, type_q] = rule
@@ -66,12 +66,12 @@ def register_kl(type_p: type, type_q: type) -> Callable[[_F], _F]:
 
 
 def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
-    """The divergence of `q` from `p`: the mean of ``log(p / q)`` over `p`.
+    """Return the Kullback-Leibler divergence of `q` from `p`: the mean of ``log(p / q)`` over `p`.
 
     Raises
     ------
     UnsupportedError
-        There is no rule for the two; see :func:`register_kl`.
+        No rule exists for the two classes; see :func:`register_kl`.
 
     Examples
     --------
@@ -91,7 +91,7 @@ def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
     if best is None:
         raise UnsupportedError(
             f"kl_divergence: there is no rule for {type(p).__name__} and {type(q).__name__}; add "
-            "one with register_kl, or use the mean of p.log_prob(x) - q.log_prob(x) over samples"
+            "one with register_kl, or average p.log_prob(x) - q.log_prob(x) over samples x of p"
         )
     return best[1](p, q)
 
@@ -174,7 +174,8 @@ def _inverse_gamma(p: InverseGamma, q: InverseGamma) -> Tensor:
     return _gamma(Gamma(p.concentration, p.rate, False), Gamma(q.concentration, q.rate, False))
 
 
-# The entropy of p, and the mean of -log(q) over p, of what p tells of itself.
+# The divergence is the mean of -log(q) over p minus the entropy of p. The functions `_of_...`
+# return the mean of -log(q), computed from moments of p.
 
 
 def _of_normal(q: Normal, mean: Tensor, variance: Tensor) -> Tensor:
@@ -192,7 +193,7 @@ def _of_exponential(q: Exponential, mean: Tensor) -> Tensor:
 
 
 def _of_gumbel(q: Gumbel, mean: Tensor, mean_exp: Tensor) -> Tensor:
-    """With the mean of ``exp(-x / q.scale)``."""
+    """Return the mean of -log(q); `mean_exp` is the mean of ``exp(-x / q.scale)``."""
     return q.scale.log() + (mean - q.loc) / q.scale + (q.loc / q.scale).exp() * mean_exp
 
 
@@ -262,7 +263,7 @@ def _pareto_normal(p: Pareto, q: Normal) -> Tensor:
 
 
 def _mean_log(low: Tensor, high: Tensor) -> Tensor:
-    """The mean of ``log(x)`` over an interval."""
+    """Return the mean of ``log(x)`` over an interval."""
     return (high.xlogy(high) - low.xlogy(low)) / (high - low) - 1
 
 
@@ -329,7 +330,7 @@ def _continuous_bernoulli_uniform(p: ContinuousBernoulli, q: Uniform) -> Tensor:
 
 
 def _infinite(p: Distribution, _q: Distribution) -> Tensor:
-    """Some of what p draws has no density under q, whatever their parameters."""
+    """Return infinity: q has no density at some samples of p, whatever the parameters."""
     return full_like(p.mean, math.inf)
 
 
@@ -424,7 +425,7 @@ def _categorical(p: Categorical, q: Categorical) -> Tensor:
 
 @register_kl(OneHotCategorical, OneHotCategorical)
 def _one_hot(p: OneHotCategorical, q: OneHotCategorical) -> Tensor:
-    return _categorical(p._categorical, q._categorical)  # noqa: SLF001 - what they are
+    return _categorical(p._categorical, q._categorical)  # noqa: SLF001 - their base
 
 
 @register_kl(Geometric, Geometric)
@@ -442,38 +443,38 @@ def _binomial(p: Binomial, q: Binomial) -> Tensor:
     found = p.total_count * (
         p.probs * (p.logits - q.logits) + (-p.probs).log1p() - (-q.probs).log1p()
     )
-    # More trials than the other has, can succeed too often for it.
+    # With more trials, p gives counts that q cannot.
     return where(p.total_count > q.total_count, math.inf, found)
 
 
 @register_kl(NormalVectors, NormalVectors)
 def _normal_vectors(p: NormalVectors, q: NormalVectors) -> Tensor:
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the two have other events")
+        raise UnsupportedError("kl_divergence: the two have different event shapes")
     return p.divergence(q)
 
 
 @register_kl(Wishart, Wishart)
 def _wishart(p: Wishart, q: Wishart) -> Tensor:
-    return p._divergence(q)  # noqa: SLF001 - of one kind
+    return p._divergence(q)  # noqa: SLF001 - same class
 
 
 @register_kl(Independent, Independent)
 def _independent(p: Independent, q: Independent) -> Tensor:
     if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise UnsupportedError("kl_divergence: the two take other numbers of axes for one event")
-    return p._summed(kl_divergence(p.base_dist, q.base_dist))  # noqa: SLF001 - of one kind
+        raise UnsupportedError("kl_divergence: the two have different reinterpreted_batch_ndims")
+    return p._summed(kl_divergence(p.base_dist, q.base_dist))  # noqa: SLF001 - same class
 
 
 @register_kl(TransformedDistribution, TransformedDistribution)
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if [type(t) for t in p.transforms] != [type(t) for t in q.transforms]:
-        raise UnsupportedError("kl_divergence: the two have other transforms")
+        raise UnsupportedError("kl_divergence: the two have different transforms")
     if p.event_shape != q.event_shape:
-        raise UnsupportedError("kl_divergence: the two have other events")
+        raise UnsupportedError("kl_divergence: the two have different event shapes")
     for a, b in zip(p.transforms, q.transforms, strict=True):
         if a is not b and vars(a) != vars(b):
-            raise UnsupportedError("kl_divergence: the two transform by other numbers")
+            raise UnsupportedError("kl_divergence: the transforms have different parameters")
     found = kl_divergence(p.base_dist, q.base_dist)
     for _ in range(len(p.event_shape) - len(p.base_dist.event_shape)):
         found = found.sum(-1)

@@ -1,4 +1,4 @@
-"""The positive halves of distributions around 0: HalfNormal, HalfCauchy."""
+"""Distributions of absolute values: HalfNormal, HalfCauchy."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["HalfCauchy", "HalfNormal"]
 
 
 class _Half(Distribution):
-    """Magnitudes of a distribution around 0.
+    """The absolute value of a variate of a distribution around 0.
 
     Parameters
     ----------
     scale : float or Tensor
-        The scale of the whole one, above 0.
+        Scale of the two-sided distribution, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"scale": constraints.positive}
@@ -43,26 +43,26 @@ class _Half(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return zeros_like(self.scale)
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
         raise NotImplementedError
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         return self.scale * self._noise(self._extended(sample_shape))
 
     def _standard(self, value: Any) -> Tensor:
         return self._value(value) / self.scale
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         z = self._standard(value)
         return where(z >= 0, self._log_density(z), -math.inf)
 
@@ -71,14 +71,14 @@ class _Half(Distribution):
 
 
 class HalfNormal(_Half):
-    """The distribution of magnitudes of a normal variate around 0.
+    """The distribution of the absolute value of a normal variate around 0.
 
     Parameters
     ----------
     scale : float or Tensor
-        The standard deviation of the normal variate, above 0.
+        Standard deviation of the normal variate, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -104,27 +104,27 @@ class HalfNormal(_Half):
         return 0.5 * math.log(2 / math.pi) - 0.5 * (z * z) - self.scale.log()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return (self._standard(value) / math.sqrt(2)).erf()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self.scale * math.sqrt(2) * self._share(value).erfinv()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return 0.5 * math.log(math.pi / 2) + 0.5 + self.scale.log()
 
 
 class HalfCauchy(_Half):
-    """The distribution of magnitudes of a Cauchy variate around 0, of no finite mean.
+    """The distribution of the absolute value of a Cauchy variate around 0; its mean is infinite.
 
     Parameters
     ----------
     scale : float or Tensor
-        The scale of the Cauchy variate, above 0.
+        Scale of the Cauchy variate, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     @property
@@ -145,13 +145,13 @@ class HalfCauchy(_Half):
         return math.log(2 / math.pi) - self.scale.log() - (z * z).log1p()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return self._standard(value).atan() * (2 / math.pi)
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return (self._share(value) * (math.pi / 2)).tan() * self.scale
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return math.log(2 * math.pi) + self.scale.log()

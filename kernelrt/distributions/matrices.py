@@ -29,9 +29,9 @@ __all__ = ["LKJCholesky", "Wishart"]
 
 
 class Wishart(Factored):
-    """The Wishart distribution, of sums of outer products of normal vectors.
+    """The Wishart distribution: sums of outer products of normal vectors.
 
-    Draws are by the decomposition of Bartlett (1933), with gradients.
+    Samples use the Bartlett decomposition (1933) and have gradients.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ class Wishart(Factored):
     covariance_matrix, precision_matrix : Tensor, optional
         Symmetric and positive definite, shape (..., n, n).
     scale_tril : Tensor, optional
-        In their place: the Cholesky factor of the covariance, lower triangular.
+        Lower triangular Cholesky factor of the covariance, instead of those.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -76,7 +76,7 @@ class Wishart(Factored):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.positive_definite
 
     @property
@@ -90,7 +90,7 @@ class Wishart(Factored):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value, NaN for up to n + 1 degrees of freedom."""
+        """The mode; NaN for up to n + 1 degrees of freedom."""
         factor = self._df - self._side - 1
         return where(factor > 0, factor, math.nan) * self.covariance_matrix
 
@@ -102,7 +102,7 @@ class Wishart(Factored):
         return self._df * (whole.square() + own.unsqueeze(-1) * own.unsqueeze(-2))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         shape, kind = self._extended(sample_shape), self.scale_tril.dtype
         # Element i of the diagonal is the root of a chi-squared variate of df - i.
         halves = 0.5 * (self.df.unsqueeze(-1) - arange(self._side, dtype=kind))
@@ -112,12 +112,12 @@ class Wishart(Factored):
         return lower @ lower.mT
 
     def _log_norm(self) -> Tensor:
-        """Half the logarithm of the determinant of twice the covariance."""
+        """Return half the log determinant of twice the covariance."""
         half = self.scale_tril.diagonal(0, -2, -1).log().sum(-1)
         return half + 0.5 * self._side * math.log(2)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, n = self._value(value), self._side
         lower = self.scale_tril
         # The trace of the inverse covariance times the value.
@@ -128,18 +128,18 @@ class Wishart(Factored):
         return 0.5 * (self.df - n - 1) * size - 0.5 * trace - norm
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         n, half = self._side, 0.5 * self.df
         found = self.df * self._log_norm() + half.mvlgamma(n) + half * n
         return found - 0.5 * (self.df - n - 1) * self._mean_log_det()
 
     def _mean_log_det(self) -> Tensor:
-        """The mean of the logarithm of the determinant."""
+        """Return the mean of the log determinant."""
         halves = 0.5 * (self.df.unsqueeze(-1) - arange(self._side, dtype=self.df.dtype))
         return halves.digamma().sum(-1) + 2 * self._log_norm()
 
     def _divergence(self, other: Wishart) -> Tensor:
-        """That of `other` from this one."""
+        """Return the Kullback-Leibler divergence of `other` from this distribution."""
         n, df = self._side, other.df
         trace = solve_lower(other.scale_tril, self.scale_tril).square().sum((-2, -1))
         mean = 0.5 * (df - n - 1) * self._mean_log_det() - 0.5 * self.df * trace
@@ -148,19 +148,20 @@ class Wishart(Factored):
 
 
 class LKJCholesky(Distribution):
-    """Cholesky factors of matrices of correlations, whose density is a power of the determinant.
+    """Cholesky factors of correlation matrices with a density that is a power of the determinant.
 
-    Draws are by the onion method (Lewandowski, Kurowicka, Joe, Journal of Multivariate Analysis
-    100, 2009).
+    Samples use the onion method (Lewandowski, Kurowicka, Joe, Journal of Multivariate Analysis 100,
+    2009).
 
     Parameters
     ----------
     dim : int
-        The size of matrices, at least 2.
+        Number of rows and columns of a matrix, at least 2.
     concentration : float or Tensor
-        Above 0; 1 makes all correlation matrices equally likely, more brings them to the identity.
+        Concentration, above 0. At 1 all correlation matrices are equally likely; larger values
+        concentrate them around the identity.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -181,14 +182,15 @@ class LKJCholesky(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.corr_cholesky
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         shape, kind = self._extended(sample_shape), self.concentration.dtype
         with no_grad():
-            # Row i has a share of its length off the diagonal, in a direction that is even.
+            # A beta variate is the share of row i's squared length off the diagonal; the direction
+            # is uniform.
             row = arange(1, self.dim, dtype=kind)
             rest = self.concentration.unsqueeze(-1) + 0.5 * (self.dim - 1 - row)
             share = Beta(0.5 * row, rest, False).sample(shape[: len(shape) - 2 - rest.ndim + 1])
@@ -200,11 +202,11 @@ class LKJCholesky(Distribution):
             return off + own.diag_embed()
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, n, c = self._value(value), self.dim, self.concentration
         powers = 2 * (c - 1).unsqueeze(-1) + (n - arange(2, n + 1, dtype=c.dtype))
         size = (powers * found.diagonal(0, -2, -1)[..., 1:].log()).sum(-1)
-        # Their equation 16, as a product of beta functions.
+        # Equation 16 of Lewandowski et al., as a product of beta functions.
         less = n - 1
         top = c + 0.5 * less
         norm = 0.5 * less * math.log(math.pi) + (top - 0.5).mvlgamma(less) - less * top.lgamma()

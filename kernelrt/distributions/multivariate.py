@@ -27,18 +27,18 @@ __all__ = ["Factored", "LowRankMultivariateNormal", "MultivariateNormal", "Norma
 
 
 def solve_lower(lower: Tensor, right: Tensor) -> Tensor:
-    """The x of ``lower @ x = right``, for shapes (..., n, n) and (..., n, m)."""
+    """Solve ``lower @ x = right`` for shapes (..., n, n) and (..., n, m)."""
     wide = right.dtype.accumulator
     return solve_triangular(lower.cast(wide), right.cast(wide), upper=False).cast(right.dtype)
 
 
 def factor(matrix: Tensor) -> Tensor:
-    """The lower Cholesky factor."""
+    """Return the lower Cholesky factor."""
     return cholesky(matrix.cast(matrix.dtype.accumulator)).cast(matrix.dtype)
 
 
 def _lower_of(name: str, matrix: Tensor) -> Tensor:
-    """The Cholesky factor of the covariance."""
+    """Return the Cholesky factor of the covariance, given as matrix `name`."""
     if name == "scale_tril":
         return matrix
     if name == "covariance_matrix":
@@ -50,7 +50,7 @@ def _lower_of(name: str, matrix: Tensor) -> Tensor:
 
 
 class Factored(Distribution):
-    """A distribution with a covariance, which has the Cholesky factor `scale_tril`."""
+    """Base class of distributions with a covariance, kept as its Cholesky factor `scale_tril`."""
 
     _params: ClassVar[tuple[str, ...]] = ("scale_tril", "_covariance_matrix", "_precision_matrix")
     scale_tril: Tensor
@@ -59,13 +59,13 @@ class Factored(Distribution):
         self, covariance_matrix: Tensor | None, precision_matrix: Tensor | None,
         scale_tril: Tensor | None, size: Dim | None, batch: Shape, *, checks: bool,
     ) -> Shape:  # fmt: skip
-        """Keep the one matrix that is given and the factor; the shape of the batch."""
+        """Keep the given matrix and the Cholesky factor; return the batch shape."""
         given = {"covariance_matrix": covariance_matrix, "precision_matrix": precision_matrix,
                  "scale_tril": scale_tril}  # fmt: skip
         kind = type(self).__name__
         named = [(name, value) for name, value in given.items() if value is not None]
         if len(named) != 1:
-            raise ShapeError(f"{', '.join(given)}: {kind} takes one of them")
+            raise ShapeError(f"{', '.join(given)}: {kind} takes exactly one of them")
         name, value = named[0]
         (matrix,) = as_params(**{name: value})
         side = matrix.dims[-1] if size is None and matrix.ndim else size
@@ -106,14 +106,14 @@ class Factored(Distribution):
 
 
 class NormalVectors(Distribution):
-    """A normal distribution of vectors with the mean `loc`, however its covariance is given."""
+    """Base class of normal distributions of vectors with the mean `loc`."""
 
     has_rsample = True
     loc: Tensor
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real_vector
 
     @property
@@ -123,27 +123,27 @@ class NormalVectors(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.loc
 
     def _log_size(self) -> Tensor:
-        """Half the logarithm of the determinant of the covariance."""
+        """Return half the log determinant of the covariance."""
         raise NotImplementedError
 
     def _lengths(self, columns: Tensor) -> Tensor:
-        """Squares of the lengths of columns where the covariance is the unit matrix."""
+        """Return the squared Mahalanobis lengths of columns."""
         raise NotImplementedError
 
     def _trace(self, diagonal: Tensor) -> Tensor:
-        """The trace of the inverse of the covariance times a diagonal matrix."""
+        """Return the trace of the inverse covariance times a diagonal matrix."""
         raise NotImplementedError
 
     def _spread(self) -> tuple[Tensor, Tensor | None]:
-        """A factor and a diagonal: the covariance is factor times factor^T, plus the diagonal."""
+        """Return (F, d) with the covariance ``F @ F.mT + diag(d)``; None for d is 0."""
         raise NotImplementedError
 
     def divergence(self, other: NormalVectors) -> Tensor:
-        """The divergence of `other` from this distribution."""
+        """Return the Kullback-Leibler divergence of `other` from this distribution."""
         factors, diagonal = self._spread()
         spread = other._lengths(factors).sum(-1)
         if diagonal is not None:
@@ -153,9 +153,9 @@ class NormalVectors(Distribution):
         return sizes + 0.5 * (spread + away - static(self.event_shape[0], "loc"))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         away = self._value(value) - self.loc
-        # What is in front of the batch goes along columns: one factor serves all draws.
+        # The sample axes become columns, so that one Cholesky factor serves all samples.
         before = away.ndim - self.loc.ndim
         draws = prod(away.dims[:before])
         columns = away.reshape((draws, *self.loc.dims)).movedim(0, -1) if before else (
@@ -166,30 +166,30 @@ class NormalVectors(Distribution):
         return (square + size * math.log(2 * math.pi)) * -0.5 - self._log_size()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         size = static(self.event_shape[0], "loc")
         found = self._log_size() + 0.5 * size * (1 + math.log(2 * math.pi))
         return found.expand(self.batch_shape)
 
 
 class MultivariateNormal(Factored, NormalVectors):
-    """The normal distribution of vectors.
+    """The multivariate normal distribution.
 
     Parameters
     ----------
     loc : Tensor
-        The mean, shape (..., n).
+        Mean, shape (..., n).
     covariance_matrix, precision_matrix : Tensor, optional
         Symmetric and positive definite, shape (..., n, n).
     scale_tril : Tensor, optional
-        In their place: the Cholesky factor of the covariance, lower triangular.
+        Lower triangular Cholesky factor of the covariance, instead of those.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Raises
     ------
     LinAlgError
-        At run time, where a matrix is not positive definite and its values were not checked.
+        At run time, if a matrix whose values were not checked is not positive definite.
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real_vector}
@@ -217,7 +217,7 @@ class MultivariateNormal(Factored, NormalVectors):
         return self.scale_tril.square().sum(-1)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         noise = random.randn(self._extended(sample_shape), dtype=self.loc.dtype)
         return self.loc + (self.scale_tril @ noise.unsqueeze(-1)).squeeze(-1)
 
@@ -235,28 +235,27 @@ class MultivariateNormal(Factored, NormalVectors):
 
 
 class LowRankMultivariateNormal(NormalVectors):
-    """The normal distribution of vectors with a covariance of few directions beside a diagonal.
+    """The multivariate normal distribution with a low-rank plus diagonal covariance.
 
-    The covariance is ``cov_factor @ cov_factor.mT + diag(cov_diag)``. Densities take a Cholesky
-    factor of shape (m, m) alone (the Woodbury identity), so vectors may be long. The shape of a
-    batch is that of the parameters together, without the axes named below; an event has the shape
-    (n,).
+    The covariance is ``cov_factor @ cov_factor.mT + diag(cov_diag)``. Densities need only a
+    Cholesky factor of shape (m, m) (the Woodbury identity), so vectors may be long. The batch shape
+    is that of the parameters together, without the axes named below; the event shape is (n,).
 
     Parameters
     ----------
     loc : Tensor
-        The mean, shape (..., n).
+        Mean, shape (..., n).
     cov_factor : Tensor
-        The directions, shape (..., n, m).
+        Factor of the low-rank part, shape (..., n, m).
     cov_diag : Tensor
-        Variances besides, above 0, shape (..., n).
+        Diagonal part, above 0, shape (..., n).
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Raises
     ------
     ShapeError
-        A shape does not fit, or a value is not as named.
+        Shapes disagree, or a value is not allowed.
 
     References
     ----------
@@ -303,13 +302,13 @@ class LowRankMultivariateNormal(NormalVectors):
         self.cov_factor = factors.expand((*batch, *factors.dims[-2:]))
         self.cov_diag = diagonal.expand((*batch, size))
         super().__init__(batch, (size,), validate_args)
-        # Of matrices as they were given, once for all of a batch that has the same.
+        # Computed from the unexpanded parameters: once for a batch that shares them.
         directions = factors / diagonal.sqrt().unsqueeze(-1)
         one = eye(static(factors.dims[-1], "cov_factor"), dtype=factors.dtype)
         self._inner = factor(one + directions.mT @ directions)
 
     def _directions(self) -> Tensor:
-        """The directions where the diagonal is the unit matrix."""
+        """Return `cov_factor` in coordinates where the diagonal part is the identity."""
         return self.cov_factor / self.cov_diag.sqrt().unsqueeze(-1)
 
     @property
@@ -336,11 +335,11 @@ class LowRankMultivariateNormal(NormalVectors):
         return self.cov_diag.reciprocal().diag_embed() - bent.mT @ bent
 
     def _bent(self) -> Tensor:
-        """Of which the product with itself is what directions take of the inverse covariance."""
+        """Return the B with precision ``diag(1 / cov_diag) - B.mT @ B``."""
         return solve_lower(self._inner, (self.cov_factor / self.cov_diag.unsqueeze(-1)).mT)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         shape, kind = self._extended(sample_shape), self.loc.dtype
         along = random.randn((*shape[:-1], self.cov_factor.dims[-1]), dtype=kind)
         moved = (self.cov_factor @ along.unsqueeze(-1)).squeeze(-1)

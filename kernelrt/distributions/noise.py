@@ -1,7 +1,7 @@
-"""Draws of gamma variates, by a fixed number of rounds of rejection.
+"""Draws gamma variates, with a fixed number of rejection rounds.
 
-Shapes are static and nothing waits on values, so a draw is part of a plan like any operation. All
-candidates of an element are drawn at once, and the first that is accepted is taken.
+Shapes are static and nothing waits for values, so a draw is part of a plan like any operation. All
+candidates of an element are drawn at once; the first accepted one is the result.
 """
 
 from __future__ import annotations
@@ -29,16 +29,15 @@ if TYPE_CHECKING:
 
 __all__ = ["inside", "log_gamma", "log_gamma_slope", "share_below"]
 
-#: Of the gamma distribution a candidate is refused with a chance of less than 0.05 (Marsaglia and
-#: Tsang, table 1), so that one of 2.6e10 draws is the fallback.
+#: A candidate is rejected with probability below 0.05 (Marsaglia and Tsang, table 1), so 1 in
+#: 2.6e10 draws uses the fallback.
 _GAMMA_ROUNDS: Final = 8
 
 
 def inside(drawn: Tensor, most: float | None = None) -> Tensor:
-    """`drawn`, held to numbers of its type from the least normal one on; gradients pass.
+    """Clamp `drawn` to normal numbers of its type above 0; gradients pass unchanged.
 
-    With `most` of 1 they also stay below that, so that no logarithm of a share, or of what it
-    leaves of 1, is infinite.
+    With `most` 1, values also stay below 1, so that log(x) and log(1 - x) are finite.
     """
     kind = drawn.dtype
     least = {"float64": 2.0**-1022, "float16": 2.0**-14}.get(kind.name, 2.0**-126)
@@ -48,11 +47,11 @@ def inside(drawn: Tensor, most: float | None = None) -> Tensor:
 
 
 def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
-    """Logarithms of standard gamma variates of this `shape`, to which `alpha` is broadcast.
+    """Return logs of standard gamma variates of shape `shape`, to which `alpha` is broadcast.
 
-    Marsaglia and Tsang (ACM TOMS 26, 2000), for alpha below 1 with a power of a uniform number
-    (their section 6). The logarithm does not underflow where alpha is small. Gradients flow to
-    alpha by implicit reparameterization (Figurnov, Mohamed, Mnih, arXiv:1805.08498).
+    Marsaglia and Tsang (ACM TOMS 26, 2000); for alpha below 1, multiplied by a power of a uniform
+    number (their section 6). The log does not underflow for a small alpha. Gradients flow to alpha
+    by implicit reparameterization (Figurnov, Mohamed, Mnih, arXiv:1805.08498).
     """
     alpha = alpha.expand(shape)
     kind = dt.float64 if alpha.dtype is dt.float64 else dt.float32
@@ -71,7 +70,7 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
         bound = 0.5 * x * x + middle * (1 - cube + 3 * safe.log())
         accepted = (root > 0) & (u.log() < bound)
         logs = first(accepted, 3 * safe.log(), wide * 0) + d.log()
-        # Numbers near 0 of `alpha` must not make two logarithms -inf, which have no difference.
+        # For alpha near 0 the log must stay finite: -inf minus -inf would be NaN.
         least = -1e307 if kind is dt.float64 else -1e37
         boost = (positive_rand(shape, kind).log() / wide).clamp(min=least)
         found = where(small, logs + boost, logs)
@@ -80,19 +79,19 @@ def log_gamma(alpha: Tensor, shape: Shape) -> Tensor:
 
 @operation
 def _reparameterized(drawn: Tensor, alpha: Tensor) -> Tensor:
-    """What was drawn, with the gradient that it has by alpha."""
+    """Return `drawn` with its gradient by alpha attached."""
     return drawn._of(custom(drawn.uop, _implicit_rule, alpha.uop))  # noqa: SLF001 - an operation
 
 
 def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (alpha,) = node.arg.inputs
-    # In float32 differences of nearly equal numbers would be left of large alphas.
+    # In float32, cancellation would destroy the derivative for large alpha.
     y, a, slope = (Tensor._of(u) for u in (node, alpha, g))  # noqa: SLF001 - a rule of nodes
     return (slope.double() * log_gamma_slope(y.double(), a.double())).cast(g.dtype).uop
 
 
 def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Nodes and weights for integrals over (0, inf) of what falls like an exponential.
+    """Return nodes and weights for integrals over (0, inf) of exponentially decaying functions.
 
     w = exp(t - exp(-t)) by the trapezoidal rule in t (Takahasi and Mori, 1974).
     """
@@ -102,17 +101,17 @@ def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 _WHERE, _WEIGHTS = _nodes()
-#: What is left out of the series for x below 1 is below 1e-17.
+#: The truncation error of the series for x below 1 is below 1e-17.
 _TERMS: Final = 19
 
 
 def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
-    """The derivative by alpha of the logarithm `y` of a gamma variate, its probability kept.
+    """Return the derivative of `y`, the log of a gamma variate, by alpha at constant probability.
 
-    With P the distribution and p the density of x = exp(y), that is -(dP/dalpha) / (x p). Below an
-    x of 1 it comes from a series. From there on the integral of dp/dalpha = p (log t -
-    digamma(alpha)) over t = x exp(-w), w > 0, or over t = x exp(w) where x is above alpha, is taken
-    by quadrature; its relative error is below 1e-7.
+    With P the cumulative probability and p the density at x = exp(y), it is -(dP/dalpha) / (x p).
+    For x below 1 it comes from a series. Otherwise it is the integral of dp/dalpha = p (log t -
+    digamma(alpha)) over t = x exp(-w), w > 0, or over t = x exp(w) for x above alpha, by quadrature
+    with a relative error below 1e-7.
     """
     x = y.exp()
     score = y.unsqueeze(-1) - alpha.unsqueeze(-1).digamma()
@@ -123,9 +122,9 @@ def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
 
 
 def _series(x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum over n of ``x**n / ((alpha + 1) ... (alpha + n))``, and its derivative by alpha.
+    """Return the sum of ``x**n / ((alpha + 1) ... (alpha + n))`` over n, and its alpha derivative.
 
-    Times ``x**alpha exp(-x) / Gamma(alpha + 1)`` it is the probability below x. For x below 1.
+    Times ``x**alpha exp(-x) / Gamma(alpha + 1)`` the sum is the probability below x. For x below 1.
     """
     below = alpha.unsqueeze(-1) + tensor(np.arange(1.0, _TERMS), dtype=alpha.dtype)
     terms = (x.clamp(max=1).unsqueeze(-1) / below).cumprod(-1)
@@ -133,13 +132,14 @@ def _series(x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _beside(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The integral over ``t = x exp(v)`` from x to the end on the nearer side, over x times p(x).
+    """Return the integral of the density from x to the nearer end, divided by x p(x), and a sign.
 
-    With `score`, of the density times it plus v. And 1 where that end is infinity, -1 for 0.
+    The variable is ``t = x exp(v)``. With `score`, the integrand is multiplied by `score` plus v.
+    The sign is 1 if the nearer end is infinity and -1 if it is 0.
     """
     kind = alpha.dtype
     sign = where(x > alpha, 1.0, -1.0).cast(kind)
-    # The integrand falls by e over about this length.
+    # The integrand decreases by a factor of e over about this length.
     length = (1 / ((alpha - x).abs() + x.sqrt() + 0.1 * alpha)).detach()
     w = length.unsqueeze(-1) * tensor(_WHERE, dtype=kind)
     weights = length.unsqueeze(-1) * tensor(_WEIGHTS, dtype=kind)
@@ -151,9 +151,9 @@ def _beside(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Ten
 
 @operation
 def share_below(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
-    """The probability of gamma variates up to `x`, or `above` it: the incomplete gamma function.
+    """Return the probability of gamma variates up to `x`, or `above` it: incomplete gamma function.
 
-    By the same quadrature, on the side where the probability is small.
+    It uses the same quadrature, on the side with the smaller probability.
     """
     y, a = x.detach().double(), alpha.detach().double()
     safe = y.clamp(min=1e-300, max=1e300)

@@ -27,7 +27,7 @@ __all__ = ["Beta", "Chi2", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma"
 
 
 class _OfRate(Distribution):
-    """A distribution with a concentration and a rate, both above 0."""
+    """Base class of distributions with a concentration and a rate, both above 0."""
 
     arg_constraints: ClassVar = {
         "concentration": constraints.positive, "rate": constraints.positive,
@@ -46,20 +46,20 @@ class _OfRate(Distribution):
 class Gamma(_OfRate):
     """The gamma distribution.
 
-    Draws are by rejection in eight rounds at once; one of 2e10 is the mode of the proposal in
-    place of a draw. Gradients of :meth:`rsample` are by implicit reparameterization.
+    Samples come from rejection sampling with eight rounds at once; 1 in 2e10 is the mode of the
+    proposal instead. :meth:`rsample` gets its gradients by implicit reparameterization.
 
     Parameters
     ----------
     concentration, rate : float or Tensor
-        Above 0; the mean is ``concentration / rate``.
+        Shape and inverse scale, above 0; the mean is ``concentration / rate``.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative
 
     @property
@@ -69,7 +69,7 @@ class Gamma(_OfRate):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return ((self.concentration - 1) / self.rate).clamp(min=0)
 
     @property
@@ -78,22 +78,22 @@ class Gamma(_OfRate):
         return self.concentration / self.rate.square()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         return inside(log_gamma(self.concentration, self._extended(sample_shape)).exp() / self.rate)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, a = self._value(value), self.concentration
         return a.xlogy(self.rate) + (a - 1).xlogy(found) - self.rate * found - a.lgamma()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`, to a relative 1e-7 on either side."""
+        """Return the cumulative probability of `value`; relative error 1e-7 in both tails."""
         x, a = self.rate * self._value(value), self.concentration
         shape = broadcast(x.dims, a.dims)
         return share_below(x.expand(shape), a.expand(shape))
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         a = self.concentration
         return a - self.rate.log() + a.lgamma() + (1 - a) * a.digamma()
 
@@ -106,7 +106,7 @@ class Chi2(Gamma):
     df : float or Tensor
         Degrees of freedom, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"df": constraints.positive}
@@ -118,20 +118,18 @@ class Chi2(Gamma):
 
 
 class FisherSnedecor(Distribution):
-    """The F distribution, of the ratio of two chi-squared variates over their degrees of freedom.
+    """The F distribution: the ratio of two chi-squared variates over their degrees of freedom.
 
     Parameters
     ----------
     df1, df2 : float or Tensor
-        Degrees of freedom of the numerator and of the denominator, above 0.
+        Degrees of freedom of the numerator and the denominator, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
-    Notes
-    -----
-    The mean is NaN where `df2` is at most 2, the variance where it is at most 4, and the mode where
-    `df1` is at most 2, as in PyTorch. Formulas are those of Johnson, Kotz and Balakrishnan,
-    Continuous Univariate Distributions 2, 1995, chapter 27.
+    Notes ----- The mean is NaN for `df2` up to 2, the variance for `df2` up to 4, and the mode for
+    `df1` up to 2, as in PyTorch. Formulas: Johnson, Kotz and Balakrishnan, Continuous Univariate
+    Distributions 2, 1995, chapter 27.
 
     Examples
     --------
@@ -152,7 +150,7 @@ class FisherSnedecor(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.positive
 
     @property
@@ -163,7 +161,7 @@ class FisherSnedecor(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         finite = (self.df1 - 2) / self.df1 * self.df2 / (self.df2 + 2)
         return where(self.df1 > 2, finite, math.nan)
 
@@ -176,14 +174,14 @@ class FisherSnedecor(Distribution):
         return where(self.df2 > 4, finite, math.nan)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         shape = self._extended(sample_shape)
         # Twice a gamma variate of df / 2 is chi-squared.
         above, below = (log_gamma(0.5 * df, shape) - df.log() for df in (self.df1, self.df2))
         return (above - below).exp()
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         x = self._value(value)
         a, b, ratio = 0.5 * self.df1, 0.5 * self.df2, self.df1 / self.df2
         norm = a.lgamma() + b.lgamma() - (a + b).lgamma()
@@ -191,19 +189,19 @@ class FisherSnedecor(Distribution):
 
 
 class InverseGamma(_OfRate):
-    """The distribution of one over a gamma variate.
+    """The distribution of the reciprocal of a gamma variate.
 
     Parameters
     ----------
     concentration, rate : float or Tensor
-        Those of the gamma variate, above 0.
+        Parameters of the gamma variate, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.positive
 
     @property
@@ -214,7 +212,7 @@ class InverseGamma(_OfRate):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.rate / (self.concentration + 1)
 
     @property
@@ -225,23 +223,23 @@ class InverseGamma(_OfRate):
         return where(self.concentration > 2, finite, math.inf)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         drawn = log_gamma(self.concentration, self._extended(sample_shape))
         return inside(self.rate * (-drawn).exp())
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, a = self._value(value), self.concentration
         return a.xlogy(self.rate) - (a + 1) * found.log() - self.rate / found - a.lgamma()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`, to a relative 1e-7 on either side."""
+        """Return the cumulative probability of `value`; relative error 1e-7 in both tails."""
         x, a = self.rate / self._value(value), self.concentration
         shape = broadcast(x.dims, a.dims)
         return share_below(x.expand(shape), a.expand(shape), above=True)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         a = self.concentration
         return a + self.rate.log() + a.lgamma() - (1 + a) * a.digamma()
 
@@ -252,9 +250,9 @@ class Exponential(Distribution):
     Parameters
     ----------
     rate : float or Tensor
-        Above 0; the mean is one over it.
+        Rate, above 0; the mean is ``1 / rate``.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"rate": constraints.positive}
@@ -267,7 +265,7 @@ class Exponential(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.nonnegative
 
     @property
@@ -277,12 +275,12 @@ class Exponential(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return zeros_like(self.rate)
 
     @property
     def stddev(self) -> Tensor:
-        """The root of the variance."""
+        """The standard deviation."""
         return self.rate.reciprocal()
 
     @property
@@ -291,39 +289,39 @@ class Exponential(Distribution):
         return self.rate.square().reciprocal()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.rate.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator).cast(kind)
         return drawn / self.rate
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         return self.rate.log() - self.rate * self._value(value)
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return -(-self.rate * self._value(value)).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return -(-self._share(value)).log1p() / self.rate
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return 1 - self.rate.log()
 
 
 class Dirichlet(Distribution):
     """The Dirichlet distribution, of shares that sum to 1.
 
-    Draws are shares of gamma variates, whose logarithms do not underflow.
+    Samples are normalized gamma variates, computed from their logs, which do not underflow.
 
     Parameters
     ----------
     concentration : Tensor
-        Above 0, shape (..., n).
+        Concentrations, above 0, shape (..., n).
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"concentration": constraints.Constraint(
@@ -340,7 +338,7 @@ class Dirichlet(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.simplex
 
     @property
@@ -354,7 +352,7 @@ class Dirichlet(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         less = (self.concentration - 1).clamp(min=0)
         inner = less / less.sum(-1, keepdim=True)
         bare = (self.concentration < 1).all(-1, keepdim=True)
@@ -368,19 +366,19 @@ class Dirichlet(Distribution):
         return a * (total - a) / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.concentration.dtype
         wide = self.concentration.cast(kind.accumulator)
         shares = log_gamma(wide, self._extended(sample_shape)).softmax(-1)
         return inside(shares.cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found, a = self._value(value), self.concentration
         return (a - 1).xlogy(found).sum(-1) + a.sum(-1).lgamma() - a.lgamma().sum(-1)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         a, total = self.concentration, self.concentration.sum(-1)
         size = static(self.event_shape[0], "concentration")
         norm = a.lgamma().sum(-1) - total.lgamma() - (size - total) * total.digamma()
@@ -388,7 +386,7 @@ class Dirichlet(Distribution):
 
 
 class OfShares(Distribution):
-    """A distribution of numbers from 0 to 1 with two concentrations above 0."""
+    """Base class of distributions of numbers from 0 to 1 with two concentrations above 0."""
 
     arg_constraints: ClassVar = {
         "concentration1": constraints.positive, "concentration0": constraints.positive,
@@ -407,7 +405,7 @@ class OfShares(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.unit_interval
 
 
@@ -417,9 +415,9 @@ class Beta(OfShares):
     Parameters
     ----------
     concentration1, concentration0 : float or Tensor
-        Often called alpha and beta, above 0.
+        Parameters above 0, often called alpha and beta.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     @property
@@ -433,7 +431,7 @@ class Beta(OfShares):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self._both.mode[..., 0]
 
     @property
@@ -443,7 +441,7 @@ class Beta(OfShares):
         return self.concentration1 * self.concentration0 / (total.square() * (total + 1))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         shape, kind = self._extended(sample_shape), self.concentration1.dtype
         first, second = (
             log_gamma(c.cast(kind.accumulator), shape)
@@ -452,14 +450,14 @@ class Beta(OfShares):
         return inside((first - second).sigmoid().cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         found = self._value(value)
         a, b = self.concentration1, self.concentration0
         norm = (a + b).lgamma() - a.lgamma() - b.lgamma()
         return (a - 1).xlogy(found) + (b - 1).xlogy(1 - found) + norm
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self._both.entropy()
 
 

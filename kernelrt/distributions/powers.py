@@ -1,4 +1,4 @@
-"""Distributions of powers of exponential variates: Weibull, Pareto and kin, Kumaraswamy."""
+"""Distributions of powers of exponential variates: Weibull, both Paretos, Kumaraswamy."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Weibull(Distribution):
     Parameters
     ----------
     scale, concentration : float or Tensor
-        Above 0; the failure rate grows with time where the concentration is above 1.
+        Scale and shape, above 0; the failure rate grows with time for a concentration above 1.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -56,11 +56,11 @@ class Weibull(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.positive
 
     def _moment(self, order: int) -> Tensor:
-        """Of the distribution whose scale is 1."""
+        """Return a moment of the distribution with scale 1."""
         return (1 + order / self.concentration).lgamma().exp()
 
     @property
@@ -70,7 +70,7 @@ class Weibull(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value, 0 where the density falls all along."""
+        """The mode; 0 if the density decreases everywhere."""
         k = self.concentration
         return self.scale * ((k - 1) / k).clamp(min=0) ** k.reciprocal()
 
@@ -80,41 +80,41 @@ class Weibull(Distribution):
         return self.scale.square() * (self._moment(2) - self._moment(1).square())
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         power = (drawn.log() / self.concentration).exp()
         return inside((self.scale * power).cast(kind))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         k = self.concentration
         log_ratio = (self._value(value) / self.scale).log()
         return k.log() - self.scale.log() + (k - 1) * log_ratio - (k * log_ratio).exp()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return -(-((self._value(value) / self.scale) ** self.concentration)).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self.scale * (-(-self._share(value)).log1p()) ** self.concentration.reciprocal()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         k = self.concentration
         return _EULER * (1 - k.reciprocal()) + (self.scale / k).log() + 1
 
 
 class Pareto(Distribution):
-    """The Pareto distribution, whose tail is a power.
+    """The Pareto distribution, with a power-law tail.
 
     Parameters
     ----------
     scale, alpha : float or Tensor
-        The least value, and the exponent of the tail; above 0.
+        Minimum, and exponent of the tail, above 0.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {
@@ -131,7 +131,7 @@ class Pareto(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.greater_than_eq(self.scale)
 
     @property
@@ -142,7 +142,7 @@ class Pareto(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return self.scale
 
     @property
@@ -153,48 +153,48 @@ class Pareto(Distribution):
         return where(self.alpha > 2, finite, math.inf)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         return (self.scale * (drawn / self.alpha).exp()).cast(kind)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         a = self.alpha
         return a.log() + a * self.scale.log() - (a + 1) * self._value(value).log()
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return -(self.alpha * (self.scale / self._value(value)).log()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self.scale * (-(-self._share(value)).log1p() / self.alpha).exp()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return (self.scale / self.alpha).log() + 1 + self.alpha.reciprocal()
 
 
 def _log_part(k: Tensor, z: Tensor) -> Tensor:
-    """``log1p(k * z) / k``, and z where k is 0; its slopes keep their digits there."""
+    """Return ``log1p(k * z) / k``, and z for k = 0; derivatives are accurate there."""
     far, near, safe = _beside(k, z, 0.25)
-    # log1p(w) is 2 * atanh(s), of which what is left out is below 1e-17.
+    # log1p(w) is 2 * atanh(s); the truncation error of its series is below 1e-17.
     s = near / (2 + near)
     return where(far, where(far, k * z, 1.0).log1p() / safe,
                  z * (2 / (2 + near) * _sum(s.square(), _ODD_PARTS)))  # fmt: skip
 
 
 def _exp_part(k: Tensor, e: Tensor) -> Tensor:
-    """``expm1(k * e) / k``, and e where k is 0; its slopes keep their digits there."""
+    """Return ``expm1(k * e) / k``, and e for k = 0; derivatives are accurate there."""
     far, near, safe = _beside(k, e, 0.5)
     return where(far, where(far, k * e, 1.0).expm1() / safe, e * _sum(near, _FACTORIALS))
 
 
 def _beside(k: Tensor, x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Where ``k * x`` is above `edge` in size; it where not; and k where it is, else 1.
+    """Return (|k * x| >= edge, ``k * x`` where it is small, k where it is not, else 1).
 
-    Where k is 0 and x infinite, the product counts as 0.
+    If k is 0 and x infinite, the product counts as 0.
     """
     product = k * x
     size = product.abs()
@@ -207,7 +207,7 @@ _FACTORIALS = [1 / math.factorial(k + 1) for k in range(13)]
 
 
 def _sum(x: Tensor, coefficients: Sequence[float]) -> Tensor:
-    """The sum of coefficients times powers of `x`."""
+    """Return the sum of coefficients times powers of `x`."""
     found = x * 0
     for c in reversed(coefficients):
         found = found * x + c
@@ -215,24 +215,24 @@ def _sum(x: Tensor, coefficients: Sequence[float]) -> Tensor:
 
 
 class GeneralizedPareto(Distribution):
-    """The generalized Pareto distribution, of how far values are above a high threshold.
+    """The generalized Pareto distribution, of exceedances over a high threshold.
 
-    Above `loc` the probability of more than ``loc + scale * z`` is
-    ``(1 + concentration * z) ** (-1 / concentration)``, and ``exp(-z)`` where the concentration is
-    0. Where it is negative, values end at ``loc - scale / concentration``. The shape of a batch is
-    that of the parameters together; an event is a number.
+    The probability of more than ``loc + scale * z`` is ``(1 + concentration * z) ** (-1 /
+    concentration)``, and ``exp(-z)`` for a concentration of 0. If it is negative, values end at
+    ``loc - scale / concentration``. The batch shape is that of the parameters together; an event is
+    a number.
 
     Parameters
     ----------
     loc : float or Tensor
-        The least value.
+        Minimum.
     scale : float or Tensor
-        Above 0.
+        Scale, above 0.
     concentration : float or Tensor
-        The tail: of 1 and more there is no mean, of one half and more no variance, which are then
-        NaN, as in PyTorch.
+        Shape of the tail. From 1 on the mean, and from one half on the variance, does not exist and
+        is NaN, as in PyTorch.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     References
     ----------
@@ -263,14 +263,14 @@ class GeneralizedPareto(Distribution):
         super().__init__(self.loc.dims, (), validate_args)
 
     def _end(self) -> Tensor:
-        """The greatest value."""
+        """Return the maximum."""
         k = self.concentration
         ends = k < 0
         return where(ends, self.loc - self.scale / where(ends, k, -1.0), math.inf)
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.interval(self.loc, self._end())
 
     @property
@@ -282,7 +282,7 @@ class GeneralizedPareto(Distribution):
 
     @property
     def mode(self) -> Tensor:
-        """The least value, which is the likeliest one where the concentration is above -1."""
+        """The minimum, which is the mode if the concentration is above -1."""
         return self.loc
 
     @property
@@ -293,59 +293,58 @@ class GeneralizedPareto(Distribution):
         return where(has, self.scale.square() / ((1 - k).square() * (1 - 2 * k)), math.nan)
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.scale.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         found, end = self._above(drawn).cast(kind), self._end()
-        return where(found > end, end, found)  # where it was rounded up
+        return where(found > end, end, found)  # rounding may exceed the end
 
     def _above(self, e: Tensor) -> Tensor:
-        """The value that others exceed with a probability of ``exp(-e)``."""
+        """Return the value that is exceeded with probability ``exp(-e)``."""
         return self.loc + self.scale * _exp_part(self.concentration, e)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         k = self.concentration
         z = (self._value(value) - self.loc) / self.scale
-        # With a concentration of -1 the density is the same up to the end, where a logarithm is
-        # infinite.
+        # For a concentration of -1 the density is constant, but the log at the end is infinite.
         part = where((k == -1) & (z >= 1), 0.0, _log_part(k, z))
         return -self.scale.log() - (1 + k) * part
 
     def log_survival_function(self, value: Any) -> Tensor:
-        """The logarithm of the probability of values above `value`."""
+        """Return the log of the probability of values above `value`."""
         z = (self._value(value) - self.loc) / self.scale
         return -_log_part(self.concentration, z)
 
     def log_cdf(self, value: Any) -> Tensor:
-        """The logarithm of the probability of values up to `value`."""
+        """Return the log of the cumulative probability of `value`."""
         above = self.log_survival_function(value)
-        rare = above < -math.log(2)  # where little of 1 is left out
+        rare = above < -math.log(2)  # the cumulative probability is above 1/2
         far, near = where(rare, above, -1.0), where(rare, -1.0, above)
         return where(rare, (-far.exp()).log1p(), (-near.expm1()).log())
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         return -self.log_survival_function(value).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         return self._above(-(-self._share(value)).log1p())
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self.scale.log() + self.concentration + 1
 
 
 class Kumaraswamy(OfShares):
-    """The Kumaraswamy distribution, on (0, 1), whose cumulated probability has a closed form.
+    """The Kumaraswamy distribution, on (0, 1), whose cumulative distribution has a closed form.
 
     Parameters
     ----------
     concentration1, concentration0 : float or Tensor
-        Above 0: a and b of the cumulated probability ``1 - (1 - x**a)**b``.
+        The a and b, above 0, of the cumulative probability ``1 - (1 - x**a)**b``.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     def _moment(self, order: int) -> Tensor:
@@ -359,7 +358,7 @@ class Kumaraswamy(OfShares):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value, NaN where the density has no maximum between 0 and 1."""
+        """The mode; NaN if the density has no maximum between 0 and 1."""
         a, b = self.concentration1, self.concentration0
         peaked = (a >= 1) & (b >= 1) & (a * b > 1)
         safe, other = where(peaked, a, 2.0), where(peaked, b, 2.0)
@@ -372,31 +371,31 @@ class Kumaraswamy(OfShares):
         return self._moment(2) - self._moment(1).square()
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.concentration1.dtype
         drawn = exponentials(self._extended(sample_shape), kind.accumulator)
         below = (-(-drawn / self.concentration0).expm1()).log()
         return inside((below / self.concentration1).exp().cast(kind), 1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         a, b = self.concentration1, self.concentration0
         found = self._value(value)
         rest = -(a * found.log()).expm1()  # 1 - x**a
         return a.log() + b.log() + (a - 1).xlogy(found) + (b - 1).xlogy(rest)
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         rest = -(self._value(value) ** self.concentration1)
         return -(self.concentration0 * rest.log1p()).expm1()
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         below = -((-self._share(value)).log1p() / self.concentration0).expm1()
         return below ** self.concentration1.reciprocal()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         a, b = self.concentration1, self.concentration0
         harmonic = (b + 1).digamma() + _EULER
         return 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()

@@ -1,4 +1,4 @@
-"""Relaxed distributions: continuous approximations of categories, with gradients of draws.
+"""Relaxed distributions: continuous approximations of discrete ones, with gradients.
 
 Maddison, Mnih, Teh, The Concrete Distribution, arXiv:1611.00712; Jang, Gu, Poole, arXiv:1611.01144.
 """
@@ -45,11 +45,11 @@ class _LogitRelaxedBernoulli(Chances):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         kind = self.logits.dtype
         u = random.rand(self._extended(sample_shape), dtype=kind.accumulator)
         u = u.clamp(2.0**-kind.accumulator.digits, 1 - 2.0**-kind.accumulator.digits)
@@ -57,7 +57,7 @@ class _LogitRelaxedBernoulli(Chances):
         return (self.logits + noise) / self.temperature
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         away = self.logits - self._value(value) * self.temperature
         return self.temperature.log() + away - 2 * away.softplus()
 
@@ -81,17 +81,17 @@ class _ExpRelaxedCategorical(Distribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.real_vector
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         logits = self._categorical.logits
         noise = gumbels(self._extended(sample_shape), logits.dtype)
         return ((logits + noise) / self.temperature).log_softmax(-1)
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         size = static(self.event_shape[0], "probs")
         score = self._categorical.logits - self.temperature * self._value(value)
         norm = math.lgamma(size) + (size - 1) * self.temperature.log()
@@ -99,18 +99,18 @@ class _ExpRelaxedCategorical(Distribution):
 
 
 class RelaxedBernoulli(TransformedDistribution):
-    """Numbers between 0 and 1, near to one of both, whose draws have gradients.
+    """A relaxed Bernoulli distribution: numbers between 0 and 1, close to either.
 
     Parameters
     ----------
     temperature : float or Tensor
-        Above 0: the lower, the nearer to 0 or 1.
+        Temperature, above 0; samples are closer to 0 or 1 if it is lower.
     probs : float or Tensor, optional
         Probabilities of numbers above one half.
     logits : float or Tensor, optional
-        In their place: the logarithms of their odds.
+        Log odds, instead of `probs`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -139,31 +139,31 @@ class RelaxedBernoulli(TransformedDistribution):
 
     @property
     def temperature(self) -> Tensor:
-        """How far from 0 and 1."""
+        """The temperature."""
         return self._base.temperature
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of numbers above one half."""
+        """The probabilities of numbers above one half."""
         return self._base.probs
 
     @property
     def logits(self) -> Tensor:
-        """The logarithms of their odds."""
+        """The log odds."""
         return self._base.logits
 
 
 class RelaxedOneHotCategorical(TransformedDistribution):
-    """Shares near to a single one, whose draws have gradients.
+    """A relaxed one-hot categorical distribution: shares that sum to 1, close to one-hot.
 
     Parameters
     ----------
     temperature : float or Tensor
-        Above 0: the lower, the nearer to a single one.
+        Temperature, above 0; samples are closer to one-hot if it is lower.
     probs, logits : Tensor, optional
-        As in :class:`Categorical`.
+        See :class:`Categorical`.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"probs": constraints.simplex, "logits": constraints.real_vector}
@@ -182,20 +182,20 @@ class RelaxedOneHotCategorical(TransformedDistribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return constraints.simplex
 
     @property
     def temperature(self) -> Tensor:
-        """How far from a single one."""
+        """The temperature."""
         return self._base.temperature
 
     @property
     def probs(self) -> Tensor:
-        """Probabilities of the greatest share."""
-        return self._base._categorical.probs  # noqa: SLF001 - what it is made of
+        """The probability of each element to be the greatest."""
+        return self._base._categorical.probs  # noqa: SLF001 - its base
 
     @property
     def logits(self) -> Tensor:
-        """Their logarithms."""
+        """The log probabilities."""
         return self._base._categorical.logits  # noqa: SLF001 - as above

@@ -1,4 +1,4 @@
-"""Distributions of transformed values: TransformedDistribution and normal ones that it makes."""
+"""TransformedDistribution, and transformed normal distributions."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ __all__ = ["LogNormal", "LogisticNormal", "TanhNormal", "TransformedDistribution
 
 
 class TransformedDistribution(Distribution):
-    """The distribution of what transforms make of samples.
+    """The distribution of samples of another distribution after transforms.
 
     Parameters
     ----------
     base_distribution : Distribution
-        Whose samples.
+        Distribution of the samples.
     transforms : Transform or sequence of Transform
-        The first to be done comes first.
+        Transforms, in the order in which they are applied.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class TransformedDistribution(Distribution):
         before = self._transform.inverse_shape(whole)
         self.base_dist = base_distribution if before == given else base_distribution.expand(
             before[: len(before) - inner])  # fmt: skip
-        #: How many axes of the base make one value.
+        #: Number of axes of the base that form one input value of the transform.
         self._tail = max(inner, self._transform.event_dim)
         cut = len(whole) - (self._tail + self._transform.out_dim - self._transform.event_dim)
         super().__init__(whole[:cut], whole[cut:], validate_args)
 
     def expand(self, batch_shape: Sequence[Dim]) -> Self:
-        """This distribution repeated to another batch shape."""
+        """Return this distribution expanded to another batch shape."""
         made = copy.copy(self)
         wanted = shape_of((tuple(batch_shape),))
         if broadcast(self.batch_shape, wanted) != wanted:
@@ -82,26 +82,26 @@ class TransformedDistribution(Distribution):
 
     @property
     def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether draws have gradients."""
+        """Whether :meth:`rsample` is available."""
         return self.base_dist.has_rsample
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         if not self.transforms:
             return self.base_dist.support
         return widened(self.transforms[-1].codomain, len(self.event_shape))
 
     def sample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values, of which gradients know nothing."""
+        """Draw samples without gradients."""
         return self._transform(self.base_dist.sample(sample_shape))
 
     def rsample(self, sample_shape: Sequence[Dim] = ()) -> Tensor:
-        """Draw values that gradients pass, to the parameters."""
+        """Draw samples that pass gradients to the parameters."""
         return self._transform(self.base_dist.rsample(sample_shape))
 
     def log_prob(self, value: Any) -> Tensor:
-        """The logarithm of the density, or of the probability, of `value`."""
+        """Return the log density, or the log probability, of `value`."""
         y = self._value(value)
         x = self._transform.inv(y)
         total = self.base_dist.log_prob(x)
@@ -110,28 +110,30 @@ class TransformedDistribution(Distribution):
             total = total.sum(-1)
         if size is None:
             return total
-        for _ in range(self._tail - self._transform.event_dim):  # axes beside those of a value
+        for _ in range(self._tail - self._transform.event_dim):  # further axes of the event
             size = size.sum(-1)
         return total - size
 
     def cdf(self, value: Any) -> Tensor:
-        """The probability of values up to `value`."""
+        """Return the cumulative probability of `value`."""
         self._check_numbers("cdf")
         below = self.base_dist.cdf(self._transform.inv(self._value(value)))
         turned: Tensor = self._turned(below)
         return turned
 
     def icdf(self, value: Any) -> Tensor:
-        """The value up to which others have the probability `value`."""
+        """Return the quantile of the cumulative probability `value`."""
         self._check_numbers("icdf")
         return self._transform(self.base_dist.icdf(self._turned(value)))
 
     def _check_numbers(self, what: str) -> None:
         if self._transform.event_dim:
-            raise UnsupportedError(f"{what}: vectors and matrices have no order")
+            raise UnsupportedError(
+                f"{what}: expected a distribution of numbers; vectors and matrices have no order"
+            )
 
     def _turned(self, share: Any) -> Any:
-        """Where transforms go down, what was below is above."""
+        """Replace a cumulative probability by its complement where the transforms decrease."""
         sign = self._transform.sign
         if isinstance(sign, int):
             return share if sign == 1 else 1 - share
@@ -139,14 +141,14 @@ class TransformedDistribution(Distribution):
 
 
 class LogNormal(TransformedDistribution):
-    """The distribution whose logarithm is normal.
+    """The distribution of the exponential of a normal variate.
 
     Parameters
     ----------
     loc, scale : float or Tensor
-        Mean and standard deviation of the logarithm.
+        Mean and standard deviation of the log.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
     """
 
     arg_constraints: ClassVar = {"loc": constraints.real, "scale": constraints.positive}
@@ -163,12 +165,12 @@ class LogNormal(TransformedDistribution):
 
     @property
     def loc(self) -> Tensor:
-        """The mean of the logarithm."""
+        """The mean of the log."""
         return self._normal.loc
 
     @property
     def scale(self) -> Tensor:
-        """The standard deviation of the logarithm."""
+        """The standard deviation of the log."""
         return self._normal.scale
 
     @property
@@ -178,7 +180,7 @@ class LogNormal(TransformedDistribution):
 
     @property
     def mode(self) -> Tensor:
-        """The likeliest value."""
+        """The mode: the value of the highest density or probability."""
         return (self.loc - self.scale.square()).exp()
 
     @property
@@ -188,22 +190,22 @@ class LogNormal(TransformedDistribution):
         return square.expm1() * (2 * self.loc + square).exp()
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         return self._normal.entropy() + self.loc
 
 
 class LogisticNormal(TransformedDistribution):
     """The distribution of n + 1 shares that sum to 1, made of n normal variates.
 
-    A :class:`StickBreakingTransform` makes the shares. The last axis of the parameters, or one of
-    size 1 where these are numbers, makes an event; the others are the batch.
+    :class:`StickBreakingTransform` makes the shares. The event is the last axis of the parameters,
+    or an axis of size 1 if they are numbers; the other axes are the batch.
 
     Parameters
     ----------
     loc, scale : float or Tensor
         Mean and standard deviation before the transform, shape (..., n).
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     References
     ----------
@@ -241,20 +243,20 @@ class LogisticNormal(TransformedDistribution):
 
 
 class TanhNormal(TransformedDistribution):
-    """The distribution of ``tanh`` of a normal variate, stretched to an interval.
+    """The distribution of ``tanh`` of a normal variate, scaled to an interval.
 
-    It is what policies of bounded actions draw from (Haarnoja and others, arXiv:1801.01290,
-    appendix C). The density of a sample is exact also next to the ends, as a sample remembers what
-    it was made of.
+    Policies with bounded actions use it (Haarnoja and others, arXiv:1801.01290, appendix C). The
+    log density of a sample is exact even near the ends, because a sample remembers the normal
+    variate that it was computed from.
 
     Parameters
     ----------
     loc, scale : float or Tensor
         Mean and standard deviation before the tanh.
     low, high : float or Tensor
-        The ends of the interval.
+        Ends of the interval.
     validate_args : bool, optional
-        Whether values are checked.
+        Whether to check parameters and values.
 
     Examples
     --------
@@ -279,16 +281,16 @@ class TanhNormal(TransformedDistribution):
 
     @property
     def support(self) -> Constraint:
-        """What samples may be."""
+        """Constraint on the values of samples."""
         return self._ends
 
     @property
     def mode(self) -> Tensor:
-        """Tanh of the mean, stretched: the median, near which the likeliest value often is."""
+        """The scaled tanh of the mean: the median, which is often near the mode."""
         return self._transform(self.base_dist.mean)
 
     def entropy(self) -> Tensor:
-        """The entropy, in nats."""
+        """Return the entropy, in nats."""
         raise UnsupportedError(
             "TanhNormal has no entropy in closed form; use the mean of -log_prob(rsample())"
         )

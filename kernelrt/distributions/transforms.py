@@ -1,4 +1,4 @@
-"""Invertible transforms, with the logarithm of the Jacobian's determinant."""
+"""Transforms (bijectors) with the log of their Jacobian determinant."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ __all__ = ["AbsTransform", "AffineTransform", "ComposeTransform",
 
 
 class Transform:
-    """Base class of changes of variables; those of numbers go up or down all along.
+    """Base class of changes of variables; those of numbers are monotonic.
 
-    What a value came from is remembered while the value lives, so that the way back of a sample
-    is exact also where the transform is flat, as tanh is far from 0.
+    An output remembers its input as long as it lives. So the inverse of a sample is exact even if
+    the transform is flat there, like tanh far from 0.
 
     Parameters
     ----------
     cache_size : int
-        As in PyTorch, where it turns that on; it changes nothing.
+        Ignored. In PyTorch it enables this cache.
     """
 
     domain: Constraint = constraints.real
     codomain: Constraint = constraints.real
-    #: How many axes make one value.
+    #: Number of axes of one input value.
     event_dim = 0
-    #: Whether each value comes from one alone.
+    #: Whether each output value has exactly one input value.
     bijective = True
 
     def __init__(self, cache_size: int = 0) -> None:
@@ -50,30 +50,30 @@ class Transform:
 
     @property
     def sign(self) -> Any:
-        """1 where it goes up, -1 where it goes down."""
+        """1 if the transform increases, -1 if it decreases."""
         return 1
 
     @property
     def out_dim(self) -> int:
-        """How many axes make what becomes of one value."""
+        """Number of axes of one output value."""
         return self.event_dim
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         return shape
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         return shape
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The value that `x` becomes."""
+        """Return the transformed `x`."""
         y = self._call(x)
         _remember(self, x, y)
         return y
 
     def inv(self, y: Tensor) -> Tensor:
-        """What becomes `y`."""
+        """Return the input that gives `y`."""
         found = _recall(self, y)
         return self._inverse(y) if found is None else found
 
@@ -84,14 +84,14 @@ class Transform:
         raise NotImplementedError(f"{type(self).__name__} defines no _inverse")
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         raise NotImplementedError(f"{type(self).__name__} defines no log_abs_det_jacobian")
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
 
-#: By the identity of a value: a weak reference to it, which transform made it, and of what.
+#: From the id of an output: a weak reference to it, its transform, and the input.
 _origins: dict[int, tuple[weakref.ref[Tensor], Transform, Tensor]] = {}
 
 
@@ -114,7 +114,7 @@ def _recall(made_by: Transform, y: Tensor) -> Tensor | None:
 
 
 def widened(constraint: Constraint, event_dim: int) -> Constraint:
-    """The constraint, on values of at least `event_dim` axes."""
+    """Return a constraint on values with at least `event_dim` axes."""
     more = event_dim - constraint.event_dim
     return constraints.independent(constraint, more) if more > 0 else constraint
 
@@ -130,8 +130,8 @@ class ExpTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.log()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return x
 
 
@@ -149,8 +149,8 @@ class SigmoidTransform(Transform):
         safe = y.clamp(2.0**-126 if y.dtype.bits > 16 else 2.0**-14, 1 - least)
         return safe.log() - (-safe).log1p()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return -(-x).softplus() - x.softplus()
 
 
@@ -165,9 +165,9 @@ class TanhTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.atanh()
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        # log(1 - tanh(x)**2) without the difference of what is nearly equal.
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        # log(1 - tanh(x)**2) without cancellation.
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return 2 * (math.log(2) - x - (-2 * x).softplus())
 
 
@@ -177,11 +177,11 @@ class AffineTransform(Transform):
     Parameters
     ----------
     loc, scale : float or Tensor
-        Where 0 goes, and by what it is stretched.
+        Offset and factor.
     event_dim : int
-        How many axes make one value.
+        Number of axes of one value.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class AffineTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 where it goes up, -1 where it goes down."""
+        """1 if the transform increases, -1 if it decreases."""
         if isinstance(self.scale, Tensor):
             return self.scale.sign()
         return 1 if self.scale > 0 else -1 if self.scale < 0 else 0
@@ -209,14 +209,14 @@ class AffineTransform(Transform):
         return (y - self.loc) / self.scale
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         given = (v for v in (self.loc, self.scale) if isinstance(v, Tensor))
         return broadcast(shape, *(v.dims for v in given))
 
     inverse_shape = forward_shape
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         if isinstance(self.scale, Tensor):
             size = self.scale.abs().log() + zeros_like(x)
         else:
@@ -227,14 +227,14 @@ class AffineTransform(Transform):
 
 
 class ComposeTransform(Transform):
-    """Several transforms, one after the other.
+    """A sequence of transforms.
 
     Parameters
     ----------
     parts : sequence of Transform
-        The first to be done comes first.
+        Transforms, in the order in which they are applied.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     def __init__(self, parts: Sequence[Transform], cache_size: int = 0) -> None:
@@ -253,7 +253,7 @@ class ComposeTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 where it goes up, -1 where it goes down."""
+        """1 if the transform increases, -1 if it decreases."""
         found: Any = 1
         for part in self.parts:
             found = found * part.sign
@@ -261,20 +261,20 @@ class ComposeTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """How many axes make what becomes of one value."""
+        """Number of axes of one output value."""
         found = self.event_dim
         for part in self.parts:
             found += part.out_dim - part.event_dim
         return found
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         for part in self.parts:
             shape = part.forward_shape(shape)
         return shape
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         for part in reversed(self.parts):
             shape = part.inverse_shape(shape)
         return shape
@@ -289,8 +289,8 @@ class ComposeTransform(Transform):
             y = part.inv(y)
         return y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         total: Tensor | None = None
         axes = self.event_dim
         for part in self.parts:
@@ -303,12 +303,12 @@ class ComposeTransform(Transform):
         return zeros_like(x) if total is None else total
 
 
-#: Changes nothing.
+#: The identity transform.
 identity_transform = ComposeTransform([])
 
 
 class AbsTransform(Transform):
-    """``abs(x)``; of the two values that become one, the way back gives that above 0."""
+    """``abs(x)``; the inverse gives the nonnegative one of the two inputs."""
 
     codomain = constraints.nonnegative
     bijective = False
@@ -326,9 +326,9 @@ class PowerTransform(Transform):
     Parameters
     ----------
     exponent : float or Tensor
-        Not 0.
+        Exponent, not 0.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     domain = constraints.positive
@@ -340,7 +340,7 @@ class PowerTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 where it goes up, -1 where it goes down."""
+        """1 if the transform increases, -1 if it decreases."""
         return self.exponent.sign()
 
     def _call(self, x: Tensor) -> Tensor:
@@ -350,13 +350,13 @@ class PowerTransform(Transform):
         return y ** (1 / self.exponent)
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         return broadcast(shape, self.exponent.dims)
 
     inverse_shape = forward_shape
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return (self.exponent * y / x).abs().log()
 
 
@@ -371,20 +371,20 @@ class SoftplusTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return (-(-y).expm1()).log() + y
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return -(-x).softplus()
 
 
 class CumulativeDistributionTransform(Transform):
-    """The probability of values up to `x`: what a distribution draws becomes even on (0, 1).
+    """The cumulative probability of `x`: maps samples of a distribution to uniform ones.
 
     Parameters
     ----------
     distribution : Distribution
-        Of numbers; it has a cdf, and an icdf for the way back.
+        Distribution of numbers with a cdf, and an icdf for the inverse.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     codomain = constraints.unit_interval
@@ -399,22 +399,22 @@ class CumulativeDistributionTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return self.distribution.icdf(y)
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return self.distribution.log_prob(x)
 
 
 class IndependentTransform(Transform):
-    """A transform whose last axes are taken for one value.
+    """A transform whose last batch axes become event axes.
 
     Parameters
     ----------
     base_transform : Transform
-        The transform.
+        Base transform.
     reinterpreted_batch_ndims : int
-        How many axes more.
+        Number of batch axes to move to the event.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     def __init__(
@@ -438,20 +438,20 @@ class IndependentTransform(Transform):
 
     @property
     def sign(self) -> Any:
-        """1 where it goes up, -1 where it goes down."""
+        """1 if the transform increases, -1 if it decreases."""
         return self.base_transform.sign
 
     @property
     def out_dim(self) -> int:
-        """How many axes make what becomes of one value."""
+        """Number of axes of one output value."""
         return self.base_transform.out_dim + self.reinterpreted_batch_ndims
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         return self.base_transform.forward_shape(shape)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         return self.base_transform.inverse_shape(shape)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -461,7 +461,7 @@ class IndependentTransform(Transform):
         return self.base_transform.inv(y)
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         size = self.base_transform.log_abs_det_jacobian(x, y)
         for _ in range(self.reinterpreted_batch_ndims):
             size = size.sum(-1)
@@ -469,14 +469,14 @@ class IndependentTransform(Transform):
 
 
 class ReshapeTransform(Transform):
-    """The same numbers in another shape.
+    """A reshape of each value.
 
     Parameters
     ----------
     in_shape, out_shape : sequence of int
-        Shapes of one value and of what becomes of it.
+        Shapes of one input value and of one output value.
     cache_size : int
-        Changes nothing.
+        Ignored.
     """
 
     def __init__(
@@ -486,7 +486,7 @@ class ReshapeTransform(Transform):
         self.in_shape, self.out_shape = tuple(in_shape), tuple(out_shape)
         if math.prod(self.in_shape) != math.prod(self.out_shape):
             raise ShapeError(
-                f"in_shape, out_shape: expected as many elements, not {self.in_shape} and "
+                f"in_shape, out_shape: expected equal numbers of elements, not {self.in_shape} and "
                 f"{self.out_shape}"
             )
         self.event_dim = len(self.in_shape)
@@ -495,15 +495,15 @@ class ReshapeTransform(Transform):
 
     @property
     def out_dim(self) -> int:
-        """How many axes make what becomes of one value."""
+        """Number of axes of one output value."""
         return len(self.out_shape)
 
     def forward_shape(self, shape: Shape) -> Shape:
-        """The shape of what becomes of values of this shape."""
+        """Return the output shape for an input shape."""
         return _exchanged(shape, self.in_shape, self.out_shape)
 
     def inverse_shape(self, shape: Shape) -> Shape:
-        """The shape of the values that become ones of this shape."""
+        """Return the input shape for an output shape."""
         return _exchanged(shape, self.out_shape, self.in_shape)
 
     def _call(self, x: Tensor) -> Tensor:
@@ -512,13 +512,13 @@ class ReshapeTransform(Transform):
     def _inverse(self, y: Tensor) -> Tensor:
         return y.reshape(self.inverse_shape(y.dims))
 
-    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - of others
-        """The logarithm of the size of the derivative at `x`, which becomes `y`."""
+    def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:  # noqa: ARG002 - interface
+        """Return the log absolute Jacobian determinant at `x`, where `y` is the transformed `x`."""
         return zeros(x.dims[: x.ndim - self.event_dim], dtype=x.dtype)
 
 
 def _exchanged(shape: Shape, tail: Shape, other: Shape) -> Shape:
     cut = len(shape) - len(tail)
     if cut < 0 or shape[cut:] != tail:
-        raise ShapeError(f"shape: expected one that ends in {tail}, not {shape}")
+        raise ShapeError(f"shape: expected a shape that ends in {tail}, not {shape}")
     return (*shape[:cut], *other)
