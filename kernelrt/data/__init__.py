@@ -1,4 +1,4 @@
-"""Feeding training: batches, data sets, loaders, splits, scaling and metrics; and a small data set.
+"""Data loading: batches, data sets, loaders, splits, scaling, metrics, and a small data set.
 
 See docs/data.md.
 """

@@ -1,4 +1,4 @@
-"""Batches of arrays and tensors."""
+"""Batches of arrays and tensors in memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["Batches", "batches"]
 
 
 class Batches:
-    """Batches of the rows of some data; each time that it is iterated is an epoch.
+    """Batches of rows of data; each iteration over it is one epoch.
 
-    It is made by :func:`batches`.
+    Made by :func:`batches`.
     """
 
     def __init__(
@@ -32,11 +32,11 @@ class Batches:
         self.shuffle = flag(shuffle, "shuffle")
         self.drop_last = flag(drop_last, "drop_last")
         self._seed = seed_of(seed)
-        #: How many epochs were begun.
+        #: Number of epochs started.
         self.epoch = 0
 
     def __len__(self) -> int:
-        """How many batches an epoch has."""
+        """Return the number of batches of an epoch."""
         whole, rest = divmod(self._rows, self.batch_size)
         return whole + (rest > 0 and not self.drop_last)
 
@@ -68,34 +68,34 @@ def batches(
     *data: Any, batch_size: int = 32, shuffle: bool = False, seed: int | None = None,
     drop_last: bool = False,
 ) -> Batches:  # fmt: skip
-    """Batches of data that lies in memory.
+    """Return batches of data in memory.
 
     Parameters
     ----------
     *data : array, Tensor, list, or dict or tuple of them
-        With equally many rows along the first axis. Arrays give arrays, which jitted functions
-        take as they are, and tensors give tensors.
+        Data with equal numbers of rows along the first axis. Batches of arrays are arrays, which
+        jitted functions take directly; batches of tensors are tensors.
     batch_size : int
         Rows of a batch.
     shuffle : bool
-        Whether each epoch has an order of its own.
+        Whether to use a new random order in each epoch.
     seed : int, optional
-        Where the orders come from; else they follow :func:`kernelrt.manual_seed`.
+        Seed of the orders; by default they follow :func:`kernelrt.manual_seed`.
     drop_last : bool
-        Whether to leave out a last batch with less rows, which would be another shape to compile.
+        Whether to leave out a last, smaller batch, which would need another compilation.
 
     Returns
     -------
     Batches
-        It is iterated once for each epoch, and ``len`` is the number of batches of one. A batch is
-        what was given, with less rows: of several arguments it is a tuple.
+        An iterable: one iteration is one epoch, and ``len`` is the number of its batches. A batch
+        is structured like the data; for several arguments it is a tuple.
 
     Raises
     ------
     ShapeError
         Numbers of rows differ, or `batch_size` is below 1.
     DTypeError
-        Something has no rows.
+        An argument has no rows.
 
     Examples
     --------

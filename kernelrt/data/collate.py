@@ -17,14 +17,14 @@ __all__ = ["computed", "default_collate"]
 
 
 def default_collate(batch: Sequence[Any]) -> Any:
-    """Samples as one batch, as PyTorch's ``default_collate`` makes it.
+    """Collate samples into one batch, like PyTorch's ``default_collate``.
 
     Parameters
     ----------
     batch : sequence
         Samples of one structure. Arrays and tensors, also PyTorch's, are stacked along a new first
-        axis. Python's floats become float64, also among integers; integers int64, bools bool.
-        Dicts, tuples and lists are gone into; texts and bytes stay a list.
+        axis. Python floats, also mixed with integers, become float64; integers int64, bools bool.
+        Dicts, tuples and lists are collated recursively. Strings and bytes stay a list.
 
     Returns
     -------
@@ -36,7 +36,8 @@ def default_collate(batch: Sequence[Any]) -> Any:
     ShapeError
         Shapes, lengths or keys differ.
     DTypeError
-        A sample holds something else, or not what the first one holds, as None for a number.
+        A sample holds an unsupported value, or a value of another category than the first sample,
+        such as None instead of a number.
 
     Examples
     --------
@@ -62,7 +63,7 @@ def _joined(batch: list[Any], name: str) -> Any:
     if isinstance(first, tuple | list):
         return _listed(batch, name)
     raise DTypeError(
-        f"{name}: expected arrays, tensors, numbers, texts, or dicts, tuples and lists of them, "
+        f"{name}: expected arrays, tensors, numbers, strings, or dicts, tuples and lists of them, "
         f"not {type(first).__name__}; pass collate_fn= for anything else"
     )
 
@@ -70,7 +71,7 @@ def _joined(batch: list[Any], name: str) -> Any:
 def _refuse(name: str, i: int, first: object, found: object) -> NoReturn:
     raise DTypeError(
         f"{name}: sample {i} holds {_called(found)}, but sample 0 {_called(first)}; give all "
-        "samples values of one kind, or pass collate_fn="
+        "samples values of the same type, or pass collate_fn="
     )
 
 
@@ -79,7 +80,7 @@ def _called(value: object) -> str:
 
 
 def _numbers(batch: list[Any], name: str) -> Tensor:
-    """Python's numbers, among which there may be NumPy's and tensors of one."""
+    """Collate Python numbers, possibly mixed with NumPy scalars and 0-d tensors."""
     numbers, kinds = [], set()
     for i, value in enumerate(batch):
         number = _number(value)
@@ -92,12 +93,12 @@ def _numbers(batch: list[Any], name: str) -> Tensor:
         return tensor(np.array(numbers, wide))
     except OverflowError:
         raise DTypeError(
-            f"{name}: an integer does not fit in int64; make floats of such, or pass collate_fn="
+            f"{name}: an integer does not fit in int64; convert it to a float, or pass collate_fn="
         ) from None
 
 
 def _number(value: Any) -> float | int | None:
-    """A number, NumPy's number or a tensor of one, as Python's; None for what is no real number."""
+    """Return a number, NumPy scalar or 0-d tensor as a Python number; None for other values."""
     if type(value) in (float, int, bool):
         return value  # type: ignore[no-any-return]
     if not isinstance(value, float | int) and (
@@ -158,9 +159,9 @@ def _listed(batch: list[Any], name: str) -> Any:
 
 
 def computed(value: Any) -> Any:
-    """`value`, with the tensors in it computed: what is made of them has a graph that begins there.
+    """Compute the tensors in `value` and return it, so that graphs made of them start there.
 
-    In a traced function they stay graphs.
+    In a traced function tensors stay graphs.
     """
     if state.local.trace is None:
         lazy = [t for t in _tensors(value) if not t.is_realized]

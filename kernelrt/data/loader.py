@@ -28,54 +28,55 @@ Collate = Callable[[list[Any]], Any]
 
 
 class DataLoader:
-    """Batches of a data set, as by ``torch.utils.data.DataLoader``, as Tensors.
+    """Batches of a data set as Tensors, with the interface of ``torch.utils.data.DataLoader``.
 
     Parameters
     ----------
     dataset : object
-        With ``__getitem__`` and ``__len__``, or with ``__iter__`` only: data sets of PyTorch and
-        Hugging Face, lists, and classes of one's own.
+        Object with ``__getitem__`` and ``__len__``, or with ``__iter__`` only: a list, a data set
+        of PyTorch or Hugging Face, or a class of your own.
     batch_size : int, optional
-        Samples of a batch; None gives samples, one by one, as they are.
+        Samples of a batch; None yields single samples, not collated.
     shuffle : bool, optional
-        Whether each epoch has an order of its own.
+        Whether to use a new random order in each epoch.
     sampler : iterable of int, optional
-        The numbers of samples, in place of `shuffle`.
+        Indices of the samples, instead of `shuffle`.
     batch_sampler : iterable of list of int, optional
-        The numbers of each batch, in place of all these.
+        Indices of the samples of each batch, instead of all options above.
     num_workers : int
-        How many threads load ahead; 0 loads when a batch is asked for. Reading files, NumPy and
-        kernelrt let threads run side by side, plain Python does not.
+        Number of threads that load ahead; with 0 a batch is loaded when it is requested. Threads
+        run in parallel while they read files or run NumPy or kernelrt, but not in plain Python.
     collate_fn : callable, optional
         Makes a batch of a list of samples; :func:`default_collate` by default.
     pin_memory, persistent_workers : bool
-        Accepted, and without a meaning for CPUs and threads.
+        Ignored: they have no meaning for CPUs and threads.
     drop_last : bool
-        Whether to leave out a last batch with less samples.
+        Whether to leave out a last, smaller batch.
     timeout : float
-        Seconds after which waiting for a batch is an error; 0 waits for ever.
+        Seconds to wait for a batch before an error; 0 waits forever.
     worker_init_fn : callable, optional
-        Called in each thread with its number.
+        Called in each thread with the thread's number.
     multiprocessing_context : object
-        Accepted; there are no processes.
+        Ignored: there are no processes.
     generator : Generator or numpy.random.Generator, optional
-        Draws the orders.
+        Random generator of the orders.
     prefetch_factor : int, optional
-        How many batches each thread loads ahead, 2 by default.
+        Number of batches that each thread loads ahead, 2 by default.
     seed : int, optional
-        Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.
+        Seed of the orders if there is no `generator`; by default they follow
+        :func:`kernelrt.manual_seed`.
 
     Notes
     -----
-    Tensors are computed here, those of each sample and then those of the batch. What is drawn or
-    cut by length for a sample is no part of the graphs of what uses the batch.
+    The loader computes the tensors of each sample, then those of the batch. So the random draws and
+    slices that made a sample are not part of the graphs that use the batch.
 
     Raises
     ------
     ShapeError
         Options exclude each other, or a number is too small.
     DTypeError
-        `dataset` gives no samples, or an option is something else.
+        `dataset` cannot be indexed or iterated, or an option has a wrong type.
 
     Examples
     --------
@@ -100,7 +101,7 @@ class DataLoader:
         shuffle = None if shuffle is None else flag(shuffle, "shuffle")
         self.timeout = real(timeout, "timeout")
         if not self.timeout >= 0:
-            raise ShapeError(f"timeout: expected seconds of at least 0, not {timeout!r}")
+            raise ShapeError(f"timeout: expected at least 0 seconds, not {timeout!r}")
         self.dataset = dataset
         self.num_workers = integer(num_workers, "num_workers", least=0)
         self._start = _function(worker_init_fn, "worker_init_fn")
@@ -115,8 +116,8 @@ class DataLoader:
         if self._streams:
             if shuffle or sampler is not None or batch_sampler is not None:
                 raise ShapeError(
-                    "shuffle: samples that come one by one have no other order; shuffle where "
-                    "they come from"
+                    "shuffle: an iterable data set cannot be reordered by shuffle, sampler or "
+                    "batch_sampler; shuffle in the data set itself"
                 )
             return
         self._choose(shuffle, generator, seed)
@@ -140,12 +141,12 @@ class DataLoader:
             )  # fmt: skip
         if self.batch_size is None:
             if self.drop_last:
-                raise ShapeError("drop_last: there are no batches without a batch_size")
+                raise ShapeError("drop_last: there are no batches with batch_size=None")
             return
         self.batch_sampler = BatchSampler(self.sampler, self.batch_size, self.drop_last)
 
     def __len__(self) -> int:
-        """How many batches an epoch has; TypeError where the data set has no length."""
+        """Return the number of batches of an epoch; TypeError if the data set has no length."""
         plan = self.batch_sampler if self.batch_sampler is not None else self.sampler
         if plan is not None:
             if not isinstance(plan, Sized):
@@ -214,9 +215,9 @@ def _function(value: Any, name: str) -> Any:
 
 
 def _is_stream(dataset: Any) -> bool:
-    """Whether samples come one by one only."""
+    """Return whether a data set can only be iterated, not indexed."""
     kinds = type(dataset).__mro__
-    # PyTorch's class of that name inherits a __getitem__ that raises.
+    # PyTorch's IterableDataset inherits a __getitem__ that raises an error.
     if any(kind.__name__ == "IterableDataset" for kind in kinds):
         return True
     if hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
@@ -224,17 +225,17 @@ def _is_stream(dataset: Any) -> bool:
     if hasattr(dataset, "__iter__"):
         return True
     raise DTypeError(
-        "dataset: expected samples by number, by __getitem__ and __len__, or one by one, by "
-        f"__iter__, not {type(dataset).__name__}"
+        "dataset: expected an object with __getitem__ and __len__, or with __iter__, not "
+        f"{type(dataset).__name__}"
     )
 
 
-#: Between two looks for signals while a batch is waited for.
+#: Seconds between two checks for signals while waiting for a batch.
 _SLICE_S = 0.1
 
 
 class _Slot:
-    """A batch to come."""
+    """A batch that a thread will load."""
 
     __slots__ = ("done", "error", "task", "value")
 
@@ -245,10 +246,10 @@ class _Slot:
         self.error: BaseException | None = None
 
     def comes(self, timeout: float) -> bool:
-        """Wait until it is there; whether it came within so many seconds.
+        """Wait at most `timeout` seconds for the batch; return whether it is there.
 
-        A signal that comes while the thread waits for the GIL, just before it waits for this, does
-        not end a wait: its handler runs at the end of a slice.
+        It waits in slices of 0.1 s: a signal that arrives just before a wait does not interrupt it,
+        so its handler runs only at the end of a slice.
         """
         end = time.monotonic() + timeout
         while (left := end - time.monotonic()) > 0:
@@ -257,10 +258,10 @@ class _Slot:
         return self.done.is_set()
 
     def fill(self) -> None:
-        """Do the task."""
+        """Run the task."""
         try:
             self.value = self.task()
-        except BaseException as error:  # noqa: BLE001 - raised where the batch is due
+        except BaseException as error:  # noqa: BLE001 - raised in the consumer
             self.error = error
         finally:
             self.done.set()
@@ -274,7 +275,7 @@ def _work(
     try:
         if start is not None:
             start(number)
-    except BaseException as error:  # noqa: BLE001 - raised where the batch is due
+    except BaseException as error:  # noqa: BLE001 - raised in the consumer
         failed = error
     while (slot := tasks.get()) is not None:
         if ends.is_set():
@@ -289,11 +290,11 @@ def _work(
 def _ahead_of(
     tasks: Iterator[Callable[[], Any]], loader: DataLoader, workers: int
 ) -> Iterator[Any]:
-    """What tasks give, in order, done by threads ahead of whoever asks.
+    """Yield the results of tasks in order; threads run them ahead of their use.
 
-    The threads end with the iterator: when it is through, closed or forgotten, or when an error or
-    Ctrl-C passes it. They are daemons, so that one which waits for data keeps no program from its
-    end.
+    The threads stop with the iterator: at its end, when it is closed or collected, or when an error
+    or Ctrl-C passes through it. They are daemons, so that a thread that waits for data does not
+    keep the process alive.
     """
     todo: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
     ends = threading.Event()
@@ -314,7 +315,7 @@ def _ahead_of(
         while waiting:
             slot = waiting.popleft()
             if not slot.comes(loader.timeout or math.inf):
-                raise TimeoutError(f"DataLoader: no batch came within {loader.timeout} s")
+                raise TimeoutError(f"DataLoader: no batch arrived within {loader.timeout} s")
             if slot.error is not None:
                 if isinstance(slot.error, _End):
                     return
@@ -329,12 +330,12 @@ def _ahead_of(
             todo.put(None)
 
 
-class _End(Exception):  # noqa: N818 - no error: samples are over
+class _End(Exception):  # noqa: N818 - not an error
     """A stream has no more samples."""
 
 
 def _one_thread(tasks: Iterator[Callable[[], Any]]) -> Iterator[Callable[[], Any]]:
-    """Tasks that take the next of a stream where they are done, which is in one thread."""
+    """Return tasks that each take the next item of a stream when they run, in one thread."""
 
     def take() -> Any:
         for task in tasks:

@@ -15,25 +15,26 @@ Array = np.ndarray[Any, Any]
 
 
 def accuracy(predicted: Any, target: Any) -> float:
-    """The share of labels that are predicted.
+    """Return the share of correctly predicted labels.
 
     Parameters
     ----------
     predicted : array or Tensor
-        Labels in the shape of `target`, or a score for each class along one more, last axis, of
-        which the greatest counts. Where that axis has one score, as beside
-        ``binary_cross_entropy_with_logits``, it is the logit of label 1 against label 0: above 0
-        it predicts 1. Of probabilities pass ``probabilities > 0.5``.
+        Labels in the shape of `target`, or scores of the classes along one more, last axis; the
+        class with the greatest score is predicted. One score along that axis, as for
+        ``binary_cross_entropy_with_logits``, is the logit of label 1 against label 0: above 0 it
+        predicts 1. For probabilities pass ``probabilities > 0.5``.
     target : array or Tensor
-        Labels, or texts.
+        Labels: numbers or strings.
 
     Raises
     ------
     ShapeError
-        The shapes do not fit, or there is one score for each sample and all lie from 0 to 1, so
-        they may be probabilities, or labels are others than 0 and 1.
+        Shapes disagree. Or there is one score for each sample, and all are from 0 to 1 (they may be
+        probabilities) or `target` has labels other than 0 and 1.
     DTypeError
-        In the place of labels there are numbers that are not whole, while those of `target` are.
+        `predicted` has the shape of `target` but numbers that are not whole, although those of
+        `target` are.
 
     Examples
     --------
@@ -64,7 +65,7 @@ def _labels(predicted: Any, target: Any) -> tuple[Array, Array]:
 
 
 def _of_logits(scores: Array, wanted: Array) -> Array:
-    """Labels 0 and 1 of one score for each sample."""
+    """Return labels 0 and 1 from one logit for each sample."""
     if not np.isin(wanted, (0, 1)).all():
         raise ShapeError(
             f"predicted: shape {(*scores.shape, 1)} has one score for each sample, but target has "
@@ -80,16 +81,18 @@ def _of_logits(scores: Array, wanted: Array) -> Array:
 
 
 def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) -> Array:
-    """How often a class, by row, was taken for another, by column; int64 of (classes, classes).
+    """Return counts of true classes (rows) and predicted classes (columns).
+
+    The result is int64 of shape (classes, classes).
 
     Parameters
     ----------
     predicted : array or Tensor
         Labels in the shape of `target`, or scores along one more axis; see :func:`accuracy`.
     target : array or Tensor
-        Labels: integers of at least 0.
+        True labels: integers of at least 0.
     classes : int, optional
-        How many there are; those up to the greatest label by default.
+        Number of classes; by default one more than the greatest label.
 
     Examples
     --------
@@ -106,7 +109,7 @@ def confusion_matrix(predicted: Any, target: Any, classes: int | None = None) ->
     most = max((int(v.max()) + 1 for v in (found, wanted) if v.size), default=0)
     size = most if classes is None else classes
     if most > size:
-        raise ShapeError(f"classes: {size} are less than the labels, which go up to {most - 1}")
+        raise ShapeError(f"classes: expected more than {most - 1}, the greatest label, not {size}")
     places = wanted.astype(np.int64).reshape(-1) * size + found.reshape(-1)
     return np.bincount(places, minlength=size * size).reshape(size, size).astype(np.int64)
 
@@ -121,25 +124,25 @@ def _pair(predicted: Any, target: Any) -> tuple[Array, Array]:
 
 
 def mean_squared_error(predicted: Any, target: Any) -> float:
-    """The mean of squared differences."""
+    """Return the mean of squared differences."""
     found, wanted = _pair(predicted, target)
     return float(((found - wanted) ** 2).mean())
 
 
 def mean_absolute_error(predicted: Any, target: Any) -> float:
-    """The mean size of differences."""
+    """Return the mean of absolute differences."""
     found, wanted = _pair(predicted, target)
     return float(np.abs(found - wanted).mean())
 
 
 def r2_score(predicted: Any, target: Any) -> float:
-    """The share of the variance that is predicted; 1 is all of it, and it may be below 0.
+    """Return the coefficient of determination: 1 is perfect, and it may be below 0.
 
     Parameters
     ----------
     predicted, target : array or Tensor
-        Of one shape, (n,) or (n, features): the mean of the features' scores. A feature that never
-        varies scores 1 where it is predicted and 0 elsewhere.
+        Values of one shape, (n,) or (n, features); the result is the mean over the features. A
+        constant feature scores 1 if it is predicted exactly, otherwise 0.
 
     Examples
     --------

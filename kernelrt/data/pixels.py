@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["DigitsSplit", "digits", "digits_split"]
 
 HELD_OUT: Final = 360
-"""How many of the 1,797 images the split holds out: a fifth, rounded up."""
+"""Number of held-out images: a fifth of 1,797, rounded up."""
 
 
 class DigitsSplit(NamedTuple):
@@ -30,19 +30,19 @@ class DigitsSplit(NamedTuple):
 
 
 def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Give the test set of "Optical Recognition of Handwritten Digits", as published.
+    """Return the test set of "Optical Recognition of Handwritten Digits", as published.
 
     Returns
     -------
     images : ndarray of uint8, shape (1797, 8, 8)
-        Values 0..16: how many of 4x4 pixels are on.
+        Values 0..16: number of set pixels of each 4x4 block.
     labels : ndarray of uint8, shape (1797,)
-        The digit that each image shows.
+        Digit that each image shows.
 
     Notes
     -----
     E. Alpaydin and C. Kaynak, UCI Machine Learning Repository, 1998, doi:10.24432/C50P49,
-    licensed CC BY 4.0; see digits.LICENSE.txt beside this file.
+    licensed CC BY 4.0; see digits.LICENSE.txt next to this file.
 
     Examples
     --------
@@ -56,9 +56,9 @@ def digits() -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
 
 
 def digits_split() -> DigitsSplit:
-    """Give the digits in a fixed random order, the last fifth of it held out.
+    """Return the digits in a fixed random order, with the last fifth held out.
 
-    The order is stored with the data, so that the split is the same everywhere.
+    The order is stored with the data, so the split is the same everywhere.
 
     Examples
     --------

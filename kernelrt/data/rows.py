@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 
 
 def leaves(data: object, name: str) -> list[tuple[str, Any]]:
-    """The arrays and tensors in `data`, each with what it is called."""
+    """Return the arrays and tensors in `data`, each with its path for errors."""
     if isinstance(data, Mapping):
         return [leaf for k, v in data.items() for leaf in leaves(v, f"{name}[{k!r}]")]
     if isinstance(data, tuple):
@@ -33,14 +33,14 @@ def leaves(data: object, name: str) -> list[tuple[str, Any]]:
 
 
 def count_of(data: object, name: str) -> int:
-    """How many rows all arrays in `data` have.
+    """Return the number of rows of all arrays in `data`.
 
     Raises
     ------
     ShapeError
-        They have not equally many, or one of them is a scalar, or there are none.
+        Numbers of rows differ, an array is a scalar, or there are no arrays.
     DTypeError
-        Something has no rows.
+        A leaf has no rows.
     """
     counts: dict[str, int] = {}
     for path, leaf in leaves(data, name):
@@ -49,7 +49,7 @@ def count_of(data: object, name: str) -> int:
         raise ShapeError(f"{name}: expected at least one array")
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{path} has {n}" for path, n in counts.items())
-        raise ShapeError(f"{name}: expected equally many rows, but {told}")
+        raise ShapeError(f"{name}: expected equal numbers of rows, but {told}")
     return next(iter(counts.values()))
 
 
@@ -59,7 +59,7 @@ def _rows(leaf: Any, path: str) -> int:
         if len(shape) == 0:
             raise ShapeError(f"{path}: expected rows along a first axis, not a scalar")
         if not isinstance(shape[0], int | np.integer):
-            raise ShapeError(f"{path}: its number of rows is known at run time only")
+            raise ShapeError(f"{path}: expected a fixed number of rows, not a dynamic size")
         return int(shape[0])
     if isinstance(leaf, list):
         return len(leaf)
@@ -70,7 +70,7 @@ def _rows(leaf: Any, path: str) -> int:
 
 
 def take(data: Any, rows: Array | slice) -> Any:
-    """These rows of everything in `data`, in the same structure."""
+    """Return the given rows of all arrays in `data`, in the same structure."""
     if isinstance(data, _Held):
         return tensor(data.array[rows], dtype=data.dtype)
     if isinstance(data, Mapping):
@@ -84,14 +84,14 @@ def take(data: Any, rows: Array | slice) -> Any:
 
 
 class _Held(NamedTuple):
-    """The values of a tensor, which NumPy picks rows from without a plan for each count."""
+    """The values of a tensor as an array: NumPy selects rows without a plan for each count."""
 
     array: Array
     dtype: DType
 
 
 def held(data: Any) -> Any:
-    """`data` with the values that its tensors have now."""
+    """Return `data` with tensors replaced by their current values."""
     if isinstance(data, Mapping):
         return {k: held(v) for k, v in data.items()}
     if isinstance(data, tuple):
@@ -101,7 +101,7 @@ def held(data: Any) -> Any:
 
 
 def as_array(value: Any, name: str) -> Array:
-    """`value` as an array; tensors of kernelrt and of PyTorch, too."""
+    """Return `value` as an array; it may be a tensor of kernelrt or PyTorch."""
     if hasattr(value, "detach"):
         value = value.detach()
     if isinstance(value, Tensor):
@@ -113,7 +113,7 @@ def as_array(value: Any, name: str) -> Array:
 
 
 def seed_of(seed: object, name: str = "seed") -> int | None:
-    """A checked seed."""
+    """Return a seed after checking it."""
     if seed is None:
         return None
     number = whole(seed)
@@ -125,19 +125,19 @@ def seed_of(seed: object, name: str = "seed") -> int | None:
 
 
 def fresh_seed() -> int:
-    """A number from kernelrt's stream, which follows :func:`kernelrt.manual_seed`."""
+    """Return a random number from kernelrt's stream, which :func:`kernelrt.manual_seed` seeds."""
     order = randperm(16).numpy().astype(np.uint64)
     return int((order << np.arange(0, 64, 4, dtype=np.uint64)).sum() & np.uint64((1 << 62) - 1))
 
 
 def generator_of(seed: int, epoch: int) -> np.random.Generator:
-    """The generator of an epoch."""
-    load("numpy.random")  # which NumPy imports when it is asked, and handlers may meet halfway
+    """Return the random generator of an epoch."""
+    load("numpy.random")  # NumPy imports it lazily, and a signal could interrupt that
     return np.random.default_rng([seed, epoch])
 
 
 def size_option(value: object, name: str) -> int:
-    """A checked size of at least 1."""
+    """Return a size of at least 1 after checking it."""
     number = whole(value)
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__}")

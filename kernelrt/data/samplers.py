@@ -14,19 +14,19 @@ __all__ = ["BatchSampler", "RandomSampler", "Sampler", "SequentialSampler"]
 
 
 class Sampler:
-    """Gives numbers of samples; whatever is iterable can stand for one."""
+    """Base class of samplers, which yield indices of samples. Any iterable can replace one."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
 
 
 class SequentialSampler(Sampler):
-    """All samples in order.
+    """Yields all indices in order.
 
     Parameters
     ----------
     data_source : object
-        With ``__len__``.
+        Object with ``__len__``.
     """
 
     def __init__(self, data_source: Sized) -> None:
@@ -40,20 +40,21 @@ class SequentialSampler(Sampler):
 
 
 class RandomSampler(Sampler):
-    """Samples in another random order each time.
+    """Yields indices in a new random order each time.
 
     Parameters
     ----------
     data_source : object
-        With ``__len__``.
+        Object with ``__len__``.
     replacement : bool
-        Whether a sample can come again.
+        Whether to draw with replacement.
     num_samples : int, optional
-        How many; as many as there are by default.
+        Number of indices; by default the number of samples.
     generator : Generator or numpy.random.Generator, optional
-        Draws the order.
+        Random generator of the order.
     seed : int, optional
-        Where orders come from else; by default they follow :func:`kernelrt.manual_seed`.
+        Seed of the orders if there is no `generator`; by default they follow
+        :func:`kernelrt.manual_seed`.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class RandomSampler(Sampler):
         self._count = None if num_samples is None else size_option(num_samples, "num_samples")
         self._generator = generator
         self._seed = seed_of(seed)
-        #: How often it was iterated.
+        #: Number of iterations started.
         self.epoch = 0
 
     def __iter__(self) -> Iterator[int]:
@@ -87,16 +88,16 @@ class RandomSampler(Sampler):
 
 
 class BatchSampler(Sampler):
-    """Lists of the numbers that a sampler gives.
+    """Yields lists of indices from another sampler.
 
     Parameters
     ----------
     sampler : iterable of int
-        The numbers.
+        Sampler of the indices.
     batch_size : int
-        How many make a list.
+        Length of a list.
     drop_last : bool
-        Whether to leave out a last list with less.
+        Whether to leave out a last, shorter list.
     """
 
     def __init__(self, sampler: Iterable[int], batch_size: int, drop_last: bool) -> None:
@@ -118,6 +119,6 @@ class BatchSampler(Sampler):
 
     def __len__(self) -> int:
         if not isinstance(self.sampler, Sized):
-            raise ShapeError("sampler: it has no length")
+            raise ShapeError("sampler: len() needs a sampler with __len__")
         whole, rest = divmod(len(self.sampler), self.batch_size)
         return whole + (rest > 0 and not self.drop_last)

@@ -1,4 +1,4 @@
-"""Scales features to mean 0 and deviation 1."""
+"""Scales features to mean 0 and standard deviation 1."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ Array = np.ndarray[Any, Any]
 
 
 class Standardizer:
-    """Scale the last axis to mean 0 and deviation 1, and back.
+    """Scale the last axis to mean 0 and standard deviation 1, and back.
 
     Parameters
     ----------
     axis : int or tuple of int, optional
-        Axes to take means over; all but the last by default.
+        Axes to average over; all but the last by default.
 
     Attributes
     ----------
     mean, std : ndarray
-        What :meth:`fit` found, in float64 for float64 data, else in float32. Features that never
-        vary have the deviation 1.
+        Mean and standard deviation from :meth:`fit`: float64 for float64 data, otherwise float32.
+        Constant features have the standard deviation 1.
 
     Examples
     --------
@@ -48,7 +48,7 @@ class Standardizer:
         self.axis = axis
 
     def fit(self, x: Any) -> Self:
-        """Find the mean and the deviation of an array or a tensor of numbers."""
+        """Compute the mean and the standard deviation of an array or a tensor."""
         found = as_array(x, "x")
         if found.dtype.kind not in "fiub":
             raise DTypeError(f"x: expected numbers, not {found.dtype}")
@@ -57,15 +57,15 @@ class Standardizer:
         axes = self.axis
         if axes is None:
             axes = tuple(range(found.ndim - 1)) or (0,)
-        # Means of float32 are taken in float64, or digits of long columns get lost.
+        # float64, since float32 loses digits over long columns.
         wide = found.astype(np.float64)
         mean = wide.mean(axes, keepdims=True)
         spread = np.sqrt(((wide - mean) ** 2).mean(axes, keepdims=True))
-        # What is left of a column of one number is rounding.
+        # The deviation of a constant column is rounding error only.
         flat = spread <= 10 * np.finfo(np.float64).eps * np.abs(mean)
         kind = np.float64 if found.dtype == np.float64 else np.float32
         shape = mean.shape[1:] if found.ndim > 1 and mean.shape[0] == 1 else mean.shape
-        #: Axes from the end that means were taken over, whose sizes may be others in `transform`.
+        #: Averaged axes, counted from the end; their sizes may differ in `transform`.
         ends = range(-found.ndim, 0)
         self._over = {ends[a] for a in (axes if isinstance(axes, tuple) else (axes,))}
         self.mean = mean.reshape(shape).astype(kind)
@@ -73,22 +73,22 @@ class Standardizer:
         return self
 
     def transform(self, x: Any) -> Any:
-        """``(x - mean) / std``: an array of arrays, a Tensor of tensors.
+        """Return ``(x - mean) / std``: an array for an array, a Tensor for a tensor.
 
         Raises
         ------
         ShapeError
-            There are not as many features as :meth:`fit` had.
+            The number of features differs from that of :meth:`fit`.
         """
         mean, std = self._parts(x)
         return (x - mean) / std
 
     def fit_transform(self, x: Any) -> Any:
-        """:meth:`fit`, then :meth:`transform`."""
+        """Call :meth:`fit`, then :meth:`transform`."""
         return self.fit(x).transform(x)
 
     def inverse(self, x: Any) -> Any:
-        """``x * std + mean``, which takes :meth:`transform` back."""
+        """Return ``x * std + mean``, the inverse of :meth:`transform`."""
         mean, std = self._parts(x)
         return x * std + mean
 
@@ -96,7 +96,7 @@ class Standardizer:
 
     def _parts(self, x: Any) -> tuple[Any, Any]:
         if "mean" not in self.__dict__:
-            raise StateError("Standardizer: it knows no mean yet; call fit(x) first")
+            raise StateError("Standardizer: no mean and standard deviation yet; call fit(x) first")
         self._check_features(np.shape(x))
         if isinstance(x, Tensor):
             kind = x.dtype if x.dtype.is_float else None
@@ -105,13 +105,13 @@ class Standardizer:
 
     def _check_features(self, shape: tuple[Any, ...]) -> None:
         over = self.__dict__.get("_over")
-        if over is None:  # the mean was not found by fit
+        if over is None:  # mean was set without fit
             return
         for axis in range(-self.mean.ndim, 0):
             size, found = self.mean.shape[axis], shape[axis] if -axis <= len(shape) else None
             if axis not in over and isinstance(found, int | None) and found != size:
                 raise ShapeError(
-                    f"x: expected {size} features along axis {axis}, as fit(x) had, not shape "
+                    f"x: expected {size} features along axis {axis}, as in fit(x), not shape "
                     f"{shape}"
                 )
 

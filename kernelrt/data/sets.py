@@ -22,9 +22,9 @@ __all__ = ["ConcatDataset", "Dataset", "IterableDataset", "Subset", "TensorDatas
 
 
 class Dataset:
-    """A data set: a subclass defines ``__len__`` and ``__getitem__``.
+    """Base class of indexed data sets; a subclass defines ``__len__`` and ``__getitem__``.
 
-    It need not be one: whatever has both can be loaded.
+    Other objects with both methods can be loaded, too.
     """
 
     def __getitem__(self, index: Any) -> Any:
@@ -35,7 +35,7 @@ class Dataset:
 
 
 class IterableDataset:
-    """A data set that gives samples one by one: a subclass defines ``__iter__``."""
+    """Base class of data sets that yield samples; a subclass defines ``__iter__``."""
 
     def __iter__(self) -> Iterator[Any]:
         raise NotImplementedError(f"{type(self).__name__} defines no __iter__")
@@ -47,12 +47,12 @@ class TensorDataset(Dataset):
     Parameters
     ----------
     *tensors : Tensor or array
-        With equally many rows along the first axis. A loader reads tensors once.
+        Data with equal numbers of rows along the first axis. A loader reads tensors once.
     """
 
     def __init__(self, *tensors: Any) -> None:
         if not tensors:
-            raise ShapeError("tensors: expected at least one")
+            raise ShapeError("tensors: expected at least one tensor or array")
         self._count = count_of(tensors, "tensors")
         self.tensors = tensors
         self._held: Any = None
@@ -66,7 +66,7 @@ class TensorDataset(Dataset):
         return tuple(t[place] for t in self.tensors)
 
     def take(self, rows: Sequence[int]) -> tuple[Any, ...]:
-        """These samples as a batch."""
+        """Return the given samples as a batch."""
         if self._held is None:
             self._held = held(self.tensors)
         found: tuple[Any, ...] = take(self._held, np.asarray(rows, np.int64))
@@ -77,27 +77,27 @@ class TensorDataset(Dataset):
 
 
 def _position(index: int, count: int) -> int:
-    """A checked position, from the front."""
+    """Return a checked, nonnegative index."""
     if not -count <= index < count:
         raise IndexError(f"index {index} is out of range for {count} samples")
     return index % count
 
 
 class Subset(Dataset):
-    """Some samples of a data set.
+    """Selected samples of a data set.
 
     Parameters
     ----------
     dataset : object
-        With ``__getitem__``.
+        Data set with ``__getitem__``.
     indices : sequence of int
-        Which ones.
+        Indices of the samples.
     """
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         if not hasattr(dataset, "__getitem__"):
             raise DTypeError(
-                f"dataset: expected samples by number, by __getitem__, not {type(dataset).__name__}"
+                f"dataset: expected an object with __getitem__, not {type(dataset).__name__}"
             )
         self.dataset = dataset
         self.indices = indices
@@ -112,17 +112,17 @@ class Subset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Data sets one behind the other.
+    """Concatenated data sets.
 
     Parameters
     ----------
     datasets : sequence of object
-        With ``__getitem__`` and ``__len__``.
+        Data sets with ``__getitem__`` and ``__len__``.
     """
 
     def __init__(self, datasets: Sequence[Any]) -> None:
         if not datasets:
-            raise ShapeError("datasets: expected at least one")
+            raise ShapeError("datasets: expected at least one data set")
         self.datasets = list(datasets)
         self._ends = np.cumsum([len(d) for d in self.datasets]).tolist()
 
@@ -138,19 +138,20 @@ class ConcatDataset(Dataset):
 def random_split(
     dataset: Any, lengths: Sequence[float], generator: Any = None, *, seed: int | None = None
 ) -> list[Subset]:
-    """Split a data set into parts that are drawn.
+    """Split a data set randomly into parts.
 
     Parameters
     ----------
     dataset : object
-        With ``__getitem__`` and ``__len__``.
+        Data set with ``__getitem__`` and ``__len__``.
     lengths : sequence of int or float
-        How many samples each part has; or shares that sum to 1, rounded down, with what is left
-        given to the first parts, one each.
+        Numbers of samples of the parts. Or shares that sum to 1: sizes are rounded down, and the
+        first parts get one more sample each until all samples are used.
     generator : Generator or numpy.random.Generator, optional
-        Draws the order.
+        Random generator of the order.
     seed : int, optional
-        Where the order comes from else; by default it follows :func:`kernelrt.manual_seed`.
+        Seed of the order if there is no `generator`; by default it follows
+        :func:`kernelrt.manual_seed`.
     """
     total = len(dataset)
     sizes = _lengths(lengths, total)
@@ -177,7 +178,7 @@ def _lengths(lengths: Sequence[float], total: int) -> list[int]:
 
 
 def order_of(generator: Any, seed: int | None, epoch: int = 0) -> np.random.Generator:
-    """What draws an order: a generator that was given, or that of a seed."""
+    """Return the random generator of an order: the given one, or one from a seed."""
     if generator is None:
         return generator_of(fresh_seed() if seed is None else seed, epoch)
     load("numpy.random")

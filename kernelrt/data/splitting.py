@@ -1,4 +1,4 @@
-"""Splits data in two."""
+"""Splits data into a training and a test part."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ def train_test_split(
     *data: Any, test_size: float | None = None, train_size: float | None = None,
     shuffle: bool = True, stratify: Any = None, seed: int | None = None,
 ) -> tuple[Any, ...]:  # fmt: skip
-    """Split rows into some to train on and some to test with.
+    """Split rows into training rows and test rows.
 
     Parameters
     ----------
     *data : array, Tensor, list, or dict or tuple of them
-        With equally many rows along the first axis.
+        Data with equal numbers of rows along the first axis.
     test_size, train_size : float or int, optional
-        A share between 0 and 1, or a number of rows. One of them is what the other leaves; a
-        quarter is for the test if none is given.
+        Share between 0 and 1, or number of rows. Without one of them, that part gets the rest;
+        without both, a quarter of the rows is for the test.
     shuffle : bool
-        Whether rows are drawn; else the last ones are for the test.
+        Whether to choose rows at random; otherwise the last rows are for the test.
     stratify : array, optional
-        A class for each row: both parts have as nearly as can be the same share of each.
+        Class of each row: both parts get the classes in proportions as equal as possible.
     seed : int, optional
-        Where the order comes from; else it follows :func:`kernelrt.manual_seed`.
+        Seed of the order; by default it follows :func:`kernelrt.manual_seed`.
 
     Returns
     -------
     tuple
-        ``train, test`` of each of `data`, one behind the other.
+        ``train, test`` of the first of `data`, then of the next, and so on.
 
     Raises
     ------
     ShapeError
-        A part would have no rows, or more than there are; numbers of rows differ; a class has less
-        than two rows.
+        A part would have no rows or more than all; numbers of rows differ; a class has less than
+        two rows.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def train_test_split(
     rng = generator_of(_seed(seed), 0)
     if stratify is not None:
         if not shuffle:
-            raise ShapeError("stratify: it draws rows at random; leave out shuffle=False")
+            raise ShapeError("stratify: rows are chosen at random; leave out shuffle=False")
         chosen = _stratified(as_array(stratify, "stratify"), rows, train, test, rng)
     else:
         order = rng.permutation(rows) if shuffle else np.arange(rows)
@@ -75,7 +75,7 @@ def _seed(seed: object) -> int:
 
 
 def _sizes(rows: int, train: float | None, test: float | None) -> tuple[int, int]:
-    """How many rows to train on and to test with."""
+    """Return the numbers of training and test rows."""
     if train is None and test is None:
         test = 0.25
     tests = None if test is None else _size(test, rows, "test_size", math.ceil)
@@ -87,8 +87,8 @@ def _sizes(rows: int, train: float | None, test: float | None) -> tuple[int, int
         trains = rows - tests
     if trains < 1 or tests < 1 or trains + tests > rows:
         raise ShapeError(
-            f"test_size, train_size: {rows} rows cannot be split into {trains} to train on and "
-            f"{tests} to test with"
+            f"test_size, train_size: {rows} rows cannot be split into {trains} training rows and "
+            f"{tests} test rows"
         )
     return trains, tests
 
@@ -99,7 +99,7 @@ def _size(value: object, rows: int, name: str, rounded: Any) -> int:
     if isinstance(value, float | np.floating):
         if not 0 < value < 1:
             raise ShapeError(f"{name}: expected a share between 0 and 1, not {value}")
-        # A share such as 0.3 of 10 is 3, though the product is a little more.
+        # 0.3 of 10 is 3, although the floating product is slightly more.
         return int(rounded(round(float(value) * rows, 9)))
     return int(value)
 
@@ -112,16 +112,15 @@ def _stratified(
     names, which, counts = np.unique(classes, return_inverse=True, return_counts=True)
     if counts.min() < 2:
         raise ShapeError(
-            f"stratify: class {names[counts.argmin()]} has one row only, which cannot be in both "
-            "parts"
+            f"stratify: class {names[counts.argmin()]} has only one row, but both parts need one"
         )
     if min(train, test) < len(names):
         raise ShapeError(
-            f"stratify: {min(train, test)} rows cannot hold one of each of {len(names)} classes"
+            f"stratify: a part with {min(train, test)} rows cannot contain all {len(names)} classes"
         )
     tests = _shared(counts, test)
     trains = np.minimum(_shared(counts, train), counts - tests)
-    # What rounding left over goes to classes that have rows left.
+    # Rows lost to rounding go to the classes with the most unused rows.
     for _ in range(train - int(trains.sum())):
         trains[(counts - tests - trains).argmax()] += 1
     parts: tuple[list[Any], list[Any]] = ([], [])
@@ -134,7 +133,7 @@ def _stratified(
 
 
 def _shared(counts: np.ndarray[Any, Any], total: int) -> np.ndarray[Any, Any]:
-    """`total` shared out as `counts` are, in whole numbers: great fractions are rounded up."""
+    """Divide `total` in proportion to `counts`; the greatest fractions are rounded up."""
     exact = counts * (total / counts.sum())
     found: np.ndarray[Any, Any] = np.floor(exact).astype(np.int64)
     order = np.argsort(found - exact, kind="stable")

@@ -214,7 +214,7 @@ def test_metrics():
     (krt.DTypeError, "predicted: .*> 0.5 for prob", lambda: data.accuracy([0.9, 0.1], [1, 0])),
     (krt.DTypeError, "predicted: .*integer labels", lambda: data.confusion_matrix([[0.9]], [[1]])),
     (krt.DTypeError, "predicted: .*integer labels", lambda: data.accuracy([np.nan], [1])),
-    (krt.ShapeError, r"x: expected 4 features along axis -1, as fit\(x\) had, not shape \(5, 1\)",
+    (krt.ShapeError, r"x: expected 4 features along axis -1, as in fit\(x\), not shape \(5, 1\)",
      lambda: data.Standardizer().fit(np.ones((5, 4))).transform(np.ones((5, 1)))),
     (krt.ShapeError, "x: expected 1 features",
      lambda: data.Standardizer().fit(np.ones((5, 1))).transform(krt.ones(5, 4))),

@@ -291,7 +291,7 @@ def test_ctrl_c_ends_a_program_that_waits_for_data():
      lambda: data.DataLoader(Squares(), -1)),
     (krt.ShapeError, "num_workers", lambda: data.DataLoader(Squares(), num_workers=-1)),
     (krt.DTypeError, "num_workers", lambda: data.DataLoader(Squares(), num_workers=1.5)),
-    (krt.DTypeError, "dataset: expected samples", lambda: data.DataLoader(3)),
+    (krt.DTypeError, "dataset: expected an object with", lambda: data.DataLoader(3)),
     (krt.ShapeError, "sampler", lambda: data.DataLoader(Squares(), shuffle=True, sampler=[1])),
     (krt.ShapeError, "batch_sampler",
      lambda: data.DataLoader(Squares(), batch_size=2, batch_sampler=[[1]])),
