@@ -1,8 +1,9 @@
-"""The namespace of the Python array API standard, version 2024.12, for tensors.
+"""The namespace of the Python array API standard, version 2024.12.
 
-``x.__array_namespace__()`` gives this module. Its functions have the standard's names, parameters,
-defaults and types, and build graphs as kernelrt's own do, which they are where these mean the same.
-What the standard has and this has not: complex types with ``imag``, and the extension ``fft``.
+``x.__array_namespace__()`` returns this module. Its functions have the standard's names,
+parameters, defaults and types, and build graphs. Where kernelrt's own function means the same, it
+is used directly. Missing parts of the standard: complex types with ``imag``, and the extension
+``fft``.
 """
 
 from kernelrt import (
@@ -316,5 +317,5 @@ __array_api_version__ = "2024.12"
 
 
 def __array_namespace_info__() -> _Info:  # noqa: N807 - the standard's name
-    """What the namespace can do, and its types and devices."""
+    """Return an object that describes the namespace's capabilities, types and devices."""
     return _Info()

@@ -1,4 +1,4 @@
-"""Shape manipulation, by the standard's names of parameters."""
+"""Shape manipulation, with the standard's parameter names."""
 
 from __future__ import annotations
 
@@ -20,59 +20,59 @@ __all__ = ["broadcast_arrays", "broadcast_to", "concat", "expand_dims", "flat_or
 
 
 def flat_or_along(x: Tensor, axis: int | None) -> tuple[Tensor, int]:
-    """`x` and an axis: for None all elements in a row, and that."""
+    """Return (`x`, axis); if `axis` is None, the flattened `x` and 0."""
     return (x.flatten(), 0) if axis is None else (x, axis)
 
 
 def broadcast_arrays(*arrays: Tensor) -> list[Tensor]:
-    """Tensors with the shape to which all of them broadcast."""
+    """Broadcast tensors to their common shape."""
     return list(krt.broadcast_tensors(*arrays)) if arrays else []
 
 
 def broadcast_to(x: Tensor, /, shape: Sequence[int]) -> Tensor:
-    """`x` with axes of size 1, and new ones in front, grown to `shape`."""
+    """Broadcast `x` to `shape`."""
     return x.broadcast_to(tuple(shape))
 
 
 def concat(arrays: Sequence[Tensor], /, *, axis: int | None = 0) -> Tensor:
-    """Tensors one behind the other along an axis, or all their elements in a row for None."""
+    """Concatenate tensors along an axis, or their flattened elements if it is None."""
     parts = [x.flatten() for x in arrays] if axis is None else list(arrays)
     return krt.cat(parts, axis or 0)
 
 
 def expand_dims(x: Tensor, /, axis: int = 0) -> Tensor:
-    """`x` with a new axis of size 1 at `axis`."""
+    """Add an axis of size 1 at `axis`."""
     return x.unsqueeze(axis)
 
 
 def flip(x: Tensor, /, *, axis: int | Sequence[int] | None = None) -> Tensor:
-    """`x` with the order along some axes reversed, or along all."""
+    """Reverse the order along some axes, or along all."""
     return x.flip(axes_of(axis, x.ndim, "axis"))
 
 
 def matrix_transpose(x: Tensor, /) -> Tensor:
-    """`x` with its last two axes exchanged."""
+    """Swap the last two axes."""
     return x.mT
 
 
 def moveaxis(x: Tensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> Tensor:
-    """`x` with axes moved to other places, and the others in their order."""
+    """Move axes to other positions; the other axes keep their order."""
     return x.movedim(source, destination)
 
 
 def permute_dims(x: Tensor, /, axes: Sequence[int]) -> Tensor:
-    """`x` with its axes in another order."""
+    """Permute the axes."""
     return x.permute(tuple(axes))
 
 
 def repeat(x: Tensor, repeats: int | Tensor, /, *, axis: int | None = None) -> Tensor:
-    """Each element `repeats` times along an axis, or of all elements in a row."""
+    """Repeat each element `repeats` times along an axis, or of the flattened `x`."""
     source, along = flat_or_along(x, axis)
     return source.repeat_interleave(repeats, along)
 
 
 def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> Tensor:
-    """The elements in row-major order in another shape; `copy` asks for memory of its own."""
+    """Return the elements, in row-major order, in another shape; with `copy` in new memory."""
     out = x.reshape(tuple(shape))
     return out.clone() if copy else out
 
@@ -80,61 +80,61 @@ def reshape(x: Tensor, /, shape: Sequence[int], *, copy: bool | None = None) -> 
 def roll(
     x: Tensor, /, shift: int | Sequence[int], *, axis: int | Sequence[int] | None = None
 ) -> Tensor:
-    """`x` moved along axes, or along all elements in a row; one end enters at the other."""
+    """Shift elements cyclically along axes, or in the flattened order."""
     if isinstance(shift, int) and isinstance(axis, tuple | list):
         shift = (shift,) * len(axis)
     return x.roll(shift, axis)
 
 
 def squeeze(x: Tensor, /, axis: int | Sequence[int]) -> Tensor:
-    """`x` without axes of size 1.
+    """Remove axes of size 1.
 
     Raises
     ------
     ShapeError
-        One of them has another size.
+        An axis has another size.
     """
     axes = axes_of(axis, x.ndim, "axis")
     for a in axes:
         if not same(x.dims[a], 1):
             raise ShapeError(
-                f"axis: expected axes of size 1, but axis {a} of {format_shape(x.dims)} is another"
+                f"axis: expected axes of size 1, but axis {a} of {format_shape(x.dims)} is not"
             )
     return x.squeeze(axes)
 
 
 def stack(arrays: Sequence[Tensor], /, *, axis: int = 0) -> Tensor:
-    """Tensors of one shape beside each other along a new axis."""
+    """Stack tensors of one shape along a new axis."""
     return krt.stack(list(arrays), axis)
 
 
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
-    """The slices along an axis that positions name; those below 0 are counted from the end."""
+    """Return the slices at the given indices along an axis; negative indices count from the end."""
     place = only_axis(x, axis, "take")
     taken: Tensor = x[(*(slice(None),) * place, indices)]
     return taken
 
 
 def only_axis(x: Tensor, axis: int | None, name: str) -> int:
-    """`axis`, which may be None where there is one."""
+    """Return `axis`; it may be None if `x` has one axis."""
     if axis is None and x.ndim != 1:
-        raise ShapeError(f"axis: {name} of a tensor of shape {format_shape(x.dims)} needs one")
+        raise ShapeError(f"axis: {name} of a tensor of shape {format_shape(x.dims)} needs an axis")
     return axis_of(axis or 0, x.ndim, "axis")
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
-    """The elements along an axis that positions name, which stand beside them.
+    """Return the elements at the given indices along an axis.
 
-    Positions below 0 are counted from the end.
+    `indices` has an index for each element of the result. Negative indices count from the end.
     """
     return x.take_along_dim(indices, axis)
 
 
 def tile(x: Tensor, repetitions: Sequence[int], /) -> Tensor:
-    """`x` laid out several times along each axis."""
+    """Repeat `x` along each axis."""
     return x.tile(tuple(repetitions))
 
 
 def unstack(x: Tensor, /, *, axis: int = 0) -> tuple[Any, ...]:
-    """The slices along an axis."""
+    """Return the slices along an axis."""
     return x.unbind(axis)

@@ -1,7 +1,7 @@
-"""Functions of single elements, where they differ from kernelrt's own.
+"""Elementwise functions that differ from kernelrt's own.
 
-In the standard a tensor without axes counts as much for the type of a result as any other, where
-PyTorch's operations and operators give the type to those with axes.
+In the standard a 0-d tensor takes part in type promotion like any other. In PyTorch's operations
+and operators, tensors with axes decide.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _TWO: Final = inspect.Signature([
 
 
 def of_one_type(*values: Any) -> tuple[Any, ...]:
-    """`values` with the tensors among them in the type in which they meet, axes or not."""
+    """Cast the tensors among `values` to their promoted type, whatever their numbers of axes."""
     nodes = [v.uop for v in values if isinstance(v, Tensor)]
     if len({n.dtype for n in nodes}) < 2 or any(map(is_number, nodes)):
         return values
@@ -41,13 +41,13 @@ def of_one_type(*values: Any) -> tuple[Any, ...]:
 
 
 def _of_two(function: Callable[..., Tensor], name: str) -> Callable[[Any, Any], Tensor]:
-    """`function` of two operands, which count alike."""
+    """Wrap a function of two operands that take part in type promotion equally."""
 
     def call(x1: Any, x2: Any, /) -> Tensor:
         return function(*of_one_type(x1, x2))
 
     functools.update_wrapper(call, function, ("__doc__",), ())
-    del call.__wrapped__  # type: ignore[attr-defined]  # its parameters are not these
+    del call.__wrapped__  # type: ignore[attr-defined]  # it has other parameters
     call.__name__ = call.__qualname__ = name
     call.__signature__ = _TWO  # type: ignore[attr-defined]
     return call
@@ -84,24 +84,24 @@ subtract = _of_two(krt.subtract, "subtract")
 
 
 def clip(x: Tensor, /, min: _Operand | None = None, max: _Operand | None = None) -> Tensor:
-    """`x` with elements below `min` and above `max` replaced by these; of the type of `x`."""
+    """Clamp elements to the range from `min` to `max`; the type of `x` stays."""
     if min is None and max is None:
         return x.clone()
     return x.clamp(*of_one_type(x, min, max)[1:]).cast(x.dtype)
 
 
 def real(x: Tensor, /) -> Tensor:
-    """`x` itself, as there are no complex types."""
+    """Return `x` itself, as there are no complex types."""
     return x
 
 
 def sign(x: Tensor, /) -> Tensor:
-    """-1, 0 or 1 with the sign of each element; NaN of NaN."""
+    """Return the sign of each element: -1, 0 or 1, or NaN for NaN."""
     out = x.sign()
     return krt.where(x.isnan(), x, out) if x.dtype.is_float else out
 
 
 def where(condition: Tensor, x1: _Operand, x2: _Operand, /) -> Tensor:
-    """`x1` where the condition holds, else `x2`."""
+    """Return `x1` where the condition holds, else `x2`."""
     first, second = of_one_type(x1, x2)
     return krt.where(condition, first, second)

@@ -1,4 +1,4 @@
-"""Queries of the standard about types and capabilities."""
+"""The standard's queries about types and capabilities."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SIGNED: Final = (dt.int8, dt.int16, dt.int32, dt.int64)
 _UNSIGNED: Final = (dt.uint8, dt.uint16, dt.uint32, dt.uint64)
 _REAL: Final = (dt.float32, dt.float64)
 
-#: The standard's names of kinds, and the types of the standard that are of them.
+#: The standard's type categories and their types.
 _KINDS: Final = {
     "bool": (dt.bool_,),
     "signed integer": _SIGNED,
@@ -35,7 +35,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """What a floating type holds: as ``kernelrt.finfo``, with the type itself as ``dtype``."""
+    """Limits of a floating type: like ``kernelrt.finfo``, with the type itself as ``dtype``."""
 
     bits: int
     eps: float
@@ -47,7 +47,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntInfo:
-    """What an integer type holds: as ``kernelrt.iinfo``, with the type itself as ``dtype``."""
+    """Limits of an integer type: like ``kernelrt.iinfo``, with the type itself as ``dtype``."""
 
     bits: int
     max: int
@@ -56,7 +56,7 @@ class IntInfo:
 
 
 def astype(x: Tensor, dtype: object, /, *, copy: bool = True, device: object = None) -> Tensor:
-    """`x` in another type; without `copy` it is `x` itself where it has that type."""
+    """Cast `x` to a type; without `copy`, return `x` itself if it has that type."""
     check_device(device)
     out = x.cast(dtype)
     return x.clone() if copy and out is x else out
@@ -67,34 +67,34 @@ def _type_of(value: object, name: str) -> DType:
 
 
 def can_cast(from_: object, to: object, /) -> bool:
-    """Whether every value of one type, or of a tensor's, is one of another."""
+    """Return whether a type can represent all values of another type, or of a tensor's type."""
     return dt.contains(_type_of(to, "to"), _type_of(from_, "from_"))
 
 
 def finfo(type: object, /) -> FloatInfo:
-    """What a floating type, or a tensor's, holds."""
+    """Return the limits of a floating type, or of a tensor's type."""
     kind = _type_of(type, "type")
     info = krt.finfo(kind)
     return FloatInfo(info.bits, info.eps, info.max, info.min, info.smallest_normal, kind)
 
 
 def iinfo(type: object, /) -> IntInfo:
-    """What an integer type, or a tensor's, holds."""
+    """Return the limits of an integer type, or of a tensor's type."""
     kind = _type_of(type, "type")
     info = krt.iinfo(kind)
     return IntInfo(info.bits, info.max, info.min, kind)
 
 
 def isdtype(dtype: object, kind: object) -> bool:
-    """Whether a type is of a kind.
+    """Return whether a type belongs to a category.
 
     Parameters
     ----------
     dtype : DType
         The type.
     kind : DType, str or tuple of these
-        A type, which it may be itself, or "bool", "signed integer", "unsigned integer",
-        "integral", "real floating", "complex floating" or "numeric". Half types are real floating.
+        A type to compare with, or "bool", "signed integer", "unsigned integer", "integral",
+        "real floating", "complex floating" or "numeric". Half types are real floating.
     """
     found = dt.parse(dtype)
     if isinstance(kind, tuple):
@@ -109,7 +109,7 @@ def isdtype(dtype: object, kind: object) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> DType:
-    """The type in which tensors, types and Python's numbers meet; axes make no difference."""
+    """Return the promoted type of tensors, types and Python numbers, whatever the axes."""
     numbers = [v for v in arrays_and_dtypes if isinstance(v, bool | int | float)]
     kinds = [
         _type_of(v, "arrays_and_dtypes")
@@ -125,10 +125,10 @@ def result_type(*arrays_and_dtypes: Any) -> DType:
 
 
 class Info:
-    """What the namespace can do, for programs that ask before they do it."""
+    """Capabilities of the namespace."""
 
     def capabilities(self) -> dict[str, bool | int]:
-        """Boolean masks and shapes that follow from data, outside jitted functions; most axes."""
+        """Return support for data-dependent shapes (not in jitted functions) and the axis limit."""
         return {
             "boolean indexing": True,
             "data-dependent shapes": True,
@@ -136,22 +136,22 @@ class Info:
         }
 
     def default_device(self) -> str:
-        """The CPU."""
+        """Return the CPU."""
         return self.devices()[0]
 
     def default_dtypes(self, *, device: object = None) -> dict[str, DType]:
-        """The types of what is made of numbers; there is no complex one."""
+        """Return the default types; there is no complex type."""
         check_device(device)
         return {"real floating": dt.float32, "integral": dt.int64, "indexing": dt.int64}
 
     def devices(self) -> list[str]:
-        """The CPU alone."""
+        """Return all devices: the CPU."""
         return ["CPU"]
 
     def dtypes(
         self, *, device: object = None, kind: str | tuple[str, ...] | None = None
     ) -> dict[str, DType]:
-        """The standard's types that there are, by name; those of one or several kinds."""
+        """Return the standard's supported types, by name; optionally of some categories only."""
         check_device(device)
         wanted = ("bool", "numeric") if kind is None else kind
         return {d.name: d for d in _KINDS["bool"] + _KINDS["numeric"] if isdtype(d, wanted)}

@@ -1,4 +1,4 @@
-"""Reductions, cumulative sums, sorting and sets, by the standard's names and types."""
+"""Reductions, cumulative sums, sorting and sets, with the standard's names and types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Axes: TypeAlias = "int | Sequence[int] | None"
 
 
 class UniqueAll(NamedTuple):
-    """Elements that differ, where each is first, where each element is among them, how many."""
+    """Distinct elements, first index of each, index of each element among them, and counts."""
 
     values: Tensor
     indices: Tensor
@@ -33,62 +33,62 @@ class UniqueAll(NamedTuple):
 
 
 class UniqueCounts(NamedTuple):
-    """Elements that differ, and how many there are of each."""
+    """Distinct elements and their counts."""
 
     values: Tensor
     counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
-    """Elements that differ, and where each element is among them."""
+    """Distinct elements, and the index of each element among them."""
 
     values: Tensor
     inverse_indices: Tensor
 
 
 def total_type(x: Tensor, dtype: object) -> DType | None:
-    """The type of sums and products: unsigned integers stay unsigned."""
+    """Return the type of sums and products; unsigned integers stay unsigned."""
     if dtype is not None:
         return dt.parse(dtype)
     return dt.uint64 if x.dtype.is_unsigned else None
 
 
 def all(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether every element over some axes is not zero."""
+    """Return whether all elements over some axes are nonzero."""
     return x.all(axis, keepdims).bool()
 
 
 def any(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """Whether some element over some axes is not zero."""
+    """Return whether any element over some axes is nonzero."""
     return x.any(axis, keepdims).bool()
 
 
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first greatest element is, along an axis or in row-major order."""
+    """Return the index of the first maximum, along an axis or in row-major order."""
     return x.argmax(axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
-    """Where the first least element is, along an axis or in row-major order."""
+    """Return the index of the first minimum, along an axis or in row-major order."""
     return x.argmin(axis, keepdims)
 
 
 def argsort(
     x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True
 ) -> Tensor:
-    """The positions of the elements along an axis in their order; every sort is stable."""
+    """Return the indices that sort the elements along an axis; every sort is stable."""
     return x.argsort(axis, descending, stable)
 
 
 def count_nonzero(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """How many elements over some axes are not zero."""
+    """Return the number of nonzero elements over some axes."""
     return x.bool().sum(axis, keepdims)
 
 
 def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Tensor:
-    """Products of the elements up to each one along an axis, with a 1 in front if asked for."""
+    """Return cumulative products along an axis, optionally with a 1 in front."""
     along = only_axis(x, axis, "cumulative_prod")
     out = x.cumprod(along, total_type(x, dtype))
     return _with_first(out, along, 1) if include_initial else out
@@ -97,7 +97,7 @@ def cumulative_prod(
 def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: object = None, include_initial: bool = False
 ) -> Tensor:
-    """Sums of the elements up to each one along an axis, with a 0 in front if asked for."""
+    """Return cumulative sums along an axis, optionally with a 0 in front."""
     along = only_axis(x, axis, "cumulative_sum")
     out = x.cumsum(along, total_type(x, dtype))
     return _with_first(out, along, 0) if include_initial else out
@@ -114,27 +114,27 @@ def diff(
     x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None,
     append: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """Differences of neighbours along an axis, taken `n` times."""
+    """Return differences of neighbors along an axis, taken `n` times."""
     return x.diff(n, axis, prepend, append)
 
 
 def max(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """The greatest element over some axes, NaN where there is one."""
+    """Return the maximum over some axes; NaN if there is a NaN."""
     return x.amax(axis, keepdims)
 
 
 def mean(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """The mean of floats over some axes."""
+    """Return the mean of floats over some axes."""
     return x.mean(axis, keepdims)
 
 
 def min(x: Tensor, /, *, axis: _Axes = None, keepdims: bool = False) -> Tensor:
-    """The least element over some axes, NaN where there is one."""
+    """Return the minimum over some axes; NaN if there is a NaN."""
     return x.amin(axis, keepdims)
 
 
 def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
-    """The positions of elements that are not zero, a vector for each axis."""
+    """Return the indices of nonzero elements, a vector for each axis."""
     if x.ndim == 0:
         raise ShapeError("nonzero: expected at least 1 axis, not a scalar")
     found = x.nonzero(as_tuple=True)
@@ -145,38 +145,38 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 def prod(
     x: Tensor, /, *, axis: _Axes = None, dtype: object = None, keepdims: bool = False
 ) -> Tensor:
-    """The product over some axes; integers multiply in 64 bits."""
+    """Return the product over some axes; integers are multiplied in 64 bits."""
     return x.prod(axis, keepdims, dtype=total_type(x, dtype))
 
 
 def searchsorted(
     x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None
 ) -> Tensor:
-    """Where the elements of `x2` would be inserted so that the vector `x1` stays sorted."""
+    """Return the indices where `x2` would be inserted so that the vector `x1` stays sorted."""
     return x1.searchsorted(x2, side=side, sorter=sorter)
 
 
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-    """The elements along an axis in order; every sort is stable, NaN is the greatest."""
+    """Sort the elements along an axis. Every sort is stable; NaN is the greatest."""
     return x.sort(axis, descending, stable).values
 
 
 def std(
     x: Tensor, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """The standard deviation of floats over some axes: of the count less `correction`."""
+    """Return the standard deviation over some axes, with ``count - correction`` as divisor."""
     return x.std(axis, None, keepdims, correction=correction)
 
 
 def sum(
     x: Tensor, /, *, axis: _Axes = None, dtype: object = None, keepdims: bool = False
 ) -> Tensor:
-    """The sum over some axes; integers add up in 64 bits."""
+    """Return the sum over some axes; integers are added in 64 bits."""
     return x.sum(axis, keepdims, dtype=total_type(x, dtype))
 
 
 def unique_all(x: Tensor, /) -> UniqueAll:
-    """The elements that differ, ascending, with all that is known of them; NaNs all differ."""
+    """Return the distinct elements, ascending, with indices and counts; NaNs are all distinct."""
     values, inverse, counts = x.unique(return_inverse=True, return_counts=True)
     places = krt.arange(inverse.numel())
     first = krt.full_like(values, inverse.numel(), dt.int64)
@@ -185,17 +185,17 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
-    """The elements that differ, ascending, and how many there are of each."""
+    """Return the distinct elements, ascending, and their counts."""
     return UniqueCounts(*x.unique(return_counts=True))
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
-    """The elements that differ, ascending, and where each element is among them."""
+    """Return the distinct elements, ascending, and the index of each element among them."""
     return UniqueInverse(*x.unique(return_inverse=True))
 
 
 def unique_values(x: Tensor, /) -> Tensor:
-    """The elements that differ, ascending."""
+    """Return the distinct elements, ascending."""
     values: Tensor = x.unique()
     return values
 
@@ -203,5 +203,5 @@ def unique_values(x: Tensor, /) -> Tensor:
 def var(
     x: Tensor, /, *, axis: _Axes = None, correction: float = 0.0, keepdims: bool = False
 ) -> Tensor:
-    """The variance of floats over some axes: of the count less `correction`."""
+    """Return the variance over some axes, with ``count - correction`` as divisor."""
     return x.var(axis, None, keepdims, correction=correction)

@@ -1,4 +1,4 @@
-"""The standard's linear algebra, over ``kernelrt.linalg``."""
+"""The standard's linear algebra, on top of ``kernelrt.linalg``."""
 
 from __future__ import annotations
 
@@ -27,86 +27,86 @@ __all__ = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "m
 
 
 def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Cross products of vectors along an axis of 3 elements; the others broadcast."""
+    """Return cross products of vectors along an axis of size 3; other axes broadcast."""
     first, second = krt.broadcast_tensors(*of_one_type(x1, x2))
     return first.cross(second, dim=axis)
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
-    """A diagonal of the matrices in the last two axes."""
+    """Return a diagonal of the matrices in the last two axes."""
     return x.diagonal(offset, -2, -1)
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The matrix product."""
+    """Return the matrix product."""
     return x1 @ x2
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: float | str | None = "fro") -> Tensor:
-    """Norms of the matrices in the last two axes; see ``kernelrt.linalg.matrix_norm``."""
+    """Return norms of the matrices in the last two axes; see ``kernelrt.linalg.matrix_norm``."""
     return linalg.matrix_norm(x, "fro" if ord is None else ord, keepdim=keepdims)
 
 
 def matrix_rank(x: Tensor, /, *, rtol: linalg.Tolerance = None) -> Tensor:
-    """How many singular values are above `rtol` times the greatest one."""
+    """Return the number of singular values above `rtol` times the greatest."""
     return linalg.matrix_rank(x, rtol=rtol)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """The products of each element of one vector with each of another."""
+    """Return the outer product of two vectors."""
     first, second = of_one_type(x1, x2)
     out: Tensor = first.outer(second)
     return out
 
 
 def pinv(x: Tensor, /, *, rtol: linalg.Tolerance = None) -> Tensor:
-    """The pseudo-inverses; singular values of up to `rtol` times the greatest count as 0."""
+    """Return pseudo-inverses; singular values up to `rtol` times the greatest count as 0."""
     return linalg.pinv(x, rtol=rtol)
 
 
 def qr(x: Tensor, /, *, mode: str = "reduced") -> QR[Tensor]:
-    """Q and R of ``x = Q @ R``; for "complete" Q is square."""
+    """Return Q and R of ``x = Q @ R``; for "complete" Q is square."""
     if mode not in ("reduced", "complete"):
         raise ShapeError(f"mode: expected 'reduced' or 'complete', not {mode!r}")
     return linalg.qr(x, mode)
 
 
 def solve(x1: Tensor, x2: Tensor, /) -> Tensor:
-    """Give X of ``x1 @ X = x2``; `x2` is a vector where it has one axis, else holds matrices."""
+    """Solve ``x1 @ X = x2`` for X; `x2` is a vector if it has one axis, else matrices."""
     x1, x2 = of_one_type(x1, x2)
     if x2.ndim == 1:
         return linalg.solve(x1, x2.unsqueeze(-1)).squeeze(-1)
-    # An axis less than x1 means vectors in kernelrt.linalg, as in PyTorch.
+    # kernelrt.linalg, like PyTorch, reads an x2 with one axis less than x1 as vectors.
     right = x2.unsqueeze(0) if x2.ndim == x1.ndim - 1 else x2
     return linalg.solve(x1, right)
 
 
 def svd(x: Tensor, /, *, full_matrices: bool = True) -> SVD[Tensor]:
-    """U, descending singular values and the transpose of V of ``x = U @ diag(S) @ Vh``."""
+    """Return U, the descending singular values, and Vh, of ``x = U @ diag(S) @ Vh``."""
     return linalg.svd(x, full_matrices)
 
 
 def tensordot(
     x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2
 ) -> Tensor:
-    """Sums of products over some axes of both."""
+    """Return sums of products over some axes of both tensors."""
     first, second = of_one_type(x1, x2)
     out: Tensor = krt.tensordot(first, second, axes)
     return out
 
 
 def trace(x: Tensor, /, *, offset: int = 0, dtype: object = None) -> Tensor:
-    """The sums of diagonals of the matrices in the last two axes."""
+    """Return the sums of diagonals of the matrices in the last two axes."""
     return diagonal(x, offset=offset).sum(-1, dtype=total_type(x, dtype))
 
 
 def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
-    """Sums of products along an axis, which both have with one size; the others broadcast."""
+    """Return dot products along an axis of equal size; other axes broadcast."""
     first, second = of_one_type(x1, x2)
     sizes = [x.dims[axis_of(axis, x.ndim, "axis")] if x.ndim else 0 for x in (first, second)]
     if not (first.ndim and second.ndim and same(*sizes)):
         raise ShapeError(
-            f"axis: expected one size along axis {axis}, not the shapes "
+            f"axis: expected the same size along axis {axis}, not the shapes "
             f"{format_shape(first.dims)} and {format_shape(second.dims)}"
         )
     out: Tensor = (first.movedim(axis, -1) * second.movedim(axis, -1)).sum(-1, dtype=first.dtype)
@@ -117,5 +117,5 @@ def vector_norm(
     x: Tensor, /, *, axis: int | Sequence[int] | None = None, keepdims: bool = False,
     ord: float = 2,
 ) -> Any:  # fmt: skip
-    """Norms over some axes, or of all elements; see ``kernelrt.linalg.vector_norm``."""
+    """Return norms over some axes, or of all elements; see ``kernelrt.linalg.vector_norm``."""
     return linalg.vector_norm(x, ord, axis, keepdims)

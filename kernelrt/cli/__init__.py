@@ -25,12 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments without the program's name; those of the process if not given.
+        Arguments without the program's name; by default those of the process.
 
     Returns
     -------
     int
-        0 when all went well, 1 when it did not, 130 after Ctrl-C. Bad options exit with 2.
+        Exit status: 0 for success, 1 for an error, 130 after Ctrl-C. Bad options exit with 2.
     """
     options = _parse(list(sys.argv[1:] if argv is None else argv))
     from kernelrt.errors import KernelrtError
@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code: int = options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:
-        # The reader went away, as in "kernelrt | head": nothing more to say, also not at exit.
+        # The reader is gone, as in "kernelrt | head": discard further output, also at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:
@@ -79,45 +79,45 @@ def _parser() -> argparse.ArgumentParser:
         "digits",
         help="train on the digits that ship with kernelrt (the default)",
         description="Train a network on 1,437 images of handwritten digits, and test it on 360 "
-        "others. Prints the accuracy, the time to the first step, steps per second, and what "
-        "each kernel of a step took.",
+        "others. Prints the accuracy, the time to the first step, steps per second, and the "
+        "time of each kernel of a step.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         allow_abbrev=False,
     )
-    digits.add_argument("--cnn", action="store_true", help="a small CNN in place of the MLP")
+    digits.add_argument("--cnn", action="store_true", help="a small CNN instead of the MLP")
     digits.add_argument(
         "--epochs", type=_count, default=30, metavar="N", help="passes over the data"
     )
-    digits.add_argument("--batch", type=_count, default=64, metavar="N", help="images a step")
+    digits.add_argument("--batch", type=_count, default=64, metavar="N", help="images per step")
     digits.add_argument("--lr", type=_rate, default=2e-3, metavar="X", help="Adam's learning rate")
     digits.add_argument(
-        "--seed", type=_seed, default=0, metavar="N", help="for weights, dropout and the order"
+        "--seed", type=_seed, default=0, metavar="N", help="seed of weights, dropout and the order"
     )
     digits.add_argument(
-        "--threads", type=_count, default=None, metavar="N", help="at most so many threads"
+        "--threads", type=_count, default=None, metavar="N", help="maximum number of threads"
     )
-    digits.add_argument("--no-profile", action="store_true", help="leave the table of kernels out")
+    digits.add_argument("--no-profile", action="store_true", help="omit the table of kernels")
     digits.set_defaults(run=_digits)
 
     env = commands.add_parser(
         "env",
         help="print version, CPU, threads, LLVM and the cache folder",
-        description="Print what kernelrt found out about this machine; useful in bug reports.",
+        description="Print the properties of this machine that kernelrt detected; for bug reports.",
         allow_abbrev=False,
     )
     env.set_defaults(run=_env)
 
     calibrate = commands.add_parser(
         "calibrate",
-        help="measure what ops, bytes and calls cost on this machine",
-        description="Measure what the cost model says of this machine's processor, and print both. "
-        "Nothing is kept: plans go by the built-in numbers, so that results have the same bits "
-        "whether or not this was ever run. Takes some ten seconds; other work disturbs it.",
+        help="measure the cost of ops, bytes and calls on this machine",
+        description="Measure the numbers of the cost model on this machine, and print them next to "
+        "the built-in ones. Nothing is stored: plans use the built-in numbers, so results are "
+        "bitwise the same whether or not this was run. Takes about ten seconds on an idle machine.",
         allow_abbrev=False,
     )
     calibrate.add_argument(
         "--target", choices=("avx512", "avx2", "generic"), default=None,
-        help="code for another x86-64 processor than this one",
+        help="generate code for another x86-64 processor",
     )  # fmt: skip
     calibrate.add_argument("--json", action="store_true", help="print one JSON object")
     calibrate.set_defaults(run=_calibrate)
@@ -130,7 +130,7 @@ def _digits(options: argparse.Namespace) -> int:
     return digits.run(options)
 
 
-def _env(options: argparse.Namespace) -> int:  # noqa: ARG001 - all commands are called alike
+def _env(options: argparse.Namespace) -> int:  # noqa: ARG001 - signature of all commands
     from kernelrt.cli import env
 
     return env.run()
@@ -154,7 +154,7 @@ def _whole(text: str, *, least: int) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a whole number, not {text!r}") from None
+        raise argparse.ArgumentTypeError(f"expected an integer, not {text!r}") from None
     if value < least:
         raise argparse.ArgumentTypeError(f"expected at least {least}, not {value}")
     return value

@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
 __all__ = ["TARGETS", "built_in", "run"]
 
-#: Targets that an x86-64 machine can stand in for.
+#: Targets whose code an x86-64 machine may be able to run.
 TARGETS: Final = {
     "avx512": DeviceSpec.avx512, "avx2": DeviceSpec.avx2, "generic": DeviceSpec.generic,
 }  # fmt: skip
 
 
 def run(target: str | None, *, as_json: bool) -> int:
-    """Measure and print; plans go by the built-in numbers whatever is found.
+    """Measure and print; plans use the built-in numbers whatever the result.
 
     Parameters
     ----------
     target : str or None
-        A name of :data:`TARGETS`; the machine's own widest vectors if None.
+        Key of :data:`TARGETS`; None for the machine's own widest vectors.
     as_json : bool
-        One JSON object rather than a table.
+        Whether to print one JSON object instead of a table.
 
     Raises
     ------
@@ -63,7 +63,7 @@ def _spec(target: str | None) -> DeviceSpec:
 
 
 def built_in(spec: DeviceSpec) -> dict[str, Any]:
-    """Give what plans for `spec` are made with, in the form of :func:`measure`."""
+    """Return the built-in numbers for `spec`, in the form of :func:`measure`."""
     costs = costs_of(spec)
     ops: dict[str, dict[str, float]] = {}
     for d in TYPES:
@@ -95,7 +95,7 @@ def _lines(report: dict[str, Any]) -> Iterator[str]:
         found, assumed = measured["bytes"][level], known["bytes"][level]
         yield f"{f'byte in {level}, cycles':<28}{found:>10.4f}{assumed:>10.4f}"
     yield ""
-    yield "cycles a vector, measured (built in)"
+    yield "cycles per vector, measured (built in)"
     names = [d.name for d in TYPES]
     yield f"{'':<10}" + "".join(f"{name:>18}" for name in names)
     for op, row in measured["ops"].items():

@@ -28,12 +28,12 @@ ROWS = 12
 
 
 def mlp() -> nn.Module:
-    """Make the network that is trained by default: 64-128-10."""
+    """Return the default network: 64-128-10."""
     return nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def cnn() -> nn.Module:
-    """Make the network of ``--cnn``: two convolutions, pooling, dropout, one linear layer."""
+    """Return the network of ``--cnn``: two convolutions, pooling, dropout, one linear layer."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -47,7 +47,7 @@ def cnn() -> nn.Module:
 
 
 class Trainer:
-    """A model, its optimizer, and the two jitted functions of training and testing."""
+    """A model, its optimizer, and the jitted functions for training and testing."""
 
     def __init__(self, model: nn.Module, lr: float, threads: int | None) -> None:
         self.model = model
@@ -67,7 +67,7 @@ class Trainer:
         return classes
 
     def accuracy(self, images: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> float:
-        """Give the share of `images` that are recognized."""
+        """Return the share of `images` that are classified correctly."""
         self.model.eval()
         try:
             return float((self.predict(images).numpy() == labels).mean())
@@ -77,7 +77,7 @@ class Trainer:
 
 @dataclass
 class Timing:
-    """Where the seconds of a training run went."""
+    """The times of a training run, in seconds."""
 
     first_step: float = 0.0
     compiling: float = 0.0
@@ -90,7 +90,7 @@ class Timing:
 
 
 class Progress:
-    """One line that is written over and over; silent where nobody watches."""
+    """A line that is rewritten in place; silent if the stream is not a terminal."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -103,14 +103,14 @@ class Progress:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         self.show("")
 
 
 def batches(
     split: DigitsSplit, batch: int, rng: np.random.Generator
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
-    """Yield the training data once in a random order; what is left of a batch is dropped."""
+    """Yield the training data once in a random order, without an incomplete last batch."""
     order = rng.permutation(len(split.train_labels))
     for start in range(0, len(order) - batch + 1, batch):
         chosen = order[start : start + batch]
@@ -149,12 +149,12 @@ def _train(
 
 
 def run(options: argparse.Namespace) -> int:
-    """Train, test, and print the findings."""
+    """Train, test, and print the results."""
     started = perf_counter()
     split = digits_split()
     if options.batch > len(split.train_labels):
         raise krt.ShapeError(
-            f"--batch: {options.batch} images are more than the {len(split.train_labels)} there are"
+            f"--batch: expected at most {len(split.train_labels)} images, not {options.batch}"
         )
     krt.manual_seed(options.seed)
     name = "a CNN" if options.cnn else "an MLP 64-128-10"
@@ -187,7 +187,7 @@ def _compiling(timing: Timing) -> str:
 
 
 def profile(trainer: Trainer, split: DigitsSplit, batch: int) -> str:
-    """Give the table of kernels over some steps more."""
+    """Return the table of kernels, from further steps."""
     x, y = split.train_images[:batch], split.train_labels[:batch]
     found = [p for _ in range(PROFILED_STEPS) for p in trainer.step.profile(x, y)]
     return table(found, limit=ROWS)

@@ -1,8 +1,8 @@
-"""Measures costs of a processor with kernels of kernelrt's own.
+"""Measures the costs of a processor with kernelrt's own kernels.
 
-An op's cost is the slope between a short and a long chain of it, or sum, over values that lie in
-the first cache, so that loads, stores and loops cancel out. The clock is told by a chain of shifts
-and exclusive ors: each takes one cycle, and waits for the one before.
+The cost of an op is the time difference between a long and a short chain, or sum, of it over values
+in the L1 cache, so that loads, stores and loops cancel out. The clock rate comes from a chain of
+dependent shifts and exclusive ors, each of which takes one cycle.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ if TYPE_CHECKING:
 
 __all__ = ["TYPES", "measure", "ops_of"]
 
-#: What vectors hold.
+#: Element types to measure.
 TYPES: Final = (dt.float32, dt.float64, dt.int32, dt.int64)
-#: Bytes of an array; those of a chain together lie in the first cache.
+#: Bytes of an array; the arrays of a chain fit into the L1 cache together.
 _NEAR: Final = 2048
-#: Elements beyond the end that loads may touch.
+#: Padding elements that loads may touch beyond the end.
 _MARGIN: Final = 64
-#: Rows of the kernel that tells what a loop costs.
+#: Rows of the kernel that measures the cost of a loop.
 _ROWS: Final = 16
-#: Different kernels called in turn, so that none finds the processor prepared for it.
+#: Number of kernels called in turn, so that the processor is not warmed up for one.
 _KERNELS: Final = 128
-#: Ops of a plan that two threads share, and the time that each is said to take, so that they do.
+#: Ops of a plan that two threads share, and the claimed time of each, which makes them share it.
 _SHARED: Final = 64
 _SHARED_NS: Final = 20_000
-#: Seconds after which threads without work sleep.
+#: Seconds after which idle threads sleep.
 _ASLEEP_S: Final = 0.002
-#: Runs, of which the shortest counts: others were disturbed. Launches in a run of small kernels.
+#: Number of runs, of which the shortest counts since it was disturbed least; launches per run of
+#: small kernels.
 _RUNS: Final = 30
 _LAUNCHES: Final = 256
 _FLOATS: Final = (
@@ -56,7 +57,7 @@ _FLOATS: Final = (
 )  # fmt: skip
 _INTS: Final = (Op.ADD, Op.MUL, Op.MAX, Op.WHERE, Op.IDIV, Op.MOD)
 _MOVES: Final = (Op.LOAD, Op.PAD, Op.UNWINDOW, Op.CAT, Op.GATHER, Op.FLIP)
-#: The numbers of whose products sums of a type are made by dot products.
+#: Operand type of the dot-product instructions that accumulate in a type.
 _MULTIPLIED: Final = {dt.int32: dt.int8, dt.float32: dt.bfloat16}
 _DEAR: Final = frozenset({*BECOMES, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
 #: Ops that are measured together: a comparison and its choice, a cast there and back.
@@ -64,26 +65,26 @@ _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
 
 
 def ops_of(dtype: DType, spec: DeviceSpec) -> tuple[Op, ...]:
-    """What is measured for a type on a target."""
+    """Return the ops to measure for a type on a target."""
     multiplied = _MULTIPLIED.get(dtype)
     dots = (Op.DOT,) if multiplied is not None and spec.dot_parts(multiplied) else ()
     return (*(_FLOATS if dtype.is_float else _INTS), *dots, *_MOVES)
 
 
 def measure(spec: DeviceSpec) -> dict[str, Any]:
-    """Measure what plans for `spec` are made with, on this machine.
+    """Measure the cost model's numbers for `spec` on this machine.
 
     Parameters
     ----------
     spec : DeviceSpec
-        The target; this machine must be able to run its code.
+        Target; this machine must be able to run its code.
 
     Returns
     -------
     dict
-        ``ghz``; ``call``, ``loop``, ``hand_over`` and ``wake`` in cycles, the last two 0 where
-        there is one core only; ``bytes``, by where they lie, in cycles a byte; ``ops``, by op and
-        type, in cycles a vector.
+        ``ghz``; ``call``, ``loop``, ``hand_over`` and ``wake`` in cycles, the last two 0 with a
+        single core; ``bytes``, by cache level, in cycles per byte; ``ops``, by op and type, in
+        cycles per vector.
     """
     asts: dict[Hashable, UOp] = {("clock", n): _clock(n) for n in (100, 300)}
     asts |= {("call", n): _map(n) for n in range(_KERNELS)}
@@ -97,13 +98,13 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
     def slope(key: tuple[Hashable, ...], few: int, many: int) -> float:
         return bench.ns((*key, many)) - bench.ns((*key, few))
 
-    # Before and after, because processors take their time to speed up.
+    # Measured before and after, because processors raise their clock rate slowly.
     cycle = slope(("clock",), 100, 300) / (200 * 6)
     levels = {
         name: bench.ns(("bytes", n)) / (8 * n) for name, n in _level_elements(spec).items()
     }
     call = bench.ns(*(("call", n) for n in range(_KERNELS)))
-    # What is left of a loop of no rounds.
+    # Extrapolated to a loop without iterations.
     loop = (2 * bench.ns(("loop", 64)) - bench.ns(("loop", 128))) / _ROWS
     found: dict[str, dict[str, float]] = {}
     for d in TYPES:
@@ -113,13 +114,13 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
             few, many = _lengths(op)
             return slope((op, d), few, many) / ((many - few) * vectors)
 
-        # Two plain instructions that do not wait for each other.
+        # A baseline of two independent plain instructions.
         base, load = link(None), link(Op.LOAD)
         for op in ops_of(d, spec):
             if op is Op.ADD:
                 own = base / 2
             elif op in (Op.FMA, Op.DOT):
-                # With its sum.
+                # Includes its sum.
                 own = link(op)
             elif op is Op.LOAD:
                 own = load - base / 2
@@ -142,7 +143,7 @@ def measure(spec: DeviceSpec) -> dict[str, Any]:
 
 
 class _Bench:
-    """Kernels compiled for a target, and what a launch of each takes."""
+    """Kernels compiled for a target, and the times of their launches."""
 
     def __init__(self, spec: DeviceSpec, asts: Mapping[Hashable, UOp]) -> None:
         renderer, compiler = LLVMRenderer(spec), LLVMCompiler(spec)
@@ -154,13 +155,13 @@ class _Bench:
         self._empty = _shortest(PlanCore([]), 1000)
 
     def ns(self, *keys: Hashable) -> float:
-        """Nanoseconds of one launch; of several kernels in turn, on average."""
+        """Return the nanoseconds of a launch, averaged over several kernels launched in turn."""
         rows, size = [], 1
         for key in keys:
             spec, program = self._kernels[key]
             params = {u.arg[0]: u for u in toposort([spec.ast]) if u.op is Op.PARAM}
             size += sum(u.arg[1] * u.dtype.itemsize for u in params.values())
-            # Slots that a kernel does not read may hold anything but null.
+            # Slots that a kernel does not read must only be non-null.
             addresses = [self._buffer(params[0]).address] * spec.buf_count
             for slot, param in params.items():
                 addresses[slot] = self._buffer(param).address
@@ -170,7 +171,7 @@ class _Bench:
         return (_shortest(PlanCore(rows), runs) - self._empty) / len(rows)
 
     def threads(self, key: Hashable) -> tuple[float, float]:
-        """Nanoseconds that two threads lose for each op that they share, and by waking one."""
+        """Return (overhead of an op that two threads share, time to wake one), in nanoseconds."""
         if get_num_threads() < 2:
             return 0.0, 0.0
         spec, program = self._kernels[key]
@@ -187,7 +188,7 @@ class _Bench:
         shared: list[float] = []
         woken: list[float] = []
         for _ in range(2 * _RUNS):
-            # A new plan each time, because one that was slower in parallel is run serially.
+            # A new plan each time, because a plan that was slower in parallel runs serially.
             for threads, found in ((1, alone), (2, shared)):
                 with num_threads(threads):
                     core = PlanCore(rows)
@@ -195,12 +196,12 @@ class _Bench:
             time.sleep(_ASLEEP_S)
             with num_threads(2):
                 woken.append(_shortest(PlanCore(rows), 1))
-        # While one of two wakes, the other one does what both would.
+        # While one thread wakes, the other does the work of both, so the delay counts twice.
         late = statistics.median(woken) - statistics.median(shared)
         return (2 * min(shared) - min(alone)) / _SHARED, 2 * late
 
     def _buffer(self, param: UOp) -> Buffer:
-        """Memory for an argument: numbers that suit every chain."""
+        """Return memory for an argument, with numbers that suit every chain."""
         slot, size = param.arg
         key = (slot, size, param.dtype)
         if key not in self._buffers:
@@ -215,7 +216,7 @@ class _Bench:
 
 
 def _row(spec: ProgramSpec, program: Program, addresses: list[int]) -> Any:
-    """One launch, on one thread, as the C core takes it."""
+    """Return one single-threaded launch in the form of the C core."""
     assert spec.global_size is not None
     chunks = spec.global_size[0]
     split = len(spec.var_names)
@@ -223,7 +224,7 @@ def _row(spec: ProgramSpec, program: Program, addresses: list[int]) -> Any:
 
 
 def _shortest(core: PlanCore, runs: int) -> float:
-    """Nanoseconds of the shortest of several executions."""
+    """Return the nanoseconds of the shortest of several executions."""
     best = float("inf")
     for _ in range(runs):
         start = time.perf_counter_ns()
@@ -249,7 +250,7 @@ def _sink(size: int, index: UOp, value: UOp) -> UOp:
 
 
 def _clock(rounds: int) -> UOp:
-    """Six instructions a round, of one cycle each, one after the other."""
+    """Return a kernel with six dependent instructions of one cycle each per round."""
     value = _load(1, 1, const(0, dt.int64), dt.uint64)
     for _ in range(rounds):
         for step in (13, -7, 17):
@@ -259,26 +260,26 @@ def _clock(rounds: int) -> UOp:
 
 
 def _copy(size: int) -> UOp:
-    """One read and one write of every byte; the sum keeps it from being a call of memcpy."""
+    """Return a kernel that reads and writes every byte once; the sum prevents a call of memcpy."""
     r = _range(size)
     return _sink(size, r, _load(1, size, r, dt.float32) + 1.0)
 
 
 def _map(number: int) -> UOp:
-    """A kernel of one vector; each number another one."""
+    """Return a kernel of one vector, a different one for each number."""
     r = _range(16)
     return _sink(16, r, _load(1, 16, r, dt.float32) * (1.5 + number / 16) + float(number))
 
 
 def _rows(length: int) -> UOp:
-    """A sum of a row for each of several rows."""
+    """Return a kernel that sums each of several rows."""
     i, k = _range(_ROWS), _range(length, 1)
     row = _load(1, _ROWS * length, i * length + k, dt.float32)
     return _sink(_ROWS, i, UOp(Op.REDUCE, dt.float32, (row, k), Op.ADD))
 
 
 def _level_elements(spec: DeviceSpec) -> dict[str, int]:
-    """Floats of an array that lies, with its copy, well inside each level."""
+    """Return, for each level, the floats of an array that fits well inside it with its copy."""
     sizes = {"L1": spec.l1_bytes, "L2": spec.l2_bytes, "L3": spec.l3_bytes}
     return {name: size // 16 for name, size in sizes.items()} | {"memory": spec.l3_bytes // 2}
 
@@ -298,9 +299,9 @@ def _link(op: Op, dtype: DType, length: int, spec: DeviceSpec) -> UOp:
 
 
 def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
-    """Sums of `length` products of the parts of words, which have instructions of their own.
+    """Return a kernel with sums of `length` dot-product instructions over packed words.
 
-    They take no longer for small words, which are subnormal numbers of bfloat16.
+    Small words, which are subnormal bfloat16 numbers, take no longer.
     """
     n = _elements(dtype)
     r, k = _range(n), _range(length, 1)
@@ -310,7 +311,7 @@ def _dots(dtype: DType, length: int, spec: DeviceSpec) -> UOp:
 
 
 def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
-    """The sum of `op` of `length` values, for every element; None for the values themselves."""
+    """Return a kernel that sums `op` of `length` values for every element; None sums the values."""
     n = _elements(dtype)
     r = _range(n)
     value, other = (_load(slot, n + _MARGIN, r, dtype) for slot in (1, 2))
@@ -321,7 +322,7 @@ def _chain(op: Op | None, dtype: DType, length: int) -> UOp:
         elif op is Op.FMA:
             total = total.alu(op, const(0.5, dtype), const(_step(number), dtype))
         else:
-            # Values that do not wait for each other, added up.
+            # Independent values, added up.
             apart = value + _step(number) if dtype.is_float else value ^ (1000 + 37 * number)
             total += _applied(op, apart, other)
     return _sink(n, r, total)
@@ -344,9 +345,9 @@ def _applied(op: Op | None, v: UOp, other: UOp) -> UOp:
 
 
 def _moved(op: Op, r: UOp, number: int, dtype: DType) -> UOp:
-    """An element from elsewhere, as movement ops and gathers ask for it.
+    """Return an element at another position, as movement ops and gathers load it.
 
-    Each has memory of its own: neighbours in one array would be loaded once for several.
+    Each has its own memory: neighbors in one array would be loaded only once for several.
     """
     size = _elements(dtype) + _MARGIN
     first = 3 * number

@@ -1,4 +1,4 @@
-"""Autotuning: times other variants of a plan's kernels in place."""
+"""Autotuning: times other variants of a plan's kernels and installs the fastest."""
 
 from __future__ import annotations
 
@@ -30,49 +30,51 @@ def autotune(
     keep: bool = True,
     progress: bool | None = None,
 ) -> TuningReport:
-    """Time other ways to write the heaviest kernels of a plan, and let it run the fastest.
+    """Time variants of the slowest kernels of a plan and install the fastest ones.
 
-    The plan, or the jitted function, goes on with the faster code at once. Its state and inputs are
-    not touched: a copy of the plan with state of its own is what runs.
+    The plan, or the jitted function, uses the faster code at once. Its state and inputs are not
+    touched: autotuning runs a copy of the plan with its own state.
 
     Parameters
     ----------
     target : ExecutionPlan or JitFunction
-        What to make faster; of a jitted function every plan that it has.
+        Plan to tune, or jitted function all of whose plans are tuned.
     *args
-        For a jitted function: tune only the plan for these arguments, made if need be, and run it
-        on them. Without them floating-point arguments are random numbers, and integers are 0.
+        For a jitted function: arguments whose plan alone is tuned. It is made if needed, and runs
+        on these arguments. Without `args`, floating-point arguments are random numbers and integers
+        0.
     budget_seconds : float
-        When to stop. What was begun is ended, which takes some runs of the plan.
+        Time limit. Work that has begun is finished, which takes some runs of the plan.
     allow_reordering : bool
-        Whether floating-point sums may be added up in another order. Results may then differ in
-        the last bits; unless this is set they do not.
+        Whether to allow other summation orders of floating-point sums. Results may then differ in
+        the last bits; otherwise they are bitwise equal.
     keep : bool
-        Whether plans that are made later, also by later processes on such a processor with as many
-        threads, use what was found. They take what changes the order of sums only where the
-        environment variable ``KERNELRT_TUNED`` is ``any``, and nothing where it is 0.
+        Whether to store the results for plans that are made later, also in later processes on the
+        same processor with the same number of threads. Such plans use code with another summation
+        order only if the environment variable ``KERNELRT_TUNED`` is ``any``, and no stored results
+        if it is 0.
     progress : bool, optional
-        Whether to show a progress bar on standard error; where that is a terminal unless given.
+        Whether to show a progress bar on standard error; by default if that is a terminal.
 
     Returns
     -------
     TuningReport
-        What each kernel took before and takes now. Printed, it is a table.
+        Time of each kernel before and after. Printed, it is a table.
 
     Raises
     ------
     DTypeError
-        `target` is neither, or an argument has the wrong type.
+        `target` is neither a plan nor a jitted function, or an argument has the wrong type.
     ShapeError
-        `budget_seconds` is negative or no number.
+        `budget_seconds` is negative or NaN.
     JitError
-        A jitted function has no plan yet and no arguments are given; or it is being traced.
+        A jitted function has no plan and no arguments are given; or it is being traced.
     PlanBuildError
         The plan calls custom functions.
     PlanReleasedError
         The plan was released.
     IndexBoundsError
-        The arguments that were made up do not do; pass some.
+        The generated arguments are invalid indices; pass arguments.
 
     Examples
     --------
@@ -88,7 +90,7 @@ def autotune(
     kernel ...
     1 plan: ...
     """
-    # The runtime is not loaded before there is a plan.
+    # Imported here, so that the runtime is loaded only when there is a plan.
     from kernelrt.runtime import ExecutionPlan
 
     forbid("autotune()")
@@ -100,7 +102,7 @@ def autotune(
         raise DTypeError(f"progress: expected True, False or None, not {progress!r}")
     if isinstance(target, ExecutionPlan):
         if args:
-            raise DTypeError("args: a plan takes no arguments; those of a jitted function do")
+            raise DTypeError("args: expected none for a plan; only jitted functions take arguments")
         targets = [_Target(target)]
     elif isinstance(target, JitFunction):
         targets = _of_function(target, args)
@@ -115,17 +117,17 @@ def _budget(seconds: object) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise DTypeError(f"budget_seconds: expected a number of seconds, not {seconds!r}")
     if not seconds >= 0:
-        raise ShapeError(f"budget_seconds: expected 0 or more, not {seconds!r}")
+        raise ShapeError(f"budget_seconds: expected at least 0, not {seconds!r}")
     return float(seconds)
 
 
 class _Target:
-    """A plan, and which of its buffers hold arguments that nobody gave.
+    """A plan and its buffers for arguments that were not given.
 
     Parameters
     ----------
     plan : ExecutionPlan
-        What is tuned.
+        Plan to tune.
     unknown : sequence of int
         Indices of those buffers.
     """
@@ -135,7 +137,7 @@ class _Target:
         self.unknown = unknown
 
     def inputs(self) -> list[tuple[int, Buffer]]:
-        """Buffers with something to compute with for the arguments."""
+        """Return buffers with generated values for the missing arguments."""
         import numpy as np
 
         from kernelrt.device.buffer import Buffer
@@ -168,7 +170,7 @@ def _of_function(function: JitFunction[Any], args: tuple[Any, ...]) -> list[_Tar
 
 
 class _Tuning:
-    """Searches for one plan after the other.
+    """The tuning of several plans, one after the other.
 
     Parameters
     ----------
@@ -177,11 +179,11 @@ class _Tuning:
     budget : float
         Seconds for all of them.
     reordering, keep, progress
-        As :func:`autotune` has them.
+        See :func:`autotune`.
     variants : int
-        The most to time of each kernel in each round.
+        Maximum number of variants of a kernel to time per round.
     clock, measure : callable
-        The time in seconds, and what runs a plan and gives what each launch took.
+        Clock in seconds, and function that runs a plan and returns the profile of its launches.
     """
 
     def __init__(
@@ -231,9 +233,9 @@ class _Tuning:
 
         plan = target.plan
         if plan.released:
-            raise PlanReleasedError("the plan was released; prepare it again")
+            raise PlanReleasedError("target: the plan was released; prepare it again")
         known = {k: w for k in plan.kernels if (w := self._winners.get(k)) is not None}
-        with contextlib.suppress(PlanBuildError):  # memory that this plan shares may not do
+        with contextlib.suppress(PlanBuildError):  # shared memory may rule the code out
             plan.exchange(known)
         limits = Limits(deadline, self._clock, self._reordering, self._variants)
         if limits.over:
@@ -242,7 +244,7 @@ class _Tuning:
             found = Search(plan, limits, self._measure, show, target.inputs()).run()
         except (IndexBoundsError, DomainError) as error:
             if target.unknown:
-                error.add_note("pass arguments to autotune: it ran on integers that are all 0")
+                error.add_note("pass arguments to autotune: without them all integers are 0")
             raise
         plan.exchange(found.winners)
         self._winners |= found.winners
@@ -258,7 +260,7 @@ def _profiled(plan: ExecutionPlan) -> Sequence[KernelProfile]:
 
 
 def _remember(kernel: CachedKernel, *, keeps_bits: bool) -> None:
-    """Let plans that are made later run `kernel`."""
+    """Store `kernel` for plans that are made later."""
     from kernelrt.device.registry import opened
     from kernelrt.ir.fingerprint import fingerprint
     from kernelrt.runtime import kernels

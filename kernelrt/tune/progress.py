@@ -14,20 +14,20 @@ _WIDTH = 24
 
 
 class Progress:
-    """A line that is written again and again, and gone in the end.
+    """A line that is rewritten in place and erased at the end.
 
     Parameters
     ----------
     shown : bool or None
-        Whether to write anything; None: where `stream` is a terminal.
+        Whether to write; None writes if `stream` is a terminal.
     stream : text file, optional
-        Where to write; standard error unless given.
+        Stream to write to; standard error by default.
     """
 
     def __init__(self, shown: bool | None, stream: TextIO | None = None) -> None:
         self._stream = sys.stderr if stream is None else stream
         if shown is None:
-            # Without a console there is no standard error.
+            # sys.stderr is None without a console.
             shown = self._stream is not None and self._stream.isatty()
         self._shown = shown and self._stream is not None
         self._last = ""
@@ -45,7 +45,7 @@ class Progress:
             self._write(" " * len(self._last) + "\r")
 
     def show(self, part: float, text: str) -> None:
-        """Say that `part` of the work is done, from 0 to 1, and what is going on."""
+        """Show the fraction of the work that is done, from 0 to 1, and the current activity."""
         if not self._shown:
             return
         full = round(min(1.0, max(0.0, part)) * _WIDTH)

@@ -9,26 +9,26 @@ __all__ = ["KernelTuning", "TuningReport"]
 
 @dataclass(frozen=True, slots=True)
 class KernelTuning:
-    """One kernel that was tuned.
+    """The tuning result of one kernel.
 
     Attributes
     ----------
     name : str
-        Its entry point.
+        Entry point of the kernel.
     title : str
-        What it computes, for people: layers, operations and the user's lines.
+        Readable description: layers, operations and the user's lines.
     before, after : float
-        Median seconds that its launches in one run of the plan took with the code that the plan
-        had, and with the best that was found.
+        Median seconds of its launches in one run of the plan, with the original code and with the
+        best variant.
     tiling : str
-        How that is written: RANGEs by their numbers, with the elements that one iteration covers
-        and how many of them are lanes of a vector.
+        Tiling of that variant: RANGEs by number, with the elements per iteration and the vector
+        lanes among them.
     tried : int
-        Variants that were timed, the plan's own among them.
+        Number of timed variants, including the plan's own.
     changed : bool
-        Whether the plan runs other code now.
+        Whether the plan now runs other code.
     keeps_bits : bool
-        Whether results have the bits that the code generator's own choice gives.
+        Whether results are bitwise equal to those of the code generator's default variant.
     """
 
     name: str
@@ -42,24 +42,24 @@ class KernelTuning:
 
     @property
     def gain(self) -> float:
-        """How many times as fast it is."""
+        """The speedup factor."""
         return self.before / self.after if self.changed and self.after > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuningReport:
-    """What :func:`kernelrt.autotune` found.
+    """The result of :func:`kernelrt.autotune`.
 
     Attributes
     ----------
     kernels : tuple of KernelTuning
-        The kernels that were tried, those that took longest first.
+        Tuned kernels, the slowest first.
     before, after : float
-        Median seconds of one run of all tuned plans, before and now; 0 where nothing was timed.
+        Median seconds of one run of all tuned plans, before and after; 0 if nothing was timed.
     seconds : float
-        What autotuning took.
+        Duration of autotuning.
     plans : int
-        Plans that were looked at.
+        Number of plans.
     """
 
     kernels: tuple[KernelTuning, ...]
@@ -70,24 +70,24 @@ class TuningReport:
 
     @property
     def gain(self) -> float:
-        """How many times as fast the plans are."""
+        """The speedup factor of the plans."""
         return self.before / self.after if self.before > 0 and self.after > 0 else 1.0
 
     @property
     def changed(self) -> int:
-        """How many kernels run other code now."""
+        """Number of kernels that now run other code."""
         return sum(kernel.changed for kernel in self.kernels)
 
     def __repr__(self) -> str:
         return str(self)
 
     def __str__(self) -> str:
-        """Write the kernels as a table."""
+        """Return a table of the kernels."""
         width = max([len("kernel"), *(len(kernel.title) for kernel in self.kernels)])
         lines = [f"{'kernel':<{width}}  {'before':>9}  {'after':>9}  {'gain':>5}  tried  tiling"]
         for kernel in self.kernels:
-            tiling = kernel.tiling if kernel.changed else "as it was"
-            mark = "" if kernel.keeps_bits else " (other order of sums)"
+            tiling = kernel.tiling if kernel.changed else "unchanged"
+            mark = "" if kernel.keeps_bits else " (other summation order)"
             lines.append(
                 f"{kernel.title:<{width}}  {_time(kernel.before):>9}  {_time(kernel.after):>9}  "
                 f"{kernel.gain:>4.2f}x  {kernel.tried:>5}  {tiling}{mark}"
@@ -99,7 +99,7 @@ class TuningReport:
             f"{self.seconds:.1f} s"
         )
         if not self.changed and not any(kernel.tried for kernel in self.kernels):
-            lines.append("no other code was tried in this time: give it a larger budget_seconds")
+            lines.append("no other variant was tried in this time: pass a larger budget_seconds")
         return "\n".join(lines)
 
 

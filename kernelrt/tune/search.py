@@ -1,8 +1,8 @@
-"""Finds faster variants of a plan's heaviest kernels by timing them in a copy of the plan.
+"""Searches faster variants of a plan's slowest kernels by timing them in a copy of the plan.
 
-Everything runs in a replica, which has state of its own: whatever happens, the plan is as it was
-until the winners are put into it in one turn, and other threads may run it meanwhile. Variants take
-turns from run to run, so that what disturbs the machine disturbs all of them alike.
+Everything runs in a replica with its own state. The plan itself changes only at the end, when the
+winners are installed in one step; other threads may run it meanwhile. Variants alternate from run
+to run, so that disturbances of the machine affect all of them equally.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ if TYPE_CHECKING:
 __all__ = ["Limits", "Outcome", "Search"]
 
 _MOST_KERNELS: Final = 16
-"""Kernels of one plan that are tried."""
+"""Maximum number of kernels of one plan to tune."""
 _LEAST_SHARE: Final = 0.01
-"""Part of the plan's time below which a kernel is left as it is."""
+"""Minimum fraction of the plan's time that a kernel must take to be tuned."""
 _SAMPLES: Final = (3, 4, 10)
-"""Runs of each variant that is still in, in each heat."""
+"""Runs of each remaining variant, for each heat."""
 _SLOWER: Final = (1.25, 1.08)
-"""After a heat goes whose least time is so many times the best one's."""
+"""A heat drops variants whose least time exceeds the best one's by this factor."""
 _MOST_FINALISTS: Final = 3
 _LEAST_GAIN: Final = 0.97
-"""A winner's median is at most this part of the median of what it replaces, which must be beyond
-what repeated runs of the same code differ by. A judgement, not a measurement."""
+"""A winner's median is at most this fraction of the median of the code that it replaces. The gain
+must exceed the variation between runs of the same code. A judgement, not a measurement."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How far a search goes.
+    """Limits of a search.
 
     Attributes
     ----------
     deadline : float
-        When to stop, by `clock`.
+        Time to stop, by `clock`.
     clock : callable
-        The time, in seconds.
+        Clock in seconds.
     reordering : bool
         Whether variants may change the order of floating-point sums.
     variants : int
-        The most to time of each kernel in each round.
+        Maximum number of variants of a kernel to time per round.
     """
 
     deadline: float
@@ -73,7 +73,7 @@ class Limits:
 
 @dataclass(slots=True, eq=False)
 class _Entry:
-    """One way to write a kernel, and what it took in each run."""
+    """A variant of a kernel and its times."""
 
     kernel: CachedKernel
     keeps_bits: bool
@@ -91,9 +91,9 @@ class _Entry:
 
 @dataclass(slots=True, eq=False)
 class _Contest:
-    """The variants of one kernel; the first of them is what the plan runs.
+    """The variants of one kernel; the first is the one that the plan runs.
 
-    `measured` are the medians of that one and of the best, of the last round that got so far.
+    `measured` holds the medians of the first and the best variant in the last complete round.
     """
 
     title: str
@@ -107,22 +107,22 @@ class _Contest:
 
     @property
     def held(self) -> _Entry:
-        """What the plan runs."""
+        """The variant that the plan runs."""
         return self.entries[0]
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a search came to.
+    """The result of a search.
 
     Attributes
     ----------
     rows : list of KernelTuning
-        The kernels that were tried.
+        Results of the tuned kernels.
     winners : dict of CachedKernel to CachedKernel
-        What to put in the place of what.
+        Replacement for each kernel to replace.
     before, after : float
-        Median seconds of a run with the one and with the other; 0 where none was timed.
+        Median seconds of a run without and with the replacements; 0 if nothing was timed.
     """
 
     rows: list[KernelTuning]
@@ -132,7 +132,7 @@ class Outcome:
 
 
 def beats(one: Sequence[float], other: Sequence[float]) -> bool:
-    """Whether times are less than others beyond what chance makes of them."""
+    """Return whether times are significantly less than others."""
     if min(len(one), len(other)) < _SAMPLES[0]:
         return False
     upper = statistics.quantiles(one, n=4, method="inclusive")[2]
@@ -143,25 +143,25 @@ def beats(one: Sequence[float], other: Sequence[float]) -> bool:
 
 
 class Search:
-    """One search for faster code of a plan's kernels.
+    """A search for faster code of a plan's kernels.
 
     Parameters
     ----------
     plan : ExecutionPlan
-        The plan. It is not run, and nothing of it is changed.
+        The plan; it is neither run nor changed.
     limits : Limits
-        When to stop and what to try.
+        Time limit and allowed variants.
     measure : callable
-        Runs a plan; gives what each launch took.
+        Runs a plan and returns the profile of its launches.
     show : callable
-        Is told what part of the time is gone, and what is going on.
-    inputs : mapping of int to Buffer, optional
-        Other buffers for some of the plan's, by index.
+        Called with the elapsed fraction of the time and the current activity.
+    inputs : iterable of (int, Buffer), optional
+        Replacements of some buffers of the plan, by index.
 
     Raises
     ------
     PlanBuildError
-        The plan calls custom functions, which would be called at every run.
+        The plan calls custom functions, which every run would call.
     """
 
     def __init__(
@@ -175,8 +175,8 @@ class Search:
         functions = [op for op in plan.prepared_ops if isinstance(op, PreparedCustomFunction)]
         if functions:
             raise PlanBuildError(
-                f"{functions[0].label}: a plan that calls custom functions cannot be tuned, as "
-                "each of many runs would call them; tune a plan of its kernels alone"
+                f"{functions[0].label}: a plan that calls custom functions cannot be tuned, since "
+                "each of many runs would call them; tune a plan without them"
             )
         self._limits = limits
         self._measure = measure
@@ -190,19 +190,19 @@ class Search:
         self._span = 0.0
 
     def run(self) -> Outcome:
-        """Look for winners until nothing is gained any more, or the time is up."""
+        """Search until nothing improves any more or the time is up."""
         if not self._limits.over:
             self._open()
         while not self._limits.over and any(c.open for c in self._contests):
             self._round()
         return self._settle()
 
-    # ---- What is tried
+    # ---- Variants to try
 
     def _open(self) -> None:
-        """Find the heavy kernels."""
+        """Find the slowest kernels."""
         self._tell("profiling")
-        self._profile()  # what a first run meets is no measure
+        self._profile()  # the first run warms up
         profiles = self._profile()
         self._span = _span(profiles)
         launches: dict[CachedKernel, list[KernelProfile]] = {}
@@ -220,13 +220,13 @@ class Search:
                 )
 
     def _keeps_bits(self, kernel: CachedKernel) -> bool:
-        """Whether what a kernel computes has the bits of the renderer's own choice."""
+        """Return whether results are bitwise equal to those of the default variant."""
         renderer = opened(kernel.device).renderer
         assert renderer is not None
         return next(renderer.variants(kernel.ast, kernel.variant)).keeps_bits
 
     def _round(self) -> None:
-        """Time some variants of each kernel that are like its best one."""
+        """Time variants similar to the best variant of each kernel."""
         for contest in self._contests:
             for entry in contest.entries:
                 entry.times.clear()
@@ -245,7 +245,7 @@ class Search:
                 contest.measured = contest.held.median, contest.best.median
 
     def _enter(self, contest: _Contest) -> None:
-        """Compile new variants of a kernel, some at a time."""
+        """Compile new variants of a kernel, up to the limit per round."""
         kernel = contest.best.kernel
         room = self._limits.variants
         for variant in self._new(contest):
@@ -256,9 +256,9 @@ class Search:
             try:
                 [made] = build([(kernel.ast, variant.text)], kernel.device)
                 self._twin.exchange({contest.in_plan: made})
-            except (CompileError, SpecError):  # LLVM has its own opinion of some
+            except (CompileError, SpecError):  # LLVM rejects some variants
                 continue
-            except PlanBuildError:  # it wants an output to itself that shares memory here
+            except PlanBuildError:  # needs an unaliased output
                 continue
             contest.in_plan = made
             contest.entries.append(_Entry(made, variant.keeps_bits))
@@ -267,7 +267,7 @@ class Search:
         contest.open = room < self._limits.variants
 
     def _new(self, contest: _Contest) -> Iterator[Variant]:
-        """Variants that were not tried: the renderer's own choice, then those like the best."""
+        """Yield untried variants: the default one, then those similar to the best."""
         best = contest.best.kernel
         renderer = opened(best.device).renderer
         assert renderer is not None
@@ -283,7 +283,7 @@ class Search:
     # ---- Running
 
     def _heat(self, samples: int) -> None:
-        """Let every variant that is in run `samples` times, in turns."""
+        """Run every remaining variant `samples` times, alternating between them."""
         self._restore()
         turns = samples * max((len(c.entries) for c in self._contests), default=0)
         for turn in range(turns):
@@ -303,7 +303,7 @@ class Search:
                 entry.times.append(taken[entry.kernel])
 
     def _put(self, chosen: Iterable[tuple[_Contest, _Entry]]) -> None:
-        """Let the replica run these variants."""
+        """Install these variants in the replica."""
         changes = {c.in_plan: e.kernel for c, e in chosen if c.in_plan is not e.kernel}
         if changes:
             self._twin.exchange(changes)
@@ -314,7 +314,7 @@ class Search:
         return self._measure(self._twin)
 
     def _restore(self) -> None:
-        """Give the replica the state that the plan had."""
+        """Reset the replica to the plan's state."""
         for buffer, content in self._saved:
             buffer.raw()[...] = content
 
@@ -324,10 +324,10 @@ class Search:
         part = (limits.clock() - self._began) / whole if whole > 0 else 1.0
         self._show(part, what)
 
-    # ---- What came of it
+    # ---- Outcome
 
     def _settle(self) -> Outcome:
-        """Check the winners, and that they gain where they are all together."""
+        """Verify the winners, alone and all together, and return the outcome."""
         self._check_bits()
         before, after = self._compare()
         rows = []
@@ -353,7 +353,7 @@ class Search:
         return Outcome(rows, winners, before, after)
 
     def _check_bits(self) -> None:
-        """Take back winners that give other bits than what the plan runs, and should not."""
+        """Reject winners that change bits although they should not."""
         changed = [c for c in self._contests if c.best is not c.held]
         wanted = [c for c in changed if c.best.keeps_bits and c.held.keeps_bits]
         if not wanted:
@@ -367,16 +367,16 @@ class Search:
             self._put([(contest, contest.held)])
 
     def _results(self) -> list[bytes]:
-        """What one run from the saved state leaves in memory that outlives it."""
+        """Run once from the saved state; return the contents of state and outputs."""
         self._restore()
         self._profile()
         buffers = [*self._twin.state, *self._twin.output_buffers]
         return [b.copyout().tobytes() for b in buffers]
 
     def _compare(self) -> tuple[float, float]:
-        """Median seconds of whole runs with what the plan has, and with the winners.
+        """Return median seconds of whole runs with the plan's own code and with the winners.
 
-        What each gains alone and all lose together is taken back.
+        If the winners together are not faster, all are rejected, even if each was faster alone.
         """
         changed = [c for c in self._contests if c.best is not c.held]
         if not changed:
@@ -400,12 +400,12 @@ class Search:
 
 
 def _span(profiles: Sequence[KernelProfile]) -> float:
-    """Seconds from the start of a run to its end."""
+    """Return the seconds from the start to the end of a run."""
     return max((p.start + p.elapsed for p in profiles), default=0.0)
 
 
 def _drop(contest: _Contest, slower: float | None) -> None:
-    """Let go of what is behind after a heat; what the plan runs, and the best so far, stay."""
+    """Drop slow variants after a heat; keep the plan's own and the best so far."""
     least = min(entry.least for entry in contest.entries)
     kept = [
         e
@@ -419,7 +419,7 @@ def _drop(contest: _Contest, slower: float | None) -> None:
 
 
 def _winner(contest: _Contest) -> _Entry:
-    """The fastest of the entries, if it is faster than the best so far and what the plan runs."""
+    """Return the fastest entry if it beats the best so far and the plan's own, else the best."""
     fastest = min(contest.entries, key=lambda e: e.median)
     if fastest is contest.best or not beats(fastest.times, contest.best.times):
         return contest.best
