@@ -32,9 +32,24 @@ if TYPE_CHECKING:
     from kernelrt.ir import UOp
     from kernelrt.jit.effects.purity import Purpose
 
-__all__ = ["Body", "Carry", "Traced", "check_carry", "computes_shared_reads", "first_values",
-           "made_once", "node_of", "own", "plain_tree", "realized", "refuse_changes", "stepwise",
-           "told", "turn_of", "within"]  # fmt: skip
+__all__ = [
+    "Body",
+    "Carry",
+    "Traced",
+    "check_carry",
+    "computes_shared_reads",
+    "describe",
+    "first_values",
+    "made_once",
+    "node_of",
+    "own",
+    "plain_tree",
+    "realized",
+    "refuse_changes",
+    "stepwise",
+    "trace_iteration",
+    "within",
+]  # fmt: skip
 
 
 T = TypeVar("T")
@@ -367,7 +382,7 @@ def made_once(name: str, states: Iterable[Tensor], nodes: list[UOp]) -> list[UOp
     return [mark(n.arg.storage, Stale(n, name)) if is_kept(n) else n for n in given]
 
 
-def turn_of(
+def trace_iteration(
     trace: Trace,
     body: Body,
     carry: Carry,
@@ -385,7 +400,7 @@ def turn_of(
         carry.add_state(new)
 
 
-def told(value: object) -> str:
+def describe(value: object) -> str:
     """Describe a value for an error message."""
     if isinstance(value, Tensor):
         return f"{value.dtype.name} of shape {format_shape(value.dims)}"

@@ -15,6 +15,7 @@ from kernelrt.func.bodies import (
     Body,
     Carry,
     computes_shared_reads,
+    describe,
     first_values,
     made_once,
     node_of,
@@ -22,7 +23,6 @@ from kernelrt.func.bodies import (
     plain_tree,
     realized,
     stepwise,
-    told,
     within,
 )
 from kernelrt.func.trees import alike, flatten, leaves_of, named_leaves, nesting, rebuilt
@@ -86,8 +86,8 @@ def cond(
         return (true_fn if pred else false_fn)(*own(operands))
     if not isinstance(pred, Tensor) or not pred.dtype.is_bool or pred.dims:
         raise DTypeError(
-            f"cond: pred: expected a bool or a bool Tensor of shape (), not {told(pred)}; compare, "
-            "as in x > 0, or use where() to choose element by element"
+            f"cond: pred: expected a bool or a bool Tensor of shape (), not {describe(pred)}; "
+            "compare, as in x > 0, or use where() to choose element by element"
         )
     if stepwise():
         return _called("cond", true_fn if pred.item() else false_fn, operands)
@@ -133,7 +133,8 @@ def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -
         return branches[min(max(number, 0), len(branches) - 1)](*own(operands))
     if not isinstance(index, Tensor) or not index.dtype.is_int or index.dims:
         raise DTypeError(
-            f"switch: index: expected an int or an integer Tensor of shape (), not {told(index)}"
+            "switch: index: expected an int or an integer Tensor of shape (), not "
+            f"{describe(index)}"
         )
     if len(branches) == 1:
         return branches[0](*own(operands))

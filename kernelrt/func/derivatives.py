@@ -40,7 +40,7 @@ def entering(
             )
         if not places or len({p % len(args) for p in places}) < len(places):
             raise ShapeError(f"argnums: expected each argument at most once, not {argnums}")
-        given[place] = level.entered(args[place], f"argument {place % len(args)}")
+        given[place] = level.tagged(args[place], f"argument {place % len(args)}")
         chosen.append(given[place])
     if not chosen:
         raise ShapeError("argnums: expected at least one argument")
@@ -96,9 +96,9 @@ def grad_and_value(
             )
         seed = build.full(1, value.dtype, ())
         points = leaves_of(chosen)
-        nodes = level.zeros(level.flowing([value], [seed]), points)
-        slopes = rebuilt(chosen, level.tensors(nodes))
-        return slopes, level.left((out, aux) if has_aux else out)
+        nodes = level.with_zeros(level.gradients([value], [seed]), points)
+        gradients = rebuilt(chosen, level.tensors(nodes))
+        return gradients, level.untagged((out, aux) if has_aux else out)
 
     return gradient_and_value
 
@@ -115,8 +115,8 @@ def value_and_grad(
 
     @functools.wraps(f)
     def value_and_gradient(*args: Any, **kwargs: Any) -> Any:
-        slopes, value = both(*args, **kwargs)
-        return value, slopes
+        gradients, value = both(*args, **kwargs)
+        return value, gradients
 
     return value_and_gradient
 
@@ -138,8 +138,8 @@ def grad(f: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> 
 
     @functools.wraps(f)
     def gradient(*args: Any, **kwargs: Any) -> Any:
-        slopes, value = both(*args, **kwargs)
-        return (slopes, value[1]) if has_aux else slopes
+        gradients, value = both(*args, **kwargs)
+        return (gradients, value[1]) if has_aux else gradients
 
     return gradient
 
@@ -170,7 +170,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         The nesting or a shape of the cotangents differs from that of the output.
     """
     level = Level("vjp")
-    given = [level.entered(p, f"argument {i}") for i, p in enumerate(primals)]
+    given = [level.tagged(p, f"argument {i}") for i, p in enumerate(primals)]
     out, aux = called(f, given, {}, "vjp", has_aux)
     outputs = floats_of(out, "the function's result")
 
@@ -181,11 +181,11 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> tuple[An
         seeds = [check_like(c, o, "cotangents") for c, o in pairs]
         chosen = tuple(given) if len(given) != 1 else given[0]
         points = leaves_of(chosen)
-        nodes = level.zeros(level.flowing(outputs, seeds), points)
+        nodes = level.with_zeros(level.gradients(outputs, seeds), points)
         return rebuilt(chosen, level.tensors(nodes))
 
-    whole = level.left(out), vjp_fn
-    return (*whole, level.left(aux)) if has_aux else whole
+    whole = level.untagged(out), vjp_fn
+    return (*whole, level.untagged(aux)) if has_aux else whole
 
 
 def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], list[UOp]]:
@@ -195,15 +195,15 @@ def push(level: Level, outputs: Sequence[Tensor]) -> Callable[[Sequence[UOp]], l
     derivative by them is the Jacobian-vector product.
     """
     sources = [mark(build.full(0, o.dtype, o.dims), Leaf()) for o in outputs]
-    flown = level.flowing(outputs, sources, hooks=False)  # hooks belong to backward passes
+    pulled = level.gradients(outputs, sources, hooks=False)  # hooks belong to backward passes
 
     def tangents_of(tangents: Sequence[UOp]) -> list[UOp]:
         second = Level.of("jvp", sources)
-        pairs = [(n, t) for n, t in zip(flown, tangents, strict=True) if n is not None]
+        pairs = [(n, t) for n, t in zip(pulled, tangents, strict=True) if n is not None]
         with state.enable_grad():
             roots = [Tensor._of(n) for n, _ in pairs]
-        found = second.flowing(roots, [t for _, t in pairs])
-        return second.bare(second.zeros(found, outputs))
+        found = second.gradients(roots, [t for _, t in pairs])
+        return second.bare(second.with_zeros(found, outputs))
 
     return tangents_of
 
@@ -233,7 +233,7 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
         assert len(nodes) == len(outputs)
         return rebuilt(out, level.tensors(nodes))
 
-    return level.left(out), jvp_fn
+    return level.untagged(out), jvp_fn
 
 
 def jvp(
@@ -270,15 +270,15 @@ def jvp(
             raise DTypeError(f"{name}: expected a tuple of arguments, not {type(given).__name__}")
     level = Level("jvp")
     out, _, tangents_of, aux = _pushing(level, f, primals, "jvp", has_aux=has_aux)
-    slope = rebuilt(out, level.tensors(tangents_of(_directions(tangents, primals))))
-    whole = level.left(out), slope
-    return (*whole, level.left(aux)) if has_aux else whole
+    tangent = rebuilt(out, level.tensors(tangents_of(_directions(tangents, primals))))
+    whole = level.untagged(out), tangent
+    return (*whole, level.untagged(aux)) if has_aux else whole
 
 
 def _pushing(
     level: Level, f: Callable[..., Any], primals: Sequence[Any], name: str, *, has_aux: bool
 ) -> tuple[Any, list[Tensor], Callable[[Sequence[UOp]], list[UOp]], Any]:
-    given = [level.entered(p, f"argument {i}") for i, p in enumerate(primals)]
+    given = [level.tagged(p, f"argument {i}") for i, p in enumerate(primals)]
     out, aux = called(f, given, {}, name, has_aux)
     outputs = floats_of(out, "the function's result")
     return out, outputs, push(level, outputs), aux

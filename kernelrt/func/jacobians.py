@@ -76,7 +76,7 @@ def jacrev(
         found = mapped(
             lambda output: rebuilt(chosen, level.tensors(_rows(level, output, points))), out
         )
-        return (found, level.left(aux)) if has_aux else found
+        return (found, level.untagged(aux)) if has_aux else found
 
     return rows
 
@@ -103,7 +103,7 @@ def jacfwd(
         by_point = _columns(level, outputs, leaves_of(chosen))
         per_output = iter(zip(*by_point, strict=True))
         found = mapped(lambda _: rebuilt(chosen, level.tensors(next(per_output))), out)
-        return (found, level.left(aux)) if has_aux else found
+        return (found, level.untagged(aux)) if has_aux else found
 
     return columns
 
@@ -164,12 +164,14 @@ def _rows(level: Level, output: Tensor, points: Sequence[Tensor]) -> list[UOp]:
     if count == 0:
         return [build.full(0, p.dtype, s) for p, s in zip(points, whole, strict=True)]
     if count == 1:
-        nodes = level.zeros(level.flowing([output], [build.full(1, output.dtype, shape)]), points)
+        nodes = level.with_zeros(
+            level.gradients([output], [build.full(1, output.dtype, shape)]), points
+        )
         return [build.reshape(n, s) for n, s in zip(nodes, whole, strict=True)]
     seed = mark(build.full(0, output.dtype, shape), Leaf())
-    flown = level.zeros(level.flowing([output], [seed]), points)
+    pulled = level.with_zeros(level.gradients([output], [seed]), points)
     units = _units(shape, output.dtype)
-    nodes = batched(flown, {seed: units}, count)
+    nodes = batched(pulled, {seed: units}, count)
     return [build.reshape(n, s) for n, s in zip(nodes, whole, strict=True)]
 
 

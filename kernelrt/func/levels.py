@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Level", "called", "check_like", "floats_of"]
 
 
-def _differentiated(
+def _call_with_gradients(
     function: Callable[..., Any], args: Sequence[object], kwargs: dict[str, Any]
 ) -> Any:
     thread, depths = threading.get_ident(), state.differentiating
@@ -49,7 +49,7 @@ def called(
     has_aux: bool,
 ) -> tuple[Any, Any]:
     """Call a function with gradients enabled; return its output and its auxiliary output."""
-    out = _differentiated(function, args, kwargs)
+    out = _call_with_gradients(function, args, kwargs)
     if not has_aux:
         return out, None
     if not isinstance(out, tuple) or len(out) != 2:
@@ -95,22 +95,22 @@ class Level:
         Name of the function that the user called.
     """
 
-    __slots__ = ("_bare", "_marks", "_name")
+    __slots__ = ("_bare", "_name", "_tags")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._bare: dict[UOp, UOp] = {}
-        self._marks: list[Leaf] = []
+        self._tags: list[Leaf] = []
 
     @classmethod
     def of(cls, name: str, nodes: Sequence[UOp]) -> Level:
-        """One by nodes that bear their marks already."""
+        """Return a level whose inputs are nodes that are tagged already."""
         level = cls(name)
-        level._marks += [node.arg for node in nodes]
+        level._tags += [node.arg for node in nodes]
         level._bare.update((node, node.src[0]) for node in nodes)
         return level
 
-    def entered(self, tree: Any, what: str) -> Any:
+    def tagged(self, tree: Any, what: str) -> Any:
         """Return nested data with each tensor tagged."""
         return rebuilt(tree, [self._under(t) for t in floats_of(tree, what)])
 
@@ -119,10 +119,10 @@ class Level:
             bare, leaf = tensor.uop, Leaf()
             node = mark(bare, leaf)
             self._bare[node] = bare
-            self._marks.append(leaf)
+            self._tags.append(leaf)
             return Tensor._of(node)
 
-    def left(self, tree: Any) -> Any:
+    def untagged(self, tree: Any) -> Any:
         """Return nested data without the tags."""
         leaves = leaves_of(tree)
         tensors = [t for t in leaves if isinstance(t, Tensor)]
@@ -148,18 +148,18 @@ class Level:
         """Return tensors of nodes, without the tags."""
         return [Tensor._of(node) for node in self.bare(nodes)]
 
-    def flowing(
+    def gradients(
         self, outputs: Sequence[Tensor], seeds: Sequence[UOp], *, hooks: bool = True
     ) -> list[UOp | None]:
         """Return the gradient of each input, still with tags; None where it is zero."""
-        if not outputs or not self._marks:
-            return [None] * len(self._marks)
-        wanted = Wanted(marks=frozenset(self._marks))
+        if not outputs or not self._tags:
+            return [None] * len(self._tags)
+        wanted = Wanted(marks=frozenset(self._tags))
         with state.enable_grad():
             found = pull(list(zip(outputs, seeds, strict=True)), self._name, wanted, hooks=hooks)
-        return [found.get(leaf) for leaf in self._marks]
+        return [found.get(leaf) for leaf in self._tags]
 
-    def zeros(self, nodes: Sequence[UOp | None], tensors: Sequence[Tensor]) -> list[UOp]:
+    def with_zeros(self, nodes: Sequence[UOp | None], tensors: Sequence[Tensor]) -> list[UOp]:
         """Return `nodes` with zeros in place of None."""
         return [
             build.full(0, t.dtype, t.dims) if node is None else node
@@ -168,7 +168,15 @@ class Level:
 
 
 def check_like(given: object, like: Tensor, what: str) -> UOp:
-    """Return the node of `given`, a tensor, an array or a number, with the shape of `like`."""
+    """Return the node of `given` in the type of `like`.
+
+    Raises
+    ------
+    ShapeError
+        `given` has another shape than `like`.
+    GradientError
+        `given` is not of floats.
+    """
     given = tensor_of(given, what)
     if not build.same_shape(given.dims, like.dims):
         raise ShapeError(

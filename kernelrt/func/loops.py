@@ -16,6 +16,7 @@ from kernelrt.func.bodies import (
     Carry,
     check_carry,
     computes_shared_reads,
+    describe,
     made_once,
     node_of,
     own,
@@ -23,8 +24,7 @@ from kernelrt.func.bodies import (
     realized,
     refuse_changes,
     stepwise,
-    told,
-    turn_of,
+    trace_iteration,
     within,
 )
 from kernelrt.func.trees import leaves_of, named_leaves, rebuilt
@@ -121,14 +121,14 @@ def scan(
     """
     made = Body("scan", body)
     arrays = plain_tree(xs, "scan: xs")
-    turns = _length(arrays, length)
-    many = _unroll(unroll, turns)
+    trip_count = _length(arrays, length)
+    factor = _unroll(unroll, trip_count)
     carried = plain_tree(init, "scan: init")
     slices = [t.dims for t in leaves_of(carried)] + [t.dims[1:] for t in leaves_of(arrays)]
     # Without a trace, values that an iteration overwrites are gone when its gradient is computed.
-    alone = same(turns, 1) and (state.local.trace is not None or not state.local.grad)
-    if alone or (stepwise() and not same(turns, 0)) or not all(map(is_static, slices)):
-        return _unrolled(body, carried, arrays, turns, reverse=reverse)
+    alone = same(trip_count, 1) and (state.local.trace is not None or not state.local.grad)
+    if alone or (stepwise() and not same(trip_count, 0)) or not all(map(is_static, slices)):
+        return _unrolled(body, carried, arrays, trip_count, reverse=reverse)
     since = count_asked()
     carry = Carry("scan", made, carried)
     wholes = [node_of(t) for t in leaves_of(arrays)]
@@ -136,7 +136,7 @@ def scan(
     nested: list[Any] = []
 
     def taken(result: Any) -> list[Tensor]:
-        new, y = _turn(result, carry.tree)
+        new, y = _check_result(result, carry.tree)
         nested[:] = [y]
         return [*new, *leaves_of(y)]
 
@@ -144,23 +144,23 @@ def scan(
         args = carry.given(made), rebuilt(arrays, [
             made.tensor(s, whole) for s, whole in zip(slots, wholes, strict=True)
         ])
-        return turn_of(trace, made, carry, args, taken)
+        return trace_iteration(trace, made, carry, args, taken)
 
     graph = within(TURNS, [made], call)
     triples = carry.triples(graph, wholes)
     rows = graph.nodes[len(carry.slots) :]
-    if same(turns, 0):
+    if same(trip_count, 0):
         finals = [first for _, first, _ in triples]
         stacks = [build.full(0, r.dtype, (0, *r.shape)) for r in rows]
-    elif isinstance(turns, int) and many > 1 and not _may_fail(triples, rows, since):
+    elif isinstance(trip_count, int) and factor > 1 and not _may_fail(triples, rows, since):
         finals, stacks = unrolled(
-            triples, list(zip(slots, wholes, strict=True)), rows, turns, many, since=since,
+            triples, list(zip(slots, wholes, strict=True)), rows, trip_count, factor, since=since,
             reverse=reverse, checkpoint=checkpoint,
         )  # fmt: skip
     else:
         finals, stacks = region_graphs.loop(
-            triples, list(zip(slots, wholes, strict=True)), rows, turns, since=since,
-            count=turns if isinstance(turns, UOp) else None, reverse=reverse,
+            triples, list(zip(slots, wholes, strict=True)), rows, trip_count, since=since,
+            count=trip_count if isinstance(trip_count, UOp) else None, reverse=reverse,
             checkpoint=checkpoint,
         )  # fmt: skip
         both = made_once("scan", carry.changed, [*finals, *stacks])
@@ -169,7 +169,7 @@ def scan(
     return carry.leave(finals), out
 
 
-def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
+def _check_result(result: Any, before: Any) -> tuple[list[Tensor], Any]:
     """Check what `body` returned in one iteration of a scan; return (leaves of the carry, y)."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise DTypeError(
@@ -179,13 +179,13 @@ def _turn(result: Any, before: Any) -> tuple[list[Tensor], Any]:
 
 
 def _unrolled(
-    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, turns: Dim, *, reverse: bool
+    body: Callable[[Any, Any], Any], carry: Any, arrays: Any, trip_count: Dim, *, reverse: bool
 ) -> tuple[Any, Any]:
     """Run a scan as a Python loop.
 
     Used without jit, for single iterations, and if a shape is known only at run time.
     """
-    if not isinstance(turns, int):
+    if not isinstance(trip_count, int):
         raise VariableError(
             "scan: if the number of iterations depends on a Variable, the slices and the carry "
             "need known sizes, not "
@@ -194,8 +194,8 @@ def _unrolled(
     leaves = leaves_of(arrays)
     carry = own(carry)
     found: list[Any] = []
-    for k in reversed(range(turns)) if reverse else range(turns):
-        new, y = _turn(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
+    for k in reversed(range(trip_count)) if reverse else range(trip_count):
+        new, y = _check_result(body(carry, rebuilt(arrays, [t[k] for t in leaves])), carry)
         carry = rebuilt(carry, new)
         if stepwise():
             realized((carry, y))
@@ -218,7 +218,7 @@ def _length(arrays: Any, length: object) -> Dim:
         number = whole(length)
         if number is None:
             raise DTypeError(f"scan: length: expected an int, not {type(length).__name__}")
-        _check_turns(number, "scan: length")
+        _check_trip_count(number, "scan: length")
         found = number
     for path, t in named_leaves(arrays):
         if not t.dims:
@@ -242,23 +242,23 @@ def _may_fail(
     return region_graphs.may_fail([*(new for *_, new in triples), *rows], since)
 
 
-def _unroll(value: object, turns: Dim) -> int:
+def _unroll(value: object, trip_count: Dim) -> int:
     """Return the unroll factor."""
-    most = turns if isinstance(turns, int) else 1
+    most = trip_count if isinstance(trip_count, int) else 1
     if isinstance(value, bool | np.bool_):
         return most if value else 1
     number = whole(value)
     if number is None:
-        raise DTypeError(f"scan: unroll: expected an int or a bool, not {told(value)}")
+        raise DTypeError(f"scan: unroll: expected an int or a bool, not {describe(value)}")
     if number < 1:
         raise ShapeError(f"scan: unroll: expected at least 1 or True (all), not {number}")
     return min(number, most)
 
 
-def _check_turns(turns: int, name: str) -> None:
-    if not 0 <= turns < UNBOUNDED:
-        expected = "at least 0" if turns < 0 else "less than 2**62"
-        raise ShapeError(f"{name}: expected {expected}, not {turns}")
+def _check_trip_count(trip_count: int, name: str) -> None:
+    if not 0 <= trip_count < UNBOUNDED:
+        expected = "at least 0" if trip_count < 0 else "less than 2**62"
+        raise ShapeError(f"{name}: expected {expected}, not {trip_count}")
 
 
 @computes_shared_reads
@@ -301,27 +301,29 @@ def fori_loop(lower: Any, upper: Any, body: Callable[[Any, Any], Any], init: Any
     number = slot((), dt.int64)
     with state.no_grad():
         start = first if isinstance(first, UOp) else build.scalar(first, dt.int64)
-    turn = build.add(number.node, start)
+    index = build.add(number.node, start)
 
     def taken(result: Any) -> list[Tensor]:
         return check_carry("fori_loop", "carry", carry.tree, result)
 
     def call(trace: Trace) -> Traced:
-        args = Tensor._of(turn), carry.given(made)
-        return turn_of(trace, made, carry, args, taken)
+        args = Tensor._of(index), carry.given(made)
+        return trace_iteration(trace, made, carry, args, taken)
 
     graph = within(TURNS, [made], call)
     triples = carry.triples(graph)
     if isinstance(first, int) and isinstance(last, int):
-        turns, count = max(0, last - first), None
-        _check_turns(turns, "fori_loop: upper - lower")
+        trip_count, count = max(0, last - first), None
+        _check_trip_count(trip_count, "fori_loop: upper - lower")
     else:
         stop = last if isinstance(last, UOp) else build.scalar(last, dt.int64)
         some = start.alu(Op.LT, stop)
-        turns, count = UNBOUNDED, build.where(some, build.sub(stop, start), 0)
-    if not turns:
+        trip_count, count = UNBOUNDED, build.where(some, build.sub(stop, start), 0)
+    if not trip_count:
         return carry.leave([value for _, value, _ in triples])
-    finals, _ = region_graphs.loop(triples, (), (), turns, since=since, number=number, count=count)
+    finals, _ = region_graphs.loop(
+        triples, (), (), trip_count, since=since, number=number, count=count
+    )
     return carry.leave(made_once("fori_loop", carry.changed, finals))
 
 
@@ -348,7 +350,8 @@ def _bound(value: object, name: str) -> int | UOp:
         with state.no_grad():
             return value.uop.cast(dt.int64)
     raise DTypeError(
-        f"fori_loop: {name}: expected an int or an integer Tensor of shape (), not {told(value)}"
+        f"fori_loop: {name}: expected an int or an integer Tensor of shape (), not "
+        f"{describe(value)}"
     )
 
 
@@ -391,15 +394,15 @@ def while_loop(
     192.0
     """
     asked, made = Body("while_loop", cond), Body("while_loop", body)
-    turns = UNBOUNDED
+    trip_count = UNBOUNDED
     if max_steps is not None:
         found = whole(max_steps)
         if found is None:
-            raise DTypeError(f"while_loop: max_steps: expected an int, not {told(max_steps)}")
-        _check_turns(found, "while_loop: max_steps")
-        turns = found
+            raise DTypeError(f"while_loop: max_steps: expected an int, not {describe(max_steps)}")
+        _check_trip_count(found, "while_loop: max_steps")
+        trip_count = found
     if stepwise():
-        return _repeated(cond, body, turns, init)
+        return _repeated(cond, body, trip_count, init)
     since = count_asked()
     carry = Carry("while_loop", made, init)
     count = slot((), dt.int64)
@@ -409,7 +412,7 @@ def while_loop(
         return check_carry("while_loop", "carry", carry.tree, result)
 
     def call(trace: Trace) -> tuple[Traced, Traced]:
-        graph = turn_of(trace, made, carry, (carry.given(made),), taken)
+        graph = trace_iteration(trace, made, carry, (carry.given(made),), taken)
         return graph, asked.call(trace, (carry.given(asked),), carry.begin, _condition)
 
     graph, test = within(TURNS, [made, asked], call)
@@ -418,14 +421,14 @@ def while_loop(
     now = {s.place: build.reshape(first, s.place.shape) for s, first, _ in triples}
     then = {s.place: build.reshape(new, s.place.shape) for s, _, new in triples}
     before, after = rewritten(test.nodes, now)[0], rewritten(test.nodes, then)[0]
-    if not turns:
+    if not trip_count:
         return carry.leave([value for _, value, _ in triples])
     triples = [
         (flag, before, after),
         (count, build.scalar(0, dt.int64), build.add(count.node, 1)),
         *triples,
     ]
-    finals, _ = region_graphs.loop(triples, (), (), turns, since=since, conditional=True)
+    finals, _ = region_graphs.loop(triples, (), (), trip_count, since=since, conditional=True)
     return carry.leave(made_once("while_loop", carry.changed, finals[2:]))
 
 
@@ -434,11 +437,11 @@ def _repeated(
 ) -> Any:
     """Run a while_loop as a Python loop."""
     carry = own(plain_tree(init, "while_loop: init"))
-    turns = 0
-    while turns < most and _condition(cond(carry))[0].item():
+    trip_count = 0
+    while trip_count < most and _condition(cond(carry))[0].item():
         new = check_carry("while_loop", "carry", carry, body(carry))
         carry = realized(rebuilt(carry, new))
-        turns += 1
+        trip_count += 1
     return carry
 
 
@@ -446,6 +449,6 @@ def _condition(result: Any) -> list[Tensor]:
     if isinstance(result, Tensor) and result.dtype.is_bool and not result.dims:
         return [result]
     raise DTypeError(
-        f"while_loop: cond: expected a bool Tensor of shape (), not {told(result)}; compare, "
+        f"while_loop: cond: expected a bool Tensor of shape (), not {describe(result)}; compare, "
         "as in x < 1, and reduce an array with all() or any()"
     )

@@ -113,8 +113,8 @@ def alike(one: object, other: object) -> bool:
     if is_record(one) and type(one) is type(other):
         same = all(alike(getattr(one, k), getattr(other, k)) for k in fields_of(type(one)))
         return same and value_key(fixed_of(one)) == value_key(fixed_of(other))
-    apart = is_nested(one) or is_nested(other)
-    return not apart and (one is None) == (other is None)
+    differ = is_nested(one) or is_nested(other)
+    return not differ and (one is None) == (other is None)
 
 
 def is_nested(value: object) -> bool:
