@@ -174,8 +174,8 @@ class Cauchy(_Located):
         return full_like(self.loc, math.inf)
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
-        turn = (random.rand(shape, dtype=dt.float64) - 0.5) * math.pi
-        return turn.tan().cast(self.loc.dtype)
+        angle = (random.rand(shape, dtype=dt.float64) - 0.5) * math.pi
+        return angle.tan().cast(self.loc.dtype)
 
     def log_prob(self, value: Any) -> Tensor:
         """Return the log density, or the log probability, of `value`."""

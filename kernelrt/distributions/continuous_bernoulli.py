@@ -47,7 +47,7 @@ def _series(a: Tensor, coefficients: Sequence[float]) -> Tensor:
     return found
 
 
-def _parted(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _by_size(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return (a < 1, `a` where it is small, `a` where it is not); elsewhere harmless values."""
     small = a < 1
     return small, where(small, a, 0.0), where(small, 1.0, a)
@@ -55,24 +55,24 @@ def _parted(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def _log_norm(a: Tensor) -> Tensor:
     """Return ``log((1 - exp(-a)) / a)``."""
-    small, near, far = _parted(a)
+    small, near, far = _by_size(a)
     series = _series(near, [c / (2 * k) for k, c in enumerate(_ODD, 1)])
     return where(small, near.square() * series - near / 2, (-(-far).expm1() / far).log())
 
 
 def _low_mean(a: Tensor) -> Tensor:
     """Return ``1 / a - 1 / expm1(a)``, the mean for the logit -a."""
-    small, near, far = _parted(a)
+    small, near, far = _by_size(a)
     power = (-far).exp()
     return where(small, 0.5 - near * _series(near, _ODD), 1 / far - power / (1 - power))
 
 
 def _mean(t: Tensor) -> Tensor:
-    found = _low_mean(_size(t))
+    found = _low_mean(_magnitude(t))
     return where(t > 0, 1 - found, found)
 
 
-def _size(t: Tensor) -> Tensor:
+def _magnitude(t: Tensor) -> Tensor:
     """Return the absolute value. Its derivative at 0 is that of one side, as in :func:`_above`."""
     return where(t > 0, t, -t)
 
@@ -84,7 +84,7 @@ def _above(t: Tensor, x: Tensor) -> Tensor:
 
 def _below(t: Tensor, x: Tensor) -> Tensor:
     """Return the cumulative probability of `x`, a number from 0 to 1."""
-    a = _size(t)
+    a = _magnitude(t)
     below = where(t > 0, t * (x - 1), 0.0)
     return x * (_log_norm(a * x) - _log_norm(a) + below).exp()
 
@@ -101,12 +101,12 @@ def _quantile(t: Tensor, share: Tensor) -> Tensor:
 
 def _quantile_rule(node: UOp, g: UOp, i: int) -> UOp:
     # Implicit differentiation: the share of values below x is constant in t.
-    x, t, slope = (Tensor._of(u) for u in (node, node.arg.inputs[0], g))  # noqa: SLF001 - of nodes
-    density = (_above(t, x) - _log_norm(_size(t))).exp()
+    x, t, grad = (Tensor._of(u) for u in (node, node.arg.inputs[0], g))  # noqa: SLF001 - of nodes
+    density = (_above(t, x) - _log_norm(_magnitude(t))).exp()
     if i == 1:
-        return (slope / density).uop
+        return (grad / density).uop
     by_t = _below(t, x) * (x * _mean(t * x) - _mean(t))
-    return (-slope * by_t / density).uop
+    return (-grad * by_t / density).uop
 
 
 class ContinuousBernoulli(Chances):
@@ -188,7 +188,7 @@ class ContinuousBernoulli(Chances):
     @property
     def variance(self) -> Tensor:
         """The variance."""
-        small, near, far = _parted(_size(self._wide()))
+        small, near, far = _by_size(_magnitude(self._wide()))
         power = (-far).exp()
         closed = 1 / far.square() - power / (1 - power).square()
         series = _series(near, [c * (2 * k - 1) for k, c in enumerate(_ODD, 1)])
@@ -207,7 +207,7 @@ class ContinuousBernoulli(Chances):
 
     def _log_density(self, x: Tensor) -> Tensor:
         t = self._wide()
-        return _above(t, x) - _log_norm(_size(t))
+        return _above(t, x) - _log_norm(_magnitude(t))
 
     def cdf(self, value: Any) -> Tensor:
         """Return the cumulative probability of `value`."""
@@ -223,5 +223,5 @@ class ContinuousBernoulli(Chances):
 
     def entropy(self) -> Tensor:
         """Return the entropy, in nats."""
-        a = _size(self._wide())
+        a = _magnitude(self._wide())
         return self._in_kind(_log_norm(a) + a * _low_mean(a))

@@ -138,8 +138,8 @@ class HalfCauchy(_Half):
         return full_like(self.scale, math.inf)
 
     def _noise(self, shape: tuple[Dim, ...]) -> Tensor:
-        turn = random.rand(shape, dtype=dt.float64) * (math.pi / 2)
-        return turn.tan().cast(self.scale.dtype)
+        angle = random.rand(shape, dtype=dt.float64) * (math.pi / 2)
+        return angle.tan().cast(self.scale.dtype)
 
     def _log_density(self, z: Tensor) -> Tensor:
         return math.log(2 / math.pi) - self.scale.log() - (z * z).log1p()

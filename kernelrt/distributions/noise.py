@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelrt.distributions.distribution import Shape
     from kernelrt.ir import UOp
 
-__all__ = ["inside", "log_gamma", "log_gamma_slope", "share_below"]
+__all__ = ["incomplete_gamma", "inside", "log_gamma", "log_gamma_derivative"]
 
 #: A candidate is rejected with probability below 0.05 (Marsaglia and Tsang, table 1), so 1 in
 #: 2.6e10 draws uses the fallback.
@@ -86,8 +86,8 @@ def _reparameterized(drawn: Tensor, alpha: Tensor) -> Tensor:
 def _implicit_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (alpha,) = node.arg.inputs
     # In float32, cancellation would destroy the derivative for large alpha.
-    y, a, slope = (Tensor._of(u) for u in (node, alpha, g))  # noqa: SLF001 - a rule of nodes
-    return (slope.double() * log_gamma_slope(y.double(), a.double())).cast(g.dtype).uop
+    y, a, grad = (Tensor._of(u) for u in (node, alpha, g))  # noqa: SLF001 - a rule of nodes
+    return (grad.double() * log_gamma_derivative(y.double(), a.double())).cast(g.dtype).uop
 
 
 def _nodes() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -105,7 +105,7 @@ _WHERE, _WEIGHTS = _nodes()
 _TERMS: Final = 19
 
 
-def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
+def log_gamma_derivative(y: Tensor, alpha: Tensor) -> Tensor:
     """Return the derivative of `y`, the log of a gamma variate, by alpha at constant probability.
 
     With P the cumulative probability and p the density at x = exp(y), it is -(dP/dalpha) / (x p).
@@ -115,7 +115,7 @@ def log_gamma_slope(y: Tensor, alpha: Tensor) -> Tensor:
     """
     x = y.exp()
     score = y.unsqueeze(-1) - alpha.unsqueeze(-1).digamma()
-    total, sign = _beside(x, alpha, score)
+    total, sign = _tail_integral(x, alpha, score)
     series, by_alpha = _series(x, alpha)
     near = -((y - (alpha + 1).digamma()) * series + by_alpha) / alpha
     return where(x < 1, near, total * sign)
@@ -131,7 +131,7 @@ def _series(x: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
     return 1 + terms.sum(-1), -(terms * (1 / below).cumsum(-1)).sum(-1)
 
 
-def _beside(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Tensor]:
+def _tail_integral(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the integral of the density from x to the nearer end, divided by x p(x), and a sign.
 
     The variable is ``t = x exp(v)``. With `score`, the integrand is multiplied by `score` plus v.
@@ -150,14 +150,14 @@ def _beside(x: Tensor, alpha: Tensor, score: Tensor | None) -> tuple[Tensor, Ten
 
 
 @operation
-def share_below(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
+def incomplete_gamma(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
     """Return the probability of gamma variates up to `x`, or `above` it: incomplete gamma function.
 
     It uses the same quadrature, on the side with the smaller probability.
     """
     y, a = x.detach().double(), alpha.detach().double()
     safe = y.clamp(min=1e-300, max=1e300)
-    part, sign = _beside(safe, a, None)
+    part, sign = _tail_integral(safe, a, None)
     tail = part * (a * safe.log() - safe - a.lgamma()).exp()
     far = (sign > 0) if not above else (sign < 0)
     found = where(far, 1 - tail, tail)
@@ -170,15 +170,15 @@ def share_below(x: Tensor, alpha: Tensor, above: bool = False) -> Tensor:
 
 
 def _share_rule(node: UOp, g: UOp, i: int) -> UOp:
-    x, alpha, slope = (Tensor._of(u) for u in (*node.arg.inputs, g))  # noqa: SLF001 - of nodes
+    x, alpha, grad = (Tensor._of(u) for u in (*node.arg.inputs, g))  # noqa: SLF001 - of nodes
     y, a = x.double(), alpha.double()
     if i == 0:
         found = ((a - 1).xlogy(y) - y - a.lgamma()).exp()
     else:
         log = y.clamp(min=1e-300).log()
-        found = -log_gamma_slope(log, a) * (a * log - y - a.lgamma()).exp()
+        found = -log_gamma_derivative(log, a) * (a * log - y - a.lgamma()).exp()
     found = where((y <= 0) | (y == math.inf), 0.0, found)
-    return (slope.double() * found).cast(slope.dtype).uop
+    return (grad.double() * found).cast(grad.dtype).uop
 
 
 def _share_rule_above(node: UOp, g: UOp, i: int) -> UOp:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from kernelrt.distributions import constraints
 from kernelrt.distributions.distribution import Distribution, as_params, static
-from kernelrt.distributions.noise import inside, log_gamma, share_below
+from kernelrt.distributions.noise import incomplete_gamma, inside, log_gamma
 from kernelrt.errors import ShapeError
 from kernelrt.ir.shape import broadcast
 from kernelrt.tensor.free_functions.creation import zeros_like
@@ -90,7 +90,7 @@ class Gamma(_OfRate):
         """Return the cumulative probability of `value`; relative error 1e-7 in both tails."""
         x, a = self.rate * self._value(value), self.concentration
         shape = broadcast(x.dims, a.dims)
-        return share_below(x.expand(shape), a.expand(shape))
+        return incomplete_gamma(x.expand(shape), a.expand(shape))
 
     def entropy(self) -> Tensor:
         """Return the entropy, in nats."""
@@ -236,7 +236,7 @@ class InverseGamma(_OfRate):
         """Return the cumulative probability of `value`; relative error 1e-7 in both tails."""
         x, a = self.rate / self._value(value), self.concentration
         shape = broadcast(x.dims, a.dims)
-        return share_below(x.expand(shape), a.expand(shape), above=True)
+        return incomplete_gamma(x.expand(shape), a.expand(shape), above=True)
 
     def entropy(self) -> Tensor:
         """Return the entropy, in nats."""

@@ -178,7 +178,7 @@ class Pareto(Distribution):
 
 def _log_part(k: Tensor, z: Tensor) -> Tensor:
     """Return ``log1p(k * z) / k``, and z for k = 0; derivatives are accurate there."""
-    far, near, safe = _beside(k, z, 0.25)
+    far, near, safe = _by_size(k, z, 0.25)
     # log1p(w) is 2 * atanh(s); the truncation error of its series is below 1e-17.
     s = near / (2 + near)
     return where(far, where(far, k * z, 1.0).log1p() / safe,
@@ -187,11 +187,11 @@ def _log_part(k: Tensor, z: Tensor) -> Tensor:
 
 def _exp_part(k: Tensor, e: Tensor) -> Tensor:
     """Return ``expm1(k * e) / k``, and e for k = 0; derivatives are accurate there."""
-    far, near, safe = _beside(k, e, 0.5)
+    far, near, safe = _by_size(k, e, 0.5)
     return where(far, where(far, k * e, 1.0).expm1() / safe, e * _sum(near, _FACTORIALS))
 
 
-def _beside(k: Tensor, x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
+def _by_size(k: Tensor, x: Tensor, edge: float) -> tuple[Tensor, Tensor, Tensor]:
     """Return (|k * x| >= edge, ``k * x`` where it is small, k where it is not, else 1).
 
     If k is 0 and x infinite, the product counts as 0.

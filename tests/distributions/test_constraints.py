@@ -104,7 +104,7 @@ def test_ends_may_be_tensors():
 
     made = Boxed((3,), (2,))
     assert made.log_prob(krt.tensor([0.5, 1.0])).item() == 0
-    with pytest.raises(krt.ShapeError, match=r"Boxed expected for each element .*, not \[0.5, 2.0\]"):
+    with pytest.raises(krt.ShapeError, match=r"Boxed expected for each .*, not \[0.5, 2.0\]"):
         made.log_prob(krt.tensor([0.5, 2.0]))
 
 
