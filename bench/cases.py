@@ -1,4 +1,4 @@
-"""What a comparison is: a case with several sides that do the same work."""
+"""Case and Side: a comparison, and its contenders, which do the same work."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ class PeerMissingError(Exception):
 
 @dataclass(frozen=True)
 class Side:
-    """One contender.
+    """A contender.
 
     Attributes
     ----------
     name : str
-        What the table calls it.
+        Name in the table.
     make : callable
-        Builds and warms the contender and gives the call to time, which returns the result as a
-        NumPy array or a float so that sides can be compared.
+        Builds and warms up the contender; returns the call to time. The call returns the result as
+        a NumPy array or a float, so that sides can be compared.
     enter : callable
-        Run, untimed, before each block of timed calls; sets process-wide switches such as the
+        Called, untimed, before each block of timed calls; sets process-wide options such as the
         number of threads.
     needs : tuple of str
-        Modules that have to be importable.
+        Modules that must be importable.
     calls : int
-        How many units of work one call does; times are divided by it.
+        Units of work per call; times are divided by it.
     limit : bool
-        Whether this is no contender but what the machine allows; its result is another one.
+        Whether this is a machine limit instead of a contender; its result is not compared.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Side:
     limit: bool = False
 
     def build(self) -> Call:
-        """Import what is needed, build, and warm up."""
+        """Import the needed modules, build the contender and warm it up."""
         for module in self.needs:
             try:
                 importlib.import_module(module)
@@ -58,22 +58,22 @@ class Side:
 
 @dataclass(frozen=True)
 class Case:
-    """Sides that do the same work, and how they are to be read.
+    """A comparison of sides that do the same work.
 
     Attributes
     ----------
     name : str
-        Short, for test ids.
+        Short name, for test ids.
     title : str
-        For the table.
+        Title in the table.
     sides : tuple of Side
-        The first is kernelrt.
+        Contenders; the first is kernelrt.
     unit : int
-        How many repetitions of the thing measured one call makes (1,000 kernels a plan, say).
+        Repetitions of the measured work per call, for example 1,000 kernels in a plan.
     aim : float
-        The ratio (best peer's time over ours) that the project has set itself.
+        Target ratio: best peer's time over ours.
     tolerance : float
-        How far results may differ between sides, relative to their largest value.
+        Allowed difference of results between sides, relative to their largest value.
     """
 
     name: str

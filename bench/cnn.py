@@ -1,4 +1,4 @@
-"""A small CNN on images of 8x8: forward, backward and Adam step of one batch, without dropout."""
+"""A small CNN on 8x8 images: forward, backward and Adam step of one batch, without dropout."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FEATURES = 512
 
 
 def weights() -> dict[str, NDArray[np.float32]]:
-    """Filters, weights and biases by the names that the layers have in a Sequential."""
+    """Return filters, weights and biases by their names in a Sequential."""
     rng = np.random.default_rng(0)
 
     def draw(fan_in: int, *shape: int) -> NDArray[np.float32]:
@@ -41,14 +41,14 @@ def weights() -> dict[str, NDArray[np.float32]]:
 
 
 def example() -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Give one batch of images and labels."""
+    """Return one batch of images and labels."""
     rng = np.random.default_rng(1)
     images = rng.standard_normal((BATCH, 1, 8, 8)).astype(np.float32)
     return images, rng.integers(0, 10, BATCH)
 
 
 def _sequential(nn: Any) -> Any:
-    """The network, in the words that kernelrt and torch share."""
+    """Return the network, written with the names that kernelrt and torch share."""
     return nn.Sequential(
         nn.Conv2d(1, 16, 3, padding=1),
         nn.ReLU(),
@@ -61,7 +61,7 @@ def _sequential(nn: Any) -> Any:
 
 
 def kernelrt_training() -> Call:
-    """Forward, backward and Adam step; gives the loss."""
+    """Build a forward, backward and Adam step that returns the loss."""
     import kernelrt as krt
     from kernelrt import nn
 
@@ -82,7 +82,7 @@ def kernelrt_training() -> Call:
 
 
 def torch_training(*, fused: bool) -> Call:
-    """The same in eager PyTorch."""
+    """Build the same step in eager PyTorch."""
     import torch
     from torch import nn
 
@@ -120,7 +120,7 @@ def _jax_logits(params: dict[str, Any], x: Any) -> Any:
 
 
 def jax_training() -> Call:
-    """The same in JAX, the whole step under jit and its state donated."""
+    """Build the same step in JAX, jitted as a whole, with donated state."""
     import jax
     import jax.numpy as jnp
 
@@ -156,7 +156,7 @@ def jax_training() -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """One case."""
+    """Return the one case."""
     sides = (
         Side(OURS, kernelrt_training),
         *(

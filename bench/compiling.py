@@ -1,9 +1,9 @@
-"""What the first call of each operation costs: building its graph, scheduling it, compiling it.
+"""Measures the first call of each operation: graph building, scheduling, compilation.
 
-``python -m bench.compiling [words]`` in a checkout: all rows of tests/surface/tables, or those that
-have one of the words in their names, each in a process of its own that has compiled nothing like
-it. Seconds of processor time, which other load does not change much: of the values, and of the
-first gradient after them. Nothing is kept.
+``python -m bench.compiling [words]`` in a checkout measures all rows of tests/surface/tables, or
+those with one of the words in their names, each in its own process without compiled kernels. It
+prints seconds of processor time, which other load hardly changes: for the values, and for the first
+gradient after them. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-#: What is told of: all that take longer, and so many of the slowest.
+#: The report lists all rows slower than SLOW seconds, and at least the WORST slowest.
 SLOW, WORST = 0.5, 20
 
 
 @dataclass(frozen=True)
 class First:
-    """What the first calls of a row took, in seconds of processor time."""
+    """Times of the first calls of a row, in seconds of processor time."""
 
     name: str
     values: float
@@ -47,7 +47,7 @@ def _timed(call: Callable[[], Any]) -> tuple[Any, float]:
 
 
 def first_calls(row: Any) -> tuple[float, float]:
-    """Call a row in this process: what its values and its gradient take."""
+    """Call a row in this process; return the times of its values and of its gradient."""
     from surface import compare, rows
 
     import kernelrt as krt
@@ -69,7 +69,7 @@ def first_calls(row: Any) -> tuple[float, float]:
 
 
 def apart(row: Any) -> tuple[float, float]:
-    """The same in a fork, whose kernels nobody else has."""
+    """Call a row in a fork, which starts without compiled kernels."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
@@ -78,7 +78,7 @@ def apart(row: Any) -> tuple[float, float]:
             os.write(writer, json.dumps(first_calls(row)).encode())
             status = 0
         finally:
-            os._exit(status)  # what the parent has open is not the child's to close
+            os._exit(status)  # skips cleanup of the parent's open files
     os.close(writer)
     with os.fdopen(reader) as pipe:
         text = pipe.read()
@@ -90,12 +90,12 @@ def apart(row: Any) -> tuple[float, float]:
 
 
 def measured(words: Sequence[str], folder: Path) -> Iterator[First]:
-    """All rows, with the cache in `folder` emptied before each."""
+    """Measure all rows; empty the cache in `folder` before each."""
     from surface import rows
 
     import kernelrt as krt
 
-    (krt.ones(3) + 1).tolist()  # what each process does once is none of a row's costs
+    (krt.ones(3) + 1).tolist()  # keep one-time costs out of the rows
     for table, row in rows.tables():
         name = f"{table}-{row.name}"
         if words and not any(word in name for word in words):
@@ -108,7 +108,7 @@ def measured(words: Sequence[str], folder: Path) -> Iterator[First]:
 
 
 def report(found: Sequence[First]) -> str:
-    """The slow ones and the worst, and what all took."""
+    """Return a table of the slowest rows, with the total."""
     ordered = sorted(found, key=lambda f: -f.most)
     slow = [f for f in ordered if f.most > SLOW]
     shown = slow if len(slow) > WORST else ordered[:WORST]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def build(request: pytest.FixtureRequest) -> Iterator[Build]:
     """Build a side; its group in pytest-benchmark's table is the case.
 
-    What is shown, kept and compared are times of one unit of work, on every side, as in the
-    tables of bench.report: a call of the bare loop repeats what a plan does once.
+    Times are divided by the units of work per call, as in the tables of bench.report, since one
+    call of the bare loop repeats the work of a plan many times.
     """
     names = getattr(request.node, "callspec", None)
     if "benchmark" not in request.fixturenames or names is None:

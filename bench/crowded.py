@@ -42,7 +42,7 @@ def _square() -> tuple[np.ndarray, np.ndarray]:
 
 
 def kernelrt_step() -> Callable[[], object]:
-    """An SGD step of two layers."""
+    """Build an SGD step of two layers."""
     import kernelrt as krt
 
     krt.set_num_threads(THREADS)
@@ -60,7 +60,7 @@ def kernelrt_step() -> Callable[[], object]:
 
 
 def torch_step() -> Callable[[], object]:
-    """The same step, eager."""
+    """Build the same step in eager PyTorch."""
     import torch
 
     torch.set_num_threads(THREADS)
@@ -79,7 +79,7 @@ def torch_step() -> Callable[[], object]:
 
 
 def kernelrt_product() -> Callable[[], object]:
-    """A jitted product of two matrices."""
+    """Build a jitted product of two matrices."""
     import kernelrt as krt
 
     krt.set_num_threads(THREADS)
@@ -89,7 +89,7 @@ def kernelrt_product() -> Callable[[], object]:
 
 
 def numpy_product() -> Callable[[], object]:
-    """The product of OpenBLAS."""
+    """Build the product with OpenBLAS."""
     a, b = _square()
     return lambda: a @ b
 
@@ -119,7 +119,7 @@ def child(name: str, seconds: float) -> None:
 
 
 def rate(name: str, processes: int, seconds: float) -> float:
-    """Return calls per second of each of some processes, on average."""
+    """Return calls per second of each of `processes` concurrent processes, on average."""
     code = f"from bench.crowded import child; child({name!r}, {seconds})"
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(THREADS))
     children = [

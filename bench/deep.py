@@ -1,4 +1,4 @@
-"""A hundred layers of 16x16 matrix products and ReLU at batch 1: next to nothing but dispatch."""
+"""A hundred layers of 16x16 matrix products and ReLU at batch 1: almost only dispatch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LAYERS, WIDTH = 100, 16
 
 
 def data() -> tuple[NDArray[np.float32], list[NDArray[np.float32]]]:
-    """Give one input row, and weights of shape (in, out) that keep its size."""
+    """Return one input row, and square weights."""
     rng = np.random.default_rng(0)
     scale = (2 / WIDTH) ** 0.5
     weights = [
@@ -115,7 +115,7 @@ def numpy_call() -> Call:
 
 
 def case() -> Case:
-    """All sides, NumPy to NumPy."""
+    """Return the case with all sides, NumPy to NumPy."""
     sides = (
         Side(OURS, kernelrt_call),
         Side("torch, 1 thread", torch_call, functools.partial(torch_side.threads, 1), ("torch",)),

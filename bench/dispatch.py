@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).with_name("dispatch.c")
 ELEMENTS = 16
 REPEATED_KERNELS = 100_000
-"""How many kernels one call of the bare loop runs, so that calling it from Python costs nothing."""
+"""Kernels per call of the bare loop: enough to make the cost of the Python call negligible."""
 
 
 @functools.cache
@@ -40,7 +40,7 @@ def library() -> ctypes.CDLL:
 
 
 class Chain:
-    """`n` kernels over memory of their own: addresses for both sides, and what keeps it alive."""
+    """`n` kernels, each with its own memory: addresses for both sides, and the memory itself."""
 
     def __init__(self, entry: str, n: int) -> None:
         self.n = n
@@ -58,7 +58,7 @@ class Chain:
 
 
 def plan_side(entry: str, n: int) -> Call:
-    """A kernelrt plan of `n` kernels, executed from Python."""
+    """Build a kernelrt plan of `n` kernels, executed from Python."""
     from kernelrt._dispatch import KERNEL, PlanCore
 
     chain = Chain(entry, n)
@@ -74,7 +74,7 @@ def plan_side(entry: str, n: int) -> Call:
 
 
 def bare_side(entry: str, n: int, repeat: int) -> Call:
-    """One ctypes call of the C loop over `n` kernels, `repeat` times over."""
+    """Build one ctypes call of the C loop over `n` kernels, repeated `repeat` times."""
     chain = Chain(entry, n)
     loop = library().bare_loop
     loop.argtypes = [ctypes.c_size_t] * 2 + [ctypes.c_void_p] * 3
@@ -92,7 +92,7 @@ def bare_side(entry: str, n: int, repeat: int) -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """Chains of empty and of small kernels."""
+    """Return cases of empty and of small kernels."""
     made = []
     for entry, what in (("empty_kernel", "empty kernel"), ("add_kernel", "add of 16 floats")):
         for n in (1, 100, 1000):

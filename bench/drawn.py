@@ -1,8 +1,9 @@
-"""Random programs without jit whose sizes, rows and branches change from turn to turn.
+"""Random programs without jit whose sizes, rows and branches change between iterations.
 
 ``python -m bench.drawn --programs 200`` runs programs of tests/support/size_programs.py with
 kernelrt and PyTorch, one thread each. A pass goes through all sizes of a program once. It prints
-how many times PyTorch's processor time the first pass, the second, and all later ones take.
+the times of the first pass, the second, and all later ones, as multiples of PyTorch's processor
+time.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-#: A program passes if its later passes take at most so many times as long as PyTorch's.
+#: A program passes if its later passes take at most this multiple of PyTorch's time.
 AIM = 3.0
-#: The passes of a program.
+#: Number of passes of a program.
 PASSES = 5
 
 
 def seconds(library: Any, case: dict[str, Any], data: dict[str, Any], n: int, i: int) -> float:
-    """Processor time of one turn, which ends with all its values in NumPy."""
+    """Return the processor time of one iteration, until all its values are in NumPy."""
     from support import size_programs
 
     given = {name: library.tensor(values) for name, values in data.items()}
@@ -38,7 +39,7 @@ def seconds(library: Any, case: dict[str, Any], data: dict[str, Any], n: int, i:
 
 
 def measured(case: dict[str, Any]) -> tuple[float, float, float]:
-    """How many times PyTorch's time the first pass, the second, and all later ones take."""
+    """Return the first, second and later passes' times as multiples of PyTorch's."""
     import torch
     from support import size_programs
 
@@ -71,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     rng = np.random.default_rng(chosen.seed)
     while len(found) < chosen.programs:
         case = {**size_programs.generate(rng), "jit": False}
-        # As in timeit: going through all that PyTorch holds takes as long as some programs.
+        # As in timeit: a garbage collection over PyTorch's objects takes as long as some programs.
         gc.collect()
         gc.disable()
         try:

@@ -1,8 +1,9 @@
-"""What a size that is known only at run time costs, against plans compiled for the very size.
+"""The overhead of a size known only at run time over plans compiled for the fixed size.
 
-Both sides are kernelrt. The bound is on bandwidth-bound kernels and matrix products: one compile
-for all sizes may take at most 15% longer than a compile for each. Then come losses and gradients of
-models in jitted functions, with the bounds of an axis that became dynamic with its third size.
+Both sides are kernelrt. The limit holds for bandwidth-bound kernels and matrix products: code
+compiled once for all sizes may take at most 15% longer than code compiled for each size. Further
+cases are losses and gradients of models in jitted functions, with the bounds of an axis that became
+dynamic with its third size.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
 
 
 def plan(function: Callable[[Any], Any], size: int, *, dynamic: bool) -> Call:
-    """Execute one prepared plan; the variable keeps the value it was given here."""
+    """Prepare a plan; its variable keeps the value that it gets here."""
     import kernelrt as krt
 
     rows = np.random.default_rng(0).standard_normal((LARGEST, WIDTH)).astype(np.float32)
@@ -82,7 +83,7 @@ def encoder(nn: Any) -> Any:
     )
 
 
-#: What builds a model, the shape of its input, and the axis that is dynamic with its bounds.
+#: Model builder, input shape, and dynamic axis with its bounds.
 MODELS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, int, int]]] = {
     "MLP, batch 64": (perceptron, (64, 784), (0, 17, 64)),
     "MLP, batch 8": (perceptron, (8, 784), (0, 2, 16)),
@@ -93,7 +94,7 @@ MODELS: dict[str, tuple[Callable[[Any], Any], tuple[int, ...], tuple[int, int, i
 
 
 def gradients(title: str, *, dynamic: bool) -> Call:
-    """Compute the loss of a model and its gradients, jitted."""
+    """Build a jitted loss of a model with its gradients."""
     import kernelrt as krt
 
     build, shape, (axis, least, most) = MODELS[title]
@@ -114,7 +115,7 @@ def gradients(title: str, *, dynamic: bool) -> Call:
 
 @functools.cache
 def cases() -> tuple[Case, ...]:
-    """Each function at each size, on one thread."""
+    """Return each function at each size, on one thread."""
     one = functools.partial(kernelrt_side.threads, 1)
     found = []
     for title, function in FUNCTIONS.items():

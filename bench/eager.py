@@ -1,4 +1,4 @@
-"""Code without jit: one operation after the other, as it is written in a notebook."""
+"""Code without jit: one operation after the other, as in a notebook."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LR = 1e-3
 
 
 def weights() -> dict[str, NDArray[np.float32]]:
-    """Weights and biases by the names that the layers have in a Sequential."""
+    """Return weights and biases by their names in a Sequential."""
     rng = np.random.default_rng(0)
 
     def draw(fan_in: int, *shape: int) -> NDArray[np.float32]:
@@ -43,7 +43,7 @@ def weights() -> dict[str, NDArray[np.float32]]:
 
 
 def example() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Give one batch of inputs and targets."""
+    """Return one batch of inputs and targets."""
     rng = np.random.default_rng(1)
     shapes = (BATCH, FEATURES), (BATCH, 1)
     x, y = (rng.standard_normal(shape).astype(np.float32) for shape in shapes)
@@ -63,7 +63,7 @@ def _sequential(nn: Any) -> Any:
 
 
 def kernelrt_expression() -> Call:
-    """A product and a sum, computed."""
+    """Build a computed product and sum."""
     import kernelrt as krt
 
     x = krt.tensor(_line()).realize()
@@ -75,7 +75,7 @@ def kernelrt_expression() -> Call:
 
 
 def torch_expression() -> Call:
-    """As kernelrt_expression."""
+    """Build kernelrt_expression in PyTorch."""
     import torch
 
     x = torch.from_numpy(_line())
@@ -87,7 +87,7 @@ def torch_expression() -> Call:
 
 
 def kernelrt_schedule() -> Call:
-    """A product with a number that is another one each time, computed."""
+    """Build a computed product with a different number in each call."""
     import kernelrt as krt
 
     x = krt.tensor(_line()).realize()
@@ -100,7 +100,7 @@ def kernelrt_schedule() -> Call:
 
 
 def torch_schedule() -> Call:
-    """As kernelrt_schedule."""
+    """Build kernelrt_schedule in PyTorch."""
     import torch
 
     x = torch.from_numpy(_line())
@@ -113,7 +113,7 @@ def torch_schedule() -> Call:
 
 
 def kernelrt_rows() -> Call:
-    """One row after the other of a table, read, doubled and written to another."""
+    """Build a read of one row of a table, doubled and written to another; rows take turns."""
     import kernelrt as krt
 
     source = krt.tensor(_table()).realize()
@@ -129,7 +129,7 @@ def kernelrt_rows() -> Call:
 
 
 def torch_rows() -> Call:
-    """As kernelrt_rows."""
+    """Build kernelrt_rows in PyTorch."""
     import torch
 
     source = torch.from_numpy(_table())
@@ -145,7 +145,7 @@ def torch_rows() -> Call:
 
 
 def kernelrt_step() -> Call:
-    """Forward, backward and Adam step; gives the loss."""
+    """Build a forward, backward and Adam step that returns the loss."""
     import kernelrt as krt
     from kernelrt import nn
 
@@ -165,7 +165,7 @@ def kernelrt_step() -> Call:
 
 
 def torch_step() -> Call:
-    """As kernelrt_step."""
+    """Build kernelrt_step in PyTorch."""
     import torch
 
     model = _sequential(torch.nn)
@@ -184,7 +184,7 @@ def torch_step() -> Call:
 
 
 def kernelrt_sync() -> Call:
-    """One network's weights into another; gives one of them."""
+    """Build a copy of one network's weights into another; it returns one of them."""
     from kernelrt import nn
 
     source, target = _sequential(nn), _sequential(nn)
@@ -198,7 +198,7 @@ def kernelrt_sync() -> Call:
 
 
 def torch_sync() -> Call:
-    """As kernelrt_sync."""
+    """Build kernelrt_sync in PyTorch."""
     import torch
 
     source, target = _sequential(torch.nn), _sequential(torch.nn)
@@ -212,7 +212,7 @@ def torch_sync() -> Call:
 
 
 def advantages(library: str) -> Call:
-    """Advantages of a rollout, backwards, row by row; gives all of them."""
+    """Build the advantages of a rollout, backwards, row by row; it returns all of them."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(2)
     rewards, values = (lib.tensor(rng.random((STEPS, 1), np.float32)) for _ in range(2))
@@ -230,7 +230,7 @@ def advantages(library: str) -> Call:
 
 
 def growing(library: str) -> Call:
-    """Attention over one more row in each call, beginning anew at MOST_ROWS; gives the last row."""
+    """Build attention over one more row in each call, up to MOST_ROWS; it returns the last row."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(3)
     x = lib.tensor(rng.standard_normal((MOST_ROWS, HIDDEN), np.float32))
@@ -246,7 +246,7 @@ def growing(library: str) -> Call:
 
 
 def batches(library: str) -> Call:
-    """An SGD step of a layer over a batch of another size each time; gives the loss."""
+    """Build an SGD step of a layer over a batch of a different size each time."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(4)
     x = lib.tensor(rng.standard_normal((ROWS, FEATURES), np.float32))
@@ -266,7 +266,7 @@ def batches(library: str) -> Call:
 
 
 def carried(library: str) -> Call:
-    """A state that is carried from call to call, of which each call reads a number."""
+    """Build a step of a state that passes from call to call; each call reads a number from it."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(5)
     weight = lib.tensor(rng.standard_normal((HIDDEN, HIDDEN), np.float32) / 8)
@@ -280,7 +280,7 @@ def carried(library: str) -> Call:
 
 
 def denoised(library: str) -> Call:
-    """A sampler: steps of a small network over points, of which none reads a value."""
+    """Build a sampler: steps of a small network over points, without reading values between."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(6)
     first, second = (lib.tensor(rng.standard_normal(shape, np.float32) / 8)
@@ -301,7 +301,7 @@ def denoised(library: str) -> Call:
 
 
 def tabular(library: str) -> Call:
-    """Q-learning of one transition, with index tensors; gives the greatest value of the state."""
+    """Build Q-learning of one transition, with index tensors; it returns the state's maximum."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(7)
     values = lib.zeros(ROWS, FEATURES)
@@ -319,7 +319,7 @@ def tabular(library: str) -> Call:
 
 
 def counted(library: str) -> Call:
-    """A confusion matrix of one batch, pair by pair, by masks and by index tensors."""
+    """Build a confusion matrix of one batch, pair by pair, with masks and index tensors."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(8)
     labels, guesses = (lib.tensor(rng.integers(0, FEATURES, BATCH)) for _ in range(2))
@@ -336,7 +336,7 @@ def counted(library: str) -> Call:
 
 
 def masked(library: str) -> Call:
-    """Elements under a mask read, others written: by a mask, by index vectors, and a column."""
+    """Build reads under a mask, and writes by a mask, by index vectors and of a column."""
     lib = importlib.import_module(library)
     rng = np.random.default_rng(9)
     table = lib.tensor(rng.standard_normal((ELEMENTS, ELEMENTS), np.float32))
@@ -353,7 +353,7 @@ def masked(library: str) -> Call:
 
 
 def increased(library: str) -> Call:
-    """A running average in place; its methods have no gradients to record."""
+    """Build a running average in place, without gradients to record."""
     lib = importlib.import_module(library)
     average, value = lib.zeros(ELEMENTS), lib.ones(ELEMENTS)
 
@@ -365,14 +365,14 @@ def increased(library: str) -> Call:
 
 
 def copied(library: str) -> Call:
-    """A small array as a tensor."""
+    """Build a conversion of a small array to a tensor."""
     lib = importlib.import_module(library)
     array = np.arange(float(ELEMENTS), dtype=np.float32)
     return lambda: lib.tensor(array)
 
 
 def _compile_at_once() -> None:
-    """Measure compiled graphs; bench.drawn measures what new ones take."""
+    """Compile graphs at once; bench.drawn measures new graphs."""
     from kernelrt.tensor.eager.plan_cache import plans
 
     plans.interprets = False
@@ -380,7 +380,7 @@ def _compile_at_once() -> None:
 
 @functools.cache
 def cases() -> tuple[Case, ...]:
-    """The comparisons; an aim of 0.5 is half of torch's speed, without anything to trace."""
+    """Return the comparisons. An aim of 0.5 is half of torch's speed."""
 
     def sides(ours: Any, theirs: Any) -> tuple[Side, ...]:
         return (

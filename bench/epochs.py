@@ -1,4 +1,4 @@
-"""Whole epochs over data in memory: as one call, by the kernels alone, as loops over batches."""
+"""Whole epochs over data in memory: as one call, the kernels alone, and loops over batches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from bench.cases import Call
 
 EPOCHS = 10
-#: Weights that come to fit the data give subnormal numbers, at which processors are slow. So they
-#: hardly move, and all epochs take the same.
+#: A tiny learning rate: weights that fit the data give subnormal numbers, which are slow. With
+#: weights that hardly change, all epochs take the same time.
 NETWORK = replace(DIGITS, lr=1e-6)
 SEED = 3
 
 
 @functools.cache
 def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Rows of pixels, and what they show."""
+    """Return rows of pixels and their labels."""
     from kernelrt.data import digits_split
 
     split = digits_split()
@@ -32,15 +32,15 @@ def digits() -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
 
 
 def steps() -> int:
-    """How many steps an epoch has."""
+    """Return the number of steps of an epoch."""
     return len(digits()[1]) // NETWORK.batch
 
 
 def _step() -> Any:
-    """The jitted step of one model, as before any training.
+    """Return the jitted step of the shared model, with its initial state.
 
-    It is one for all sides: where a gradient has been zero for long, its momentum is subnormal,
-    which takes longer, and sides that are timed in turns are to find the same.
+    All sides share one model. Gradients that stay zero for long make momentum subnormal, which is
+    slow; sides that are timed alternately should meet the same numbers.
     """
     from kernelrt import nn
 
@@ -51,7 +51,7 @@ def _step() -> Any:
 
 @functools.cache
 def _trained() -> tuple[Any, object, dict[str, np.ndarray[Any, Any]]]:
-    """The step, what it trains, and the values of that before the first."""
+    """Return the step, the state that it trains, and the initial values of that state."""
     import kernelrt as krt
     from kernelrt import nn
 
@@ -72,7 +72,7 @@ def _trained() -> tuple[Any, object, dict[str, np.ndarray[Any, Any]]]:
 
 
 def whole(*, epochs: int = EPOCHS, shuffle: bool = True) -> Call:
-    """All epochs in one call."""
+    """Build all epochs in one call."""
     step = _step()
     x, y = digits()
 
@@ -86,7 +86,7 @@ def whole(*, epochs: int = EPOCHS, shuffle: bool = True) -> Call:
 
 
 def loop() -> Call:
-    """A call of the jitted step for each batch."""
+    """Build a call of the jitted step for each batch."""
     from kernelrt.data import batches
 
     step = _step()
@@ -101,7 +101,7 @@ def loop() -> Call:
 
 
 def kernels(*, epochs: int = EPOCHS) -> Call:
-    """One table of what the steps of an epoch call, with nothing between, over its batches."""
+    """Build one launch table with the kernels of all steps of an epoch, and nothing between."""
     from kernelrt._dispatch import FOLLOWS, PlanCore
 
     step = _step()
@@ -117,7 +117,7 @@ def kernels(*, epochs: int = EPOCHS) -> Call:
     ]  # fmt: skip
     rows = []
     for first in range(0, batch * steps(), batch):
-        ops = [[*row[:8], (), 0] for row in plan._rows()]  # noqa: SLF001 - one after the other
+        ops = [[*row[:8], (), 0] for row in plan._rows()]  # noqa: SLF001 - run serially
         for op in ops:
             op[6] &= ~FOLLOWS
         for part, places in zip(data, sites, strict=True):
@@ -131,13 +131,13 @@ def kernels(*, epochs: int = EPOCHS) -> Call:
     def call() -> object:
         for _ in range(epochs):
             core.execute()
-        return plan, data  # whose memory it is
+        return plan, data  # keeps their memory alive
 
     return call
 
 
 def torch_loop(*, fused: bool) -> Call:
-    """PyTorch, with the orders made beforehand."""
+    """Build a loop in PyTorch over batches in precomputed orders."""
     import torch
     from torch import nn
 
@@ -165,7 +165,7 @@ def torch_loop(*, fused: bool) -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """Epochs of the digits."""
+    """Return cases over epochs of the digits."""
     sides = (
         Side(OURS, whole),
         Side("the kernels alone", kernels, limit=True),

@@ -1,4 +1,4 @@
-"""What the test files of bench/ share: building sides, skipping missing peers, comparing."""
+"""Helpers of the test files of bench/: build sides, skip missing peers, compare results."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from bench.cases import Call, Case, PeerMissingError
 
 Benchmark: TypeAlias = Any
-"""The fixture of pytest-benchmark."""
+"""Type of pytest-benchmark's fixture."""
 Build: TypeAlias = Callable[[tuple[Case, ...], str, str], Call]
 
 COMPARED_CALLS = 10
 
 
 def sides_of(cases: tuple[Case, ...]) -> list[Any]:
-    """(case, side) names as parameters of a test."""
+    """Return (case, side) names as parameters of a test."""
     return [
         pytest.param(case.name, side.name, id=f"{case.name}-{side.name}")
         for case in cases
@@ -27,7 +27,7 @@ def sides_of(cases: tuple[Case, ...]) -> list[Any]:
 
 
 def built(cases: tuple[Case, ...], case: str, side: str) -> Call:
-    """Build one side, or skip the test where its framework is missing."""
+    """Build one side, or skip the test if its framework is missing."""
     found = next(c for c in cases if c.name == case)
     try:
         return next(s for s in found.sides if s.name == side).build()
@@ -36,7 +36,7 @@ def built(cases: tuple[Case, ...], case: str, side: str) -> Call:
 
 
 def agree(cases: tuple[Case, ...], name: str, calls: int = COMPARED_CALLS) -> None:
-    """Assert that all sides that are installed give the same results, call after call."""
+    """Assert that all installed sides give the same results, call by call."""
     case = next(c for c in cases if c.name == name)
     found: dict[str, list[Any]] = {}
     for side in case.sides:
@@ -46,7 +46,7 @@ def agree(cases: tuple[Case, ...], name: str, calls: int = COMPARED_CALLS) -> No
             call = side.build()
         except PeerMissingError:
             continue
-        # A copy: NumPy's array of a torch tensor changes with the tensor.
+        # Copied, because NumPy's array of a torch tensor shares its memory.
         found[side.name] = [np.asarray(call()).copy() for _ in range(calls)]
     first, *others = found.items()
     for peer, results in others:

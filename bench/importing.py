@@ -1,8 +1,8 @@
-"""What it costs to import kernelrt and its peers, each in a fresh interpreter.
+"""The time to import kernelrt and its peers, each in a fresh interpreter.
 
-``python -m bench.importing [runs]`` in a checkout prints what kernelrt adds to an import of NumPy,
-in milliseconds: both start in turn, from byte code that is there, and the differences are those of
-the shortest and of the median times. Other load on the machine lengthens both.
+``python -m bench.importing [runs]`` in a checkout prints the time that kernelrt adds to an import
+of NumPy, in milliseconds. Both imports start alternately, with existing byte code. The two numbers
+are differences of the shortest and of the median times. Other load on the machine lengthens both.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bench.cases import Call
 
 PEERS = ("torch", "jax", "onnxruntime", "numba")
-#: What is compared, the lesser first.
+#: Imports to compare, the base first.
 MODULES = ("numpy", "numpy, kernelrt")
 RUNS = 25
 
@@ -39,14 +39,14 @@ def fresh(modules: str, env: dict[str, str] | None = None) -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """One case: import in a fresh interpreter, start of Python included."""
+    """Return one case: an import in a fresh interpreter, with the start of Python."""
     sides = [Side(OURS, functools.partial(fresh, "kernelrt"))]
     sides += [Side(f"{m}", functools.partial(fresh, m), needs=(m,)) for m in PEERS]
     return (Case("import", "python -c 'import ...'", tuple(sides)),)
 
 
 def added(runs: int) -> tuple[float, float]:
-    """What kernelrt adds to NumPy, in seconds: by the shortest and by the median times."""
+    """Return the seconds that kernelrt adds to NumPy: by shortest and by median times."""
     with tempfile.TemporaryDirectory() as folder:
         env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         env["PYTHONPYCACHEPREFIX"] = folder

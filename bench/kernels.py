@@ -24,18 +24,18 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Kernel:
-    """One computation as a user of each framework would write it.
+    """A computation as users of each framework would write it.
 
     Attributes
     ----------
     name, title : str
-        Short, and for the table.
+        Short name, and title in the table.
     shapes : tuple of shapes
-        Of the float32 arguments.
+        Shapes of the float32 arguments.
     kernelrt, torch, jax, numpy : callable
         Takes arrays of the framework.
     tolerance : float
-        As in Case.
+        See Case.
     """
 
     name: str
@@ -49,13 +49,13 @@ class Kernel:
     aim: float | None = None
 
     def arguments(self) -> list[NDArray[np.float32]]:
-        """Fresh random arrays."""
+        """Return new random arrays."""
         rng = np.random.default_rng(0)
         return [rng.standard_normal(shape).astype(np.float32) for shape in self.shapes]
 
 
 def kernelrt_call(kernel: Kernel) -> Call:
-    """A jitted function; arguments are bound, not copied."""
+    """Build a jitted function; arguments are bound, not copied."""
     import kernelrt as krt
 
     function = krt.jit(kernel.kernelrt)
@@ -64,7 +64,7 @@ def kernelrt_call(kernel: Kernel) -> Call:
 
 
 def torch_call(kernel: Kernel) -> Call:
-    """Eager, in inference mode."""
+    """Build an eager call in inference mode."""
     import torch
 
     arguments = [torch.from_numpy(array) for array in kernel.arguments()]
@@ -77,7 +77,7 @@ def torch_call(kernel: Kernel) -> Call:
 
 
 def jax_call(kernel: Kernel) -> Call:
-    """Jitted, waiting for the result."""
+    """Build a jitted call that waits for the result."""
     import jax
 
     function = jax.jit(kernel.jax)
@@ -86,14 +86,14 @@ def jax_call(kernel: Kernel) -> Call:
 
 
 def numpy_call(kernel: Kernel) -> Call:
-    """Plain NumPy."""
+    """Build a plain NumPy call."""
     assert kernel.numpy is not None
     arguments = kernel.arguments()
     return _warm(functools.partial(kernel.numpy, *arguments))
 
 
 def numba_chain(kernel: Kernel) -> Call:
-    """The elementwise chain as a numba ufunc-like loop, one pass."""
+    """Build the elementwise chain as one numba loop."""
     import numba
 
     @numba.njit(fastmath=False)  # type: ignore[untyped-decorator, unused-ignore]
@@ -131,7 +131,7 @@ def _layer_norm(x: Array, mean: Function, sqrt: Function) -> Array:
 
 
 def matmul(m: int, k: int, n: int, aim: float | None = None) -> Kernel:
-    """Product of (m, k) and (k, n)."""
+    """Return the product of (m, k) and (k, n)."""
     return Kernel(
         f"matmul-{m}x{k}x{n}",
         f"matmul {m} x {k} x {n}",
@@ -142,7 +142,7 @@ def matmul(m: int, k: int, n: int, aim: float | None = None) -> Kernel:
 
 
 def kernels() -> tuple[Kernel, ...]:
-    """All kernels that are compared."""
+    """Return all kernels to compare."""
     million = (1_000_000,)
     square = (1024, 1024)
     return (
@@ -194,7 +194,7 @@ def _torch_functional() -> Any:
 
 
 def case_of(kernel: Kernel) -> Case:
-    """The kernel with a side for each framework that has it."""
+    """Return a case with a side for each framework that has the kernel."""
     sides = [Side(OURS, functools.partial(kernelrt_call, kernel))]
     sides += [
         Side(
@@ -214,5 +214,5 @@ def case_of(kernel: Kernel) -> Case:
 
 
 def cases() -> tuple[Case, ...]:
-    """All of them."""
+    """Return a case for each kernel."""
     return tuple(case_of(kernel) for kernel in kernels())

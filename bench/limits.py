@@ -1,7 +1,7 @@
-"""Kernels beside their peers and beside what the machine could do, one and two threads.
+"""Kernels compared with peers and with the limits of the machine, on one and two threads.
 
-A case is one computation at one number of threads; its title says both. Where a copy of the same
-bytes is the limit, that copy is a side: nothing that reads and writes as much can be quicker.
+A case is one computation with one number of threads. For bandwidth-bound work, a copy of the same
+number of bytes is a side, as the lower limit of the time.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ WARM_UP = 3
 
 @dataclass(frozen=True)
 class Work:
-    """One computation as a user of each framework would write it.
+    """A computation as users of each framework would write it.
 
     Attributes
     ----------
     name, title : str
-        Short, and for the table.
+        Short name, and title in the table.
     arguments : callable
-        Fresh random arrays, the same each time.
+        Returns new random arrays, the same each time.
     kernelrt : callable
-        Takes tensors, gives a tensor.
+        Takes and returns tensors.
     torch, jax, numpy : callable or None
-        The same for arrays of the framework.
+        The same computation on arrays of the framework.
     gradient : bool
-        Whether the gradients of the result's sum are computed too, for every floating argument.
+        Whether to compute the gradients of the result's sum by all floating arguments, too.
     copied : int
-        Bytes that have to be read and written; 0 where a copy is no limit.
+        Bytes to read and write; 0 if a copy is not the limit.
     aim : float or None
-        As in Case.
+        See Case.
     tolerance : float
-        As in Case.
+        See Case.
     threads : tuple of int
-        Numbers of threads to compare at.
+        Numbers of threads to compare with.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Work:
 
 
 def normal(*shapes: tuple[int, ...]) -> Callable[[], list[NDArray[Any]]]:
-    """Float32 arguments of these shapes, from a standard normal distribution."""
+    """Return a function that makes float32 arrays from a standard normal distribution."""
 
     def make() -> list[NDArray[Any]]:
         rng = np.random.default_rng(0)
@@ -85,7 +85,7 @@ def _warm(call: Call) -> Call:
 
 
 def our_threads(count: int) -> None:
-    """Let kernelrt use so many threads."""
+    """Set kernelrt's number of threads."""
     import kernelrt as krt
 
     krt.set_num_threads(count)
@@ -173,7 +173,7 @@ def _numpy(work: Work) -> Call:
 
 
 def _copy(nbytes: int) -> Call:
-    """Half of `nbytes` read, half written."""
+    """Build a copy that reads half of `nbytes` and writes half."""
     import torch
 
     source, target = torch.ones(nbytes // 8), torch.ones(nbytes // 8)
@@ -181,7 +181,7 @@ def _copy(nbytes: int) -> Call:
 
 
 def multiply_adds(flops: float) -> Call:
-    """So many operations of float32 on one core, as fast as it can, without any memory."""
+    """Build a loop of `flops` float32 operations on one core at peak speed, without memory."""
     from bench.dispatch import library
 
     code = library()
@@ -196,14 +196,14 @@ def multiply_adds(flops: float) -> Call:
 
 
 def sides_of(work: Work, threads: int) -> tuple[Side, ...]:
-    """Everyone who has this computation, at this number of threads."""
+    """Return all sides of a computation for a number of threads."""
     ours = functools.partial(our_threads, threads)
     out = [Side(OURS, functools.partial(_kernelrt, work), ours)]
     if work.torch is not None:
         peer = functools.partial(torch_side.threads, threads)
         out.append(Side("torch", functools.partial(_torch, work), peer, ("torch",)))
     if work.jax is not None and threads > 1:
-        # Its threads are chosen when the process starts.
+        # JAX chooses its number of threads when the process starts.
         out.append(Side("jax.jit", functools.partial(_jax, work), needs=("jax",)))
     if work.numpy is not None:
         limit = functools.partial(_blas_threads, threads)
@@ -216,7 +216,7 @@ def sides_of(work: Work, threads: int) -> tuple[Side, ...]:
 
 
 def cases_of(works: tuple[Work, ...]) -> tuple[Case, ...]:
-    """A case for each computation and number of threads."""
+    """Return a case for each computation and number of threads."""
     return tuple(
         Case(
             f"{work.name}-{threads}",

@@ -1,9 +1,8 @@
-"""Loops of a plan: what a turn costs, recurrent layers over many steps, and one step at a time.
+"""Loops in plans: cost of an iteration, recurrent layers over many steps, and single steps.
 
-``python -m bench.loops`` prints what a turn of one small kernel costs, how long a training step of
-an LSTM takes to compile for 128 and for 1,024 steps, and a loop of Python over 256 and over 1,024
-rows, each in a cache of its own;
-``python -m bench.report loops`` compares.
+``python -m bench.loops`` prints the cost of an iteration of one small kernel. It also prints the
+compile time of an LSTM's training step for 128 and for 1,024 steps, and of a Python loop over 256
+and over 1,024 rows, each with an empty cache. ``python -m bench.report loops`` compares.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 BATCH, INPUTS, HIDDEN = 16, 32, 64
 RATE = 1e-3
-#: Lengths whose times of compilation are compared: of a recurrent layer, and of a loop of Python.
+#: Lengths whose compile times are compared: of a recurrent layer, and of a Python loop.
 LENGTHS, ROWS = (128, 1024), (256, 1024)
 
 
@@ -36,11 +35,11 @@ def _random(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-# ---- one small kernel a turn
+# ---- one small kernel per iteration
 
 
 def small(turns: int) -> Call:
-    """A loop over one small kernel."""
+    """Build a loop over one small kernel."""
     import kernelrt as krt
 
     run = krt.jit(lambda c, x: krt.scan(lambda c, x: (c * 0.5 + x, None), c, x)[0])
@@ -49,7 +48,7 @@ def small(turns: int) -> Call:
 
 
 def small_jax(turns: int) -> Call:
-    """The same in JAX."""
+    """Build the same loop in JAX."""
     import jax
     import jax.numpy as jnp
 
@@ -65,7 +64,7 @@ def small_jax(turns: int) -> Call:
 
 
 def lstm(steps: int) -> Call:
-    """Forwards, backwards and Adam."""
+    """Build a training step: forward, backward and Adam."""
     import kernelrt as krt
     from kernelrt import nn
 
@@ -87,7 +86,7 @@ def lstm(steps: int) -> Call:
 
 
 def lstm_torch(steps: int) -> Call:
-    """The same in PyTorch, with its own LSTM."""
+    """Build the same step in PyTorch, with its own LSTM."""
     import torch
 
     torch.manual_seed(0)
@@ -107,7 +106,7 @@ def lstm_torch(steps: int) -> Call:
 
 
 def lstm_jax(steps: int) -> Call:
-    """The same in JAX, by its scan."""
+    """Build the same step in JAX, with scan."""
     import jax
     import jax.numpy as jnp
 
@@ -153,11 +152,11 @@ def lstm_jax(steps: int) -> Call:
     return call
 
 
-# ---- a loop of Python over rows
+# ---- a Python loop over rows
 
 
 def advantages(steps: int) -> Call:
-    """Generalized advantages of an episode: each step reads rows, and assigns to one."""
+    """Build generalized advantages of an episode: each step reads rows and assigns one."""
     import kernelrt as krt
 
     @krt.jit
@@ -176,9 +175,9 @@ def advantages(steps: int) -> Call:
 
 
 def stream() -> Call:
-    """One step of a GRU at batch 1, from NumPy to NumPy; the state stays in the plan.
+    """Build one step of a GRU at batch 1, from NumPy to NumPy; the state stays in the plan.
 
-    The weights are constant, as in ONNX Runtime's model.
+    The weights are constants, as in ONNX Runtime's model.
     """
     import kernelrt as krt
     from kernelrt import nn
@@ -198,7 +197,7 @@ def stream() -> Call:
 
 
 def stream_torch() -> Call:
-    """The same in PyTorch."""
+    """Build the same step in PyTorch."""
     import torch
 
     model = torch.nn.GRU(INPUTS, HIDDEN).eval()
@@ -214,7 +213,7 @@ def stream_torch() -> Call:
 
 
 def stream_onnx() -> Call:
-    """The same in ONNX Runtime."""
+    """Build the same step in ONNX Runtime."""
     import onnxruntime
     from onnx import TensorProto, helper
 
@@ -254,7 +253,7 @@ def _sides(builds: dict[str, tuple[Callable[..., Call], tuple[str, ...]]], *args
 
 
 def cases() -> tuple[Case, ...]:
-    """What is compared."""
+    """Return the cases to compare."""
     of_lstm = {
         OURS: (lstm, ()), "torch": (lstm_torch, ("torch",)), "jax.jit": (lstm_jax, ("jax",)),
     }  # fmt: skip
@@ -290,7 +289,7 @@ def _best(call: Call, times: int = 50) -> float:
 
 
 def turn_ns() -> tuple[float, float]:
-    """Nanoseconds of a turn of one small kernel, and of a call of that kernel in a plan."""
+    """Return nanoseconds of an iteration of one small kernel, and of its launch in a plan."""
     few, many = small(2000), small(20000)
     few(), many()
     whole = (_best(many) - _best(few)) / 18000
@@ -312,7 +311,7 @@ def turn_ns() -> tuple[float, float]:
 
 
 def compile_seconds(case: str, steps: int) -> float:
-    """Measure the processor time of the first call, in a new process with an empty cache."""
+    """Return the processor time of the first call, in a new process with an empty cache."""
     code = (
         f"import time; from bench.loops import {case} as build; import kernelrt; build(2)();"
         f"call = build({steps}); start = time.process_time(); call();"

@@ -54,7 +54,7 @@ def training(network: Network, name: str, title: str, aim: float) -> Case:
 
 
 def cases() -> tuple[Case, ...]:
-    """All small networks."""
+    """Return all small networks."""
     return (
         inference(CONTROL, "mlp-inference", "MLP 8-64-64-4 tanh, inference, batch 1", aim=5),
         deep.case(),

@@ -1,6 +1,6 @@
-"""Training steps of models of medium size, written once for kernelrt and torch.
+"""Training steps of medium-sized models, written once for kernelrt and torch.
 
-Their tensors have the same methods; what differs by name is in :class:`Words`.
+Tensors of both have the same methods; :class:`Words` holds the functions that differ.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LR = 1e-3
 
 @dataclass(frozen=True)
 class Words:
-    """What the two libraries say differently."""
+    """Functions that the two libraries name or call differently."""
 
     cat: Callable[..., Array]
     conv2d: Callable[..., Array]
@@ -46,24 +46,24 @@ class Words:
 
 @dataclass(frozen=True)
 class Model:
-    """A loss of parameters and a batch.
+    """A loss as a function of parameters and a batch.
 
     Attributes
     ----------
     name, title : str
-        Short, and for the table.
+        Short name, and title in the table.
     shapes : dict
-        Parameters; one that ends in ``bias`` starts at 0, in ``gain`` at 1.
+        Shapes of the parameters; a name that ends in ``bias`` starts at 0, in ``gain`` at 1.
     batch : callable
-        Arrays of one batch, the same each time.
+        Returns the arrays of one batch, the same each time.
     loss : callable
         ``(words, parameters, *batch)`` -> scalar.
     decay : float
-        Of AdamW; 0 for Adam.
+        Weight decay of AdamW; 0 for Adam.
     aim : float
-        As in Case.
+        See Case.
     products : float
-        Operations of the matrix products of a step, where these are nearly all there is.
+        Floating-point operations of the matrix products of a step; 0 if other work matters, too.
     """
 
     name: str
@@ -76,7 +76,7 @@ class Model:
     products: float = 0.0
 
     def weights(self) -> dict[str, NDArray[np.float32]]:
-        """Fresh parameters, the same each time."""
+        """Return new parameters, the same each time."""
         rng = np.random.default_rng(1)
         out = {}
         for name, shape in self.shapes.items():
@@ -128,7 +128,7 @@ def _torch_words() -> Words:
 
 
 def kernelrt_step(model: Model) -> Call:
-    """Forward, backward and step of one batch; gives the loss."""
+    """Build a forward, backward and optimizer step of one batch that returns the loss."""
     import kernelrt as krt
     from kernelrt.nn import optim
 
@@ -156,7 +156,7 @@ def kernelrt_step(model: Model) -> Call:
 
 
 def torch_step(model: Model) -> Call:
-    """The same with torch's fused optimizer."""
+    """Build the same step with torch's fused optimizer."""
     import torch
 
     words = _torch_words()
@@ -185,7 +185,7 @@ def torch_step(model: Model) -> Call:
 
 
 def perceptron(sizes: tuple[int, ...], count: int) -> Model:
-    """Hidden layers with ReLU and a mean squared error."""
+    """Return an MLP with ReLU and a mean squared error."""
     shapes: dict[str, tuple[int, ...]] = {}
     for number, (fan_in, fan_out) in enumerate(itertools.pairwise(sizes)):
         shapes |= {f"{number}.weight": (fan_out, fan_in), f"{number}.bias": (fan_out,)}
@@ -205,7 +205,7 @@ def perceptron(sizes: tuple[int, ...], count: int) -> Model:
         return (x - y).square().mean()
 
     words = "-".join(map(str, sizes))
-    # Forward, to the weights, and back to the inputs of all layers but the first.
+    # Products per layer: forward, gradient of the weights, and (not in the first) of the inputs.
     each = [2.0 * count * a * b for a, b in itertools.pairwise(sizes)]
     return Model(
         f"mlp-{words}", f"MLP {words}, batch {count}, Adam", shapes, batch, loss, 0.0, 2.1,
@@ -214,7 +214,7 @@ def perceptron(sizes: tuple[int, ...], count: int) -> Model:
 
 
 def lstm(steps: int = 32, hidden: int = 64, inputs: int = 32, count: int = 32) -> Model:
-    """A cell written out, unrolled over a sequence."""
+    """Return an LSTM with a handwritten cell, unrolled over a sequence."""
     shapes = {
         "input": (4 * hidden, inputs), "hidden": (4 * hidden, hidden), "bias": (4 * hidden,),
         "out": (10, hidden), "out.bias": (10,),
@@ -243,7 +243,7 @@ def lstm(steps: int = 32, hidden: int = 64, inputs: int = 32, count: int = 32) -
 
 
 def vae(count: int = 64, latent: int = 16) -> Model:
-    """Two strided convolutions down, two transposed ones up."""
+    """Return a VAE with two strided and two transposed convolutions."""
     shapes = {
         "down1": (16, 1, 4, 4), "down1.bias": (16,), "down2": (32, 16, 4, 4), "down2.bias": (32,),
         "mean": (latent, 1568), "mean.bias": (latent,), "spread": (latent, 1568),
@@ -275,7 +275,7 @@ def vae(count: int = 64, latent: int = 16) -> Model:
 
 
 def resnet(count: int = 64) -> Model:
-    """Three stages of one residual block each on images of 32 x 32, with batch norm."""
+    """Return a ResNet of three stages with one residual block each, with batch norm."""
     widths = (16, 32, 64)
     shapes: dict[str, tuple[int, ...]] = {"first": (16, 3, 3, 3)}
     wide = 16
@@ -315,7 +315,7 @@ def resnet(count: int = 64) -> Model:
 
 
 def cnn(count: int = 64) -> Model:
-    """Two convolutions, a pool and two layers on images of 28 x 28."""
+    """Return a CNN with two convolutions, a pool and two linear layers on 28 x 28 images."""
     shapes = {
         "a": (32, 1, 3, 3), "a.bias": (32,), "b": (64, 32, 3, 3), "b.bias": (64,),
         "c": (128, 9216), "c.bias": (128,), "d": (10, 128), "d.bias": (10,),
@@ -335,7 +335,7 @@ def cnn(count: int = 64) -> Model:
 
 
 def gpt(layers: int = 4, width: int = 128, heads: int = 4, n: int = 64, count: int = 12) -> Model:
-    """A decoder over characters, with learned positions."""
+    """Return a character-level decoder with learned positions."""
     vocabulary = 65
     shapes: dict[str, tuple[int, ...]] = {"token": (vocabulary, width), "place": (n, width)}
     for number in range(layers):
@@ -376,7 +376,7 @@ def gpt(layers: int = 4, width: int = 128, heads: int = 4, n: int = 64, count: i
 
 
 def models() -> tuple[Model, ...]:
-    """All of them."""
+    """Return all models."""
     return (
         perceptron((17, 256, 256, 6), 256),
         perceptron((64, 256, 256, 8), 64),
@@ -390,7 +390,7 @@ def models() -> tuple[Model, ...]:
 
 
 def case_of(model: Model, threads: int) -> Case:
-    """Both sides at one number of threads, and what the products take at the processor's peak."""
+    """Return a case with both sides, and for an MLP the time of its products at peak speed."""
     sides = [
         Side(
             OURS,
@@ -417,5 +417,5 @@ def case_of(model: Model, threads: int) -> Case:
 
 
 def cases() -> tuple[Case, ...]:
-    """Each model at one and two threads."""
+    """Return each model with one and two threads."""
     return tuple(case_of(model, threads) for model in models() for threads in THREADS)

@@ -1,4 +1,4 @@
-"""The small networks that every framework is asked to run, as plain NumPy data."""
+"""The small networks that all frameworks run, as plain NumPy data."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Network:
     seed: int = 0
 
     def weights(self) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """(weight of shape (out, in), bias of shape (out,)) for each layer, fresh copies."""
+        """Return new (weight of shape (out, in), bias of shape (out,)) of each layer."""
         rng = np.random.default_rng(self.seed)
         layers = []
         for fan_in, fan_out in zip(self.sizes, self.sizes[1:], strict=False):
@@ -37,7 +37,7 @@ class Network:
         return layers
 
     def example(self) -> tuple[NDArray[np.float32], NDArray[np.generic]]:
-        """Give one batch: inputs, and targets (class labels for cross entropy)."""
+        """Return one batch: inputs, and targets (class labels for cross entropy)."""
         rng = np.random.default_rng(self.seed + 1)
         x = rng.standard_normal((self.batch, self.sizes[0])).astype(np.float32)
         if self.loss == "cross_entropy":

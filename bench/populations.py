@@ -1,7 +1,6 @@
-"""256 small networks trained at once, against one after the other and against jax.vmap.
+"""256 small networks trained at once, compared with one by one and with jax.vmap.
 
-JAX's threads cannot be told apart from within a process: for one thread of it run this under
-``taskset -c 0``.
+A process cannot limit JAX's threads: to give it one thread, run this under ``taskset -c 0``.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ MEMBERS = 256
 
 
 def networks() -> list[Network]:
-    """The members: one architecture, weights and batches of their own."""
+    """Return the members: one architecture with different weights and batches."""
     return [replace(CONTROL_TRAIN, seed=2 * k) for k in range(MEMBERS)]
 
 
 def batches() -> tuple[NDArray[np.float32], NDArray[np.generic]]:
-    """Give one batch of each member."""
+    """Return one batch of each member."""
     found = [network.example() for network in networks()]
     return np.stack([x for x, _ in found]), np.stack([y for _, y in found])
 
 
 def together() -> Call:
-    """One step of a population; gives the loss of each member."""
+    """Build one step of a population that returns the loss of each member."""
     import kernelrt as krt
     from kernelrt import nn
 
@@ -57,13 +56,13 @@ def together() -> Call:
 
 
 def alone() -> Call:
-    """One step of each member after the other, of as many models, by one plan each."""
+    """Build one step of each member after the other, as separate models with a plan each."""
     calls: list[Any] = [kernelrt_side.training(network) for network in networks()]
     return lambda: np.array([call() for call in calls], np.float32)
 
 
 def jax_call() -> Call:
-    """The same with jax.vmap around the step of one, all under jit and its state donated."""
+    """Build the step with jax.vmap around that of one member, jitted, with donated state."""
     import jax
     import jax.numpy as jnp
 
@@ -98,7 +97,7 @@ def jax_call() -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """A step of all members, on one thread and on two."""
+    """Return a step of all members, on one thread and on two."""
     title = f"{MEMBERS} MLPs 8-64-64-4 tanh, Adam step, batch 32 each"
     return tuple(
         Case(

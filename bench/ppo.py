@@ -1,13 +1,13 @@
-"""PPO on CartPole: ``examples/ppo_cartpole.py`` beside PyTorch that steps environments in Python.
+"""PPO on CartPole: ``examples/ppo_cartpole.py`` against PyTorch with environments in Python.
 
-``python -m bench.ppo`` prints, for each side, steps of the environment in a second, with what is
-learned from them, and seconds until the last 100 episodes gave 475. Numbers of both are those of
-the example. ``--seeds 64`` measures as many agents at once, too.
+``python -m bench.ppo`` prints, for each side, environment steps per second including learning, and
+seconds until the last 100 episodes had a mean of 475. Both sides use the hyperparameters of the
+example. ``--seeds 64`` also measures 64 agents at once.
 
-The side of PyTorch is written as such scripts commonly are: environments are objects with the
-interface of Gymnasium's, stepped one after the other, and networks are asked in each step.
-``--arrays`` gives it environments that are stepped together, by NumPy. ``--few`` has both sides
-learn from as few environments at a time as CleanRL's ``ppo.py`` does, from as many steps, as often.
+The PyTorch side is written like common scripts: environments are objects with Gymnasium's
+interface, stepped one after the other, and the networks run in each step. With ``--arrays`` NumPy
+steps its environments together. With ``--few`` both sides use the numbers of environments, steps
+and updates of CleanRL's ``ppo.py``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "ppo_cartpole.py"
 UPDATES = 100
-#: What CleanRL's ``ppo.py`` has in the place of the example's numbers.
+#: The numbers of CleanRL's ``ppo.py``.
 FEW = {"ENVS": 4, "STEPS": 128, "MINIBATCHES": 4, "EPOCHS": 4, "BATCH": 4 * 128, "RATE": 2.5e-4}
 
 
 def example(numbers: Mapping[str, float]) -> Any:
-    """Give the module of the example, with these in the place of its own numbers."""
+    """Return the example's module with some of its numbers replaced."""
     spec = importlib.util.spec_from_file_location("ppo_cartpole", EXAMPLE)
     assert spec is not None
     assert spec.loader is not None
@@ -48,7 +48,7 @@ def example(numbers: Mapping[str, float]) -> Any:
 
 
 class Pole:
-    """One environment, as Gymnasium's CartPole-v1."""
+    """One environment, like Gymnasium's CartPole-v1."""
 
     def __init__(self, rng: np.random.Generator, longest: int) -> None:
         self._rng, self._longest = rng, longest
@@ -60,7 +60,7 @@ class Pole:
         return np.array(self.state, np.float32)
 
     def step(self, action: int) -> tuple[NDArray[np.float32], float, bool]:
-        """Push, and give what is seen, the reward, and whether the episode is over."""
+        """Push; return the observation, the reward, and whether the episode is over."""
         x, v, angle, spin = self.state
         force = 10.0 if action == 1 else -10.0
         sin, cos = math.sin(angle), math.cos(angle)
@@ -75,7 +75,7 @@ class Pole:
 
 
 class OneByOne:
-    """Environments stepped one after the other, each begun again where it is over."""
+    """Environments stepped one after the other; each restarts when its episode is over."""
 
     def __init__(self, count: int, longest: int, rng: np.random.Generator) -> None:
         self._poles = [Pole(rng, longest) for _ in range(count)]
@@ -83,7 +83,7 @@ class OneByOne:
         self.ended: list[int] = []
 
     def step(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Step all; gives which were over."""
+        """Step all environments; return which episodes were over."""
         over = np.zeros(len(self._poles), np.float32)
         for k, (pole, action) in enumerate(zip(self._poles, actions, strict=True)):
             self.seen[k], _, done = pole.step(action)
@@ -95,7 +95,7 @@ class OneByOne:
 
 
 class Together:
-    """Environments stepped at once, by NumPy."""
+    """Environments stepped together, by NumPy."""
 
     def __init__(self, count: int, longest: int, rng: np.random.Generator) -> None:
         self._rng, self._longest = rng, longest
@@ -105,7 +105,7 @@ class Together:
         self.ended: list[int] = []
 
     def step(self, actions: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Step all; gives which were over."""
+        """Step all environments; return which episodes were over."""
         x, v, angle, spin = self._state.T
         force = np.where(actions == 1, 10.0, -10.0)
         sin, cos = np.sin(angle), np.cos(angle)
@@ -127,11 +127,11 @@ class Together:
         return over.astype(np.float32)
 
 
-# ---- the two sides: each gives a call that is an update and gives the episodes that ended
+# ---- the two sides: each returns an update function, which returns the ended episodes
 
 
 def ours(ppo: Any, members: int = 1) -> Callable[[float], list[NDArray[Any]]]:
-    """Updates of the example; episodes of each agent."""
+    """Build an update of the example that returns the ended episodes of each agent."""
     import kernelrt as krt
 
     krt.manual_seed(0)
@@ -146,7 +146,7 @@ def ours(ppo: Any, members: int = 1) -> Callable[[float], list[NDArray[Any]]]:
 
 
 def torch_side(p: Any, *, arrays: bool = False) -> Callable[[float], list[NDArray[Any]]]:
-    """Updates in PyTorch with the numbers of the example `p`."""
+    """Build an update in PyTorch with the numbers of the example `p`."""
     import torch
     from torch import nn
 
@@ -215,25 +215,25 @@ def torch_side(p: Any, *, arrays: bool = False) -> Callable[[float], list[NDArra
     return update
 
 
-# ---- what is measured
+# ---- measurement
 
 
 @dataclass(frozen=True)
 class Course:
-    """What a side took.
+    """The result of a training run.
 
     Attributes
     ----------
     update : float
-        Seconds of an update, the median of all but the first.
+        Median seconds of an update, without the first.
     first : float
-        Of the first one, with what is traced and compiled.
+        Seconds of the first update, with tracing and compilation.
     seconds : float
-        Until the last episodes of every agent gave the goal, or it ended.
+        Seconds until the last episodes of every agent reached the goal, or until the end.
     steps : int
-        Of each agent until then.
+        Steps of each agent until then.
     reached : int
-        How many agents came to the goal.
+        Number of agents that reached the goal.
     """
 
     update: float
@@ -246,7 +246,7 @@ class Course:
 def course(
     p: Any, update: Callable[[float], list[NDArray[Any]]], updates: int = UPDATES
 ) -> Course:
-    """Train until all agents came to the goal."""
+    """Train until all agents have reached the goal."""
     recent: list[NDArray[Any]] = []
     done: set[int] = set()
     marks = [time.perf_counter()]

@@ -1,4 +1,4 @@
-"""Matrix products from 8 to 2048 in three layouts, tall, wide and vector shapes; narrow types."""
+"""Matrix products from 8 to 2048 in three layouts; tall, wide and vector shapes; narrow types."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from bench.cases import Case
 
 SQUARES = (8, 16, 32, 64, 128, 256, 512, 1024, 1536, 2048)
-#: Rows, summed, columns.
+#: Shapes (m, k, n).
 OTHERS = (
     (1, 4096, 4096), (4096, 4096, 1), (1, 784, 128), (8, 4096, 4096), (4096, 16, 4096),
     (16, 4096, 16), (128, 784, 128), (784, 128, 128), (4096, 64, 64), (64, 64, 4096),
@@ -22,7 +22,7 @@ OTHERS = (
     (32, 4096, 2), (64, 1024, 4),
     (32, 512, 512), (300, 300, 300), (1000, 100, 100),
 )  # fmt: skip
-#: Of narrow types.
+#: Shapes (m, k, n) for narrow types.
 NARROW = ((256, 256, 256), (512, 512, 512), (1024, 1024, 1024), (32, 1024, 1024), (1, 4096, 4096))
 
 
@@ -39,7 +39,7 @@ def _tn(a: Any, b: Any) -> Any:
 
 
 def product(layout: str, m: int, k: int, n: int) -> Work:
-    """Product of (m, k) and (k, n), either of which may lie transposed in memory."""
+    """Return the product of (m, k) and (k, n), either of which may be transposed in memory."""
     function = {"NN": _nn, "NT": _nt, "TN": _tn}[layout]
     shapes = {
         "NN": ((m, k), (k, n)), "NT": ((m, k), (n, k)), "TN": ((k, m), (k, n)),
@@ -57,7 +57,7 @@ def product(layout: str, m: int, k: int, n: int) -> Work:
 
 
 def integers(*shapes: tuple[int, ...]) -> Callable[[], list[Any]]:
-    """Arguments of int8, as likely one number as another."""
+    """Return a function that makes uniformly distributed int8 arguments."""
 
     def make() -> list[Any]:
         rng = np.random.default_rng(0)
@@ -72,7 +72,7 @@ def _halves(*shapes: tuple[int, ...]) -> Callable[[], list[Any]]:
 
 
 def _upper_halves(*shapes: tuple[int, ...]) -> Callable[[], list[Any]]:
-    """The bits of bfloat16, which NumPy has not: float32 cut off."""
+    """Return a function that makes bfloat16 bits: truncated float32, as NumPy has no bfloat16."""
     make = normal(*shapes)
     return lambda: [(array.view(np.int32) >> 16).astype(np.int16) for array in make()]
 
@@ -84,7 +84,7 @@ def _ours_int8(a: Any, b: Any) -> Any:
 def _theirs_int8(a: Any, b: Any) -> Any:
     import torch
 
-    return torch._int_mm(a, b.T)  # noqa: SLF001 - the only one that adds up in int32
+    return torch._int_mm(a, b.T)  # noqa: SLF001 - the only product that accumulates in int32
 
 
 def _ours_bfloat16(a: Any, b: Any) -> Any:
@@ -98,10 +98,9 @@ def _theirs_bfloat16(a: Any, b: Any) -> Any:
 
 
 def narrow(kind: str, m: int, k: int, n: int) -> Work:
-    """Product of (m, k) and (n, k) transposed, of elements of 8 or 16 bits.
+    """Return the product of (m, k) and a transposed (n, k) with 8- or 16-bit elements.
 
-    torch rounds products of bfloat16 to bfloat16. Peers that have no such product of their own are
-    left out.
+    torch rounds bfloat16 products to bfloat16. Peers without their own such product are left out.
     """
     make, ours, theirs, tolerance = {
         "int8": (integers, _ours_int8, _theirs_int8, 0.0),
@@ -120,7 +119,7 @@ def narrow(kind: str, m: int, k: int, n: int) -> Work:
 
 
 def works() -> tuple[Work, ...]:
-    """All products."""
+    """Return all products."""
     shapes = [(n, n, n) for n in SQUARES] + list(OTHERS)
     squares = [product(layout, *shape) for shape in shapes for layout in ("NN", "NT", "TN")]
     few = [narrow(kind, *shape) for kind in ("int8", "float16", "bfloat16") for shape in NARROW]
@@ -128,5 +127,5 @@ def works() -> tuple[Work, ...]:
 
 
 def cases() -> tuple[Case, ...]:
-    """Of the works."""
+    """Return the cases of all products."""
     return cases_of(works())

@@ -1,6 +1,6 @@
-"""Whole programs as a user of torch writes them, the same text for both libraries.
+"""Whole programs in torch's style, with the same source for both libraries.
 
-``k`` is kernelrt or torch. What a program computes in one step is jitted here, and eager there.
+``k`` is kernelrt or torch. A step is jitted in kernelrt and eager in torch.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ STEPS = 50
 
 @dataclass(frozen=True)
 class Program:
-    """A module, what it is trained on, and its loss.
+    """A module, its training data and its loss.
 
     Attributes
     ----------
     name, title : str
-        Short, and for the table.
+        Short name, and title in the table.
     model : callable
-        Makes the module of a library.
+        Makes the module in a library.
     batch : callable
-        The arrays of a step, the same each time.
+        Returns the arrays of a step, the same each time.
     loss : callable
         ``(k, model, *tensors)`` -> scalar.
     aim : float
-        As in Case.
+        See Case.
     lr : float
         Adam's learning rate.
     """
@@ -60,17 +60,17 @@ class Program:
 
 
 def normal(*shape: int, seed: int = 0) -> NDArray[np.float32]:
-    """Normal numbers, the same each time."""
+    """Return normal numbers, the same each time."""
     return np.random.default_rng([seed, *shape]).standard_normal(shape).astype(np.float32)
 
 
 def labels(classes: int, *shape: int) -> NDArray[np.int64]:
-    """Class numbers."""
+    """Return class numbers, the same each time."""
     return np.random.default_rng([classes, *shape]).integers(0, classes, shape)
 
 
 def _nn(k: Library) -> Any:
-    """What programs import as ``nn`` (torch's exists as an attribute only once imported)."""
+    """Return the module that programs import as ``nn``; torch's must be imported first."""
     if k.__name__ == "torch":
         import torch.nn
 
@@ -244,7 +244,7 @@ def _field(k: Library) -> Any:
 
 
 def _burgers(k: Library, model: Any, points: Tensor, start: Tensor) -> Tensor:
-    """What is left of Burgers' equation, and of the initial value."""
+    """Return the loss: residuals of Burgers' equation and of the initial value."""
     grad = k.autograd.grad if k.__name__ == "torch" else k.grad
     points = points.detach().clone().requires_grad_()
     u = model(points)
@@ -269,7 +269,7 @@ def _filter(k: Library) -> Any:
 
 
 def _likelihood(k: Library, model: Any, seen: Tensor) -> Tensor:
-    """The log-likelihood of measured places under a Kalman filter of constant velocity."""
+    """Return the log-likelihood of positions under a Kalman filter of constant velocity."""
     batch, steps, _ = seen.shape
     move = k.eye(4, dtype=k.float64) + 0.1 * k.eye(4, dtype=k.float64).roll(2, 1).triu()
     look = k.eye(4, dtype=k.float64)[:2]
@@ -289,7 +289,7 @@ def _likelihood(k: Library, model: Any, seen: Tensor) -> Tensor:
 
 @functools.cache
 def programs() -> tuple[Program, ...]:
-    """All of them."""
+    """Return all programs."""
     return (
         Program(
             "lstm", "LSTM 16-64, 32 steps, batch 16", functools.partial(_recurrent, "LSTM"),
@@ -301,7 +301,7 @@ def programs() -> tuple[Program, ...]:
         ),
         Program(
             "resnet", "ResNet-8 with batch norm, 32 x 32, batch 32", _resnet,
-            # At 1e-3 torch's float32 is 5e-4 away from its float64 within 50 steps.
+            # At lr 1e-3, torch's float32 deviates from its float64 by 5e-4 within 50 steps.
             lambda: [normal(32, 3, 32, 32), labels(10, 32)], _classified, lr=1e-4,
         ),
         Program(
@@ -329,7 +329,7 @@ def programs() -> tuple[Program, ...]:
 
 
 def weights(program: Program) -> dict[str, NDArray[Any]]:
-    """The parameters that both begin with: torch's, or NumPy's where there is no torch."""
+    """Return the initial parameters for both libraries: torch's."""
     import torch
 
     torch.manual_seed(0)
@@ -337,7 +337,7 @@ def weights(program: Program) -> dict[str, NDArray[Any]]:
 
 
 def kernelrt_step(program: Program) -> Call:
-    """Forward, backward and Adam, in one plan; gives the loss."""
+    """Build a forward, backward and Adam step in one plan that returns the loss."""
     import kernelrt as krt
     from kernelrt.nn import optim
 
@@ -358,7 +358,7 @@ def kernelrt_step(program: Program) -> Call:
 
 
 def torch_step(program: Program) -> Call:
-    """The same, eager, with the fused optimizer."""
+    """Build the same step, eager, with the fused optimizer."""
     import torch
 
     model = program.model(torch)
@@ -377,7 +377,7 @@ def torch_step(program: Program) -> Call:
 
 
 def case_of(program: Program, threads: int) -> Case:
-    """Both sides at one number of threads."""
+    """Return a case with both sides for a number of threads."""
     return Case(
         f"{program.name}-{threads}",
         f"{program.title}, {threads} thread{'s' if threads > 1 else ''}",
@@ -400,5 +400,5 @@ def case_of(program: Program, threads: int) -> Case:
 
 
 def cases() -> tuple[Case, ...]:
-    """Each program at one and two threads."""
+    """Return each program with one and two threads."""
     return tuple(case_of(program, threads) for program in programs() for threads in THREADS)

@@ -116,7 +116,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
-    """Build the sides that are installed and time them."""
+    """Build the installed sides and time them."""
     built: dict[str, tuple[Side, Call]] = {}
     for side in case.sides:
         try:
@@ -128,7 +128,7 @@ def run(case: Case, rounds: int, block_ms: float) -> dict[str, Samples]:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table, by medians; `limit` is the limit's time as a part of kernelrt's."""
+    """A row of the table, by medians; `limit` is the limit's time over kernelrt's."""
 
     title: str
     ours: str
@@ -146,7 +146,7 @@ class Row:
 
 
 def row_of(case: Case, samples: dict[str, Samples]) -> Row:
-    """What the samples of a case say."""
+    """Return the row for the samples of a case."""
     ours = samples[OURS].median
     limits = [samples[s.name].median for s in case.sides if s.limit and s.name in samples]
     of_limit = f"{limits[0] / ours:.2f}" if limits else ""
@@ -161,7 +161,7 @@ def row_of(case: Case, samples: dict[str, Samples]) -> Row:
 
 
 def pair(one: Row, two: Row | None = None) -> str:
-    """One line of what one thread and two take; of `one` alone where the case has no second."""
+    """Return a row for one and two threads; for `one` alone if the case has no second."""
     title = one.title if two is None else one.title.removesuffix(ONE)
     two = two or Row("", "")
     columns = [
@@ -172,7 +172,7 @@ def pair(one: Row, two: Row | None = None) -> str:
 
 
 def per_unit(case: Case, nanoseconds: float) -> str:
-    """Write a time for one unit of the case."""
+    """Format a time for one unit of the case."""
     value = nanoseconds / case.unit
     for unit, scale in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if value >= scale:
@@ -181,7 +181,7 @@ def per_unit(case: Case, nanoseconds: float) -> str:
 
 
 def machine() -> str:
-    """Say where and with what was measured."""
+    """Describe the processor and the versions of the packages."""
     import kernelrt
 
     versions = [f"Python {platform.python_version()}", f"kernelrt {kernelrt.__version__}"]
@@ -194,7 +194,7 @@ def machine() -> str:
 
 
 def blas() -> str:
-    """Say which kernels NumPy's products take, and who chose them where they did not."""
+    """Describe the kernels that NumPy's products use, and an override of them."""
     try:
         import threadpoolctl
     except ImportError:
@@ -209,7 +209,7 @@ def blas() -> str:
 
 
 def cpu() -> str:
-    """Name the processor."""
+    """Return the name of the processor."""
     names = _fields("/proc/cpuinfo", "model name")
     return next(iter(names), platform.processor() or platform.machine())
 

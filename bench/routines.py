@@ -1,4 +1,4 @@
-"""What C routines compute, and kernels in their place where that is faster: order, and factors."""
+"""Sorting and matrix factorizations: C routines, and kernels where those are faster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
     from bench.cases import Case
 
-#: Rows and keys; up to 64 keys each is compared with each.
+#: Rows and keys; up to 64 keys are sorted by comparing all pairs.
 SORTED = ((1, 64), (1000, 16), (1000, 64), (64, 1000), (1, 100_000), (1, 1_000_000))
-#: Matrices and their rows.
+#: Number of matrices, and their number of rows.
 BATCHES = ((1000, 2), (1000, 4), (500, 8), (100, 16), (50, 32), (10, 64), (2, 128))
 
 
@@ -34,7 +34,7 @@ def _eye(x: Any) -> Any:
 
 
 def _of_both(name: str) -> Callable[[Any], Any]:
-    """The function of `linalg` of a definite matrix, in whichever library has the tensor."""
+    """Return a `linalg` function of a definite matrix, in the library of its argument."""
 
     def call(x: Any) -> Any:
         if type(x).__module__.startswith("torch"):
@@ -51,7 +51,7 @@ def _of_both(name: str) -> Callable[[Any], Any]:
 
 
 def works() -> tuple[Work, ...]:
-    """All."""
+    """Return all computations."""
     orders = [
         Work(
             f"sort-{rows}x{n}", f"sort {rows} x {n} float32", normal((rows, n)),
@@ -76,5 +76,5 @@ def works() -> tuple[Work, ...]:
 
 
 def cases() -> tuple[Case, ...]:
-    """Each at one and two threads."""
+    """Return each computation with one and two threads."""
     return cases_of(works())

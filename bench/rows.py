@@ -1,4 +1,4 @@
-"""Passes over rows, reductions along either axis, moves, functions of one million numbers."""
+"""Row-wise operations, reductions along either axis, copies, functions of a million numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from bench.cases import Case
 
 ROWS = ((1024, 1024), (64, 50000), (128, 128), (32, 10))
-#: Rows that no cache holds.
+#: Shapes whose rows fit into no cache.
 LONG = ((8, 2_000_000), (1, 16_000_000))
 SQUARE = (4096, 4096)
 MILLION = 1_000_000
@@ -62,7 +62,7 @@ def _jax_layer_norm(x: Any, w: Any, b: Any) -> Any:
 
 
 def over_rows(rows: int, n: int) -> tuple[Work, ...]:
-    """Softmax and its kin on one shape."""
+    """Return softmax and similar operations on one shape."""
     shape = f"{rows} x {n}"
     name = f"{rows}x{n}"
     moved = 2 * FLOAT * rows * n
@@ -98,9 +98,9 @@ def _log_sum_exp(x: Any) -> Any:
 
 
 def statistics(rows: int, n: int) -> tuple[Work, ...]:
-    """What of a row depends on another reduction of it, without anything of its length."""
+    """Return statistics of rows that depend on another reduction of the row."""
     shape, name = f"{rows} x {n}", f"{rows}x{n}"
-    # A copy that reads half as much and writes that moves as many bytes.
+    # A copy that reads half as much and writes it moves the same number of bytes.
     moved = FLOAT * rows * n
     return (
         Work(
@@ -118,7 +118,7 @@ def statistics(rows: int, n: int) -> tuple[Work, ...]:
 
 
 def reductions() -> tuple[Work, ...]:
-    """Sums, greatest elements and their positions; a move, and sums of two arrays."""
+    """Return sums, maxima and their indices; a transpose, and sums of two arrays."""
     out: list[Work] = []
     half = FLOAT * SQUARE[0] * SQUARE[1]
     for axis, words in ((0, "along axis 0"), (1, "along axis 1"), (None, "whole")):
@@ -135,7 +135,7 @@ def reductions() -> tuple[Work, ...]:
                     lambda x, ours=ours, where=where: getattr(x, ours)(*where),
                     lambda x, theirs=theirs, axis=axis: getattr(x, theirs)(axis=axis),
                     lambda x, theirs=theirs, axis=axis: getattr(x, theirs)(axis=axis),
-                    # A copy that reads half as much and writes that moves as many bytes.
+                    # A copy that reads half as much and writes it moves as many bytes.
                     copied=half, aim=1.0, tolerance=1e-3,
                 )
             )  # fmt: skip
@@ -157,7 +157,7 @@ def reductions() -> tuple[Work, ...]:
 
 
 def functions() -> tuple[Work, ...]:
-    """Elementary functions of one million numbers."""
+    """Return elementary functions of one million numbers."""
     names = ("exp", "log", "tanh", "erf", "gelu", "sin", "cos", "tan", "atan", "pow")
     return tuple(_function(name) for name in names)
 
@@ -186,7 +186,7 @@ def _function(name: str) -> Work:
 
 
 def attention(batch: int, heads: int, length: int, width: int, *, gradient: bool) -> Work:
-    """Causal attention as anyone would write it, against torch's fused one."""
+    """Return handwritten causal attention, compared with torch's fused one."""
 
     def ours(q: Any, k: Any, v: Any) -> Any:
         import kernelrt as krt
@@ -210,7 +210,7 @@ def attention(batch: int, heads: int, length: int, width: int, *, gradient: bool
 
 
 def works() -> tuple[Work, ...]:
-    """All of them."""
+    """Return all computations."""
     out = [work for shape in ROWS for work in over_rows(*shape)]
     out += [work for shape in LONG for work in statistics(*shape)]
     out += [*reductions(), *functions()]
@@ -220,5 +220,5 @@ def works() -> tuple[Work, ...]:
 
 
 def cases() -> tuple[Case, ...]:
-    """Of the works."""
+    """Return the cases of all computations."""
     return cases_of(works())

@@ -1,4 +1,4 @@
-"""Trained networks that answer batches of requests, from NumPy to NumPy."""
+"""Inference of trained networks on batches of requests, from NumPy to NumPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.limits import THREADS, our_threads
 from bench.networks import Network
 from bench.peers import kernelrt_side, onnx_side, torch_side
 
-#: Name, title and sizes, and the batches that come.
+#: Name, title, layer sizes and batch sizes.
 NETWORKS = (
     ("classifier", "MLP 784-256-256-16", (784, 256, 256, 16), (16, 64, 256)),
     ("feed-forward", "MLP 256-1024-256", (256, 1024, 256), (16, 512)),
@@ -44,7 +44,7 @@ def _case(name: str, title: str, network: Network, threads: int, *, freeze: bool
 
 
 def cases() -> tuple[Case, ...]:
-    """Each network with its weights as they are, and frozen."""
+    """Return each network with ordinary and with frozen weights."""
     return tuple(
         _case(name, title, Network(sizes, "relu", "mse", batch), threads, freeze=freeze)
         for name, title, sizes, batches in NETWORKS

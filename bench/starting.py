@@ -1,8 +1,8 @@
 """Measure the first call of a jitted training step in a new process.
 
-``python -m bench.starting [repeats]`` in a checkout: a transformer of 6 layers, once with an empty
-kernel cache, then with all objects on disk but no programs, then with both. Seconds of processor
-time, the least of the repeats, each in a process of its own. Nothing is kept.
+``python -m bench.starting [repeats]`` in a checkout: a transformer of 6 layers, first with an empty
+kernel cache, then with all objects but no programs on disk, then with both. It prints seconds of
+processor time, the least of the repeats, each in its own process. Nothing is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WIDTH, LAYERS, WORDS = 64, 6, 100
 
 
 def first_call(*, programs: bool) -> float:
-    """Call a step for the first time in this process."""
+    """Return the time of the first call of a step in this process."""
     import numpy as np
 
     import kernelrt as krt
@@ -50,7 +50,7 @@ def first_call(*, programs: bool) -> float:
 
 
 def in_a_process(cache: str, *, programs: bool) -> float:
-    """Let a new process make the first call, with this folder for the kernel cache."""
+    """Return the time of the first call in a new process, with this kernel cache folder."""
     code = f"from bench.starting import first_call; print(first_call(programs={programs}))"
     done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "KERNELRT_CACHE_DIR": cache},

@@ -1,4 +1,4 @@
-"""What stays the same from call to call, written where it is used: tables, norms of weights."""
+"""Run-invariant values that are computed at their point of use: tables, norms of weights."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from bench.limits import Work, cases_of, normal
 if TYPE_CHECKING:
     from bench.cases import Case
 
-#: Length and width of a sequence.
+#: Lengths and widths of sequences.
 TABLES = ((32, 64), (128, 256), (1024, 512))
-#: Rows, and the width of a square weight.
+#: Numbers of rows, and widths of square weights.
 PRODUCTS = ((1, 256), (8, 256), (8, 1024))
 RATE = -2 * math.log(10000.0)
 
@@ -62,7 +62,7 @@ def _normed(v: Any, x: Any) -> Any:
 
 
 def works() -> tuple[Work, ...]:
-    """All."""
+    """Return all computations."""
     tables = [
         Work(
             f"positions-{n}x{d}", f"positions {n} x {d}, added", normal((n, d)),
@@ -82,5 +82,5 @@ def works() -> tuple[Work, ...]:
 
 
 def cases() -> tuple[Case, ...]:
-    """Of the works."""
+    """Return the cases of all computations."""
     return cases_of(works())

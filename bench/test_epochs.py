@@ -1,4 +1,4 @@
-"""Whole epochs in one call, beside loops over batches."""
+"""Whole epochs in one call, against loops over batches."""
 
 from __future__ import annotations
 

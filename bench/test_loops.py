@@ -1,4 +1,4 @@
-"""Loops of a plan, beside those of the peers."""
+"""Loops in plans, against those of the peers."""
 
 from __future__ import annotations
 

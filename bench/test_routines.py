@@ -1,4 +1,4 @@
-"""Order and factors against torch."""
+"""Sorting and matrix factorizations against torch."""
 
 from __future__ import annotations
 

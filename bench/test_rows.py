@@ -1,4 +1,4 @@
-"""Passes over rows, reductions, moves and functions against torch, jax and NumPy."""
+"""Row-wise operations, reductions, copies and functions against torch, jax and NumPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stays the same from call to call, against torch."""
+"""Run-invariant values, against torch."""
 
 from __future__ import annotations
 

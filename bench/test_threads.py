@@ -1,4 +1,4 @@
-"""Calls, and what a second thread gains or costs."""
+"""Calls, and the gain or cost of a second thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a second thread gains, what it costs where there is nothing to gain, and what a call costs.
+"""The gain of a second thread, its overhead where there is no gain, and the cost of a call.
 
-Both sides are kernelrt; the second one runs on the calling thread alone, or leaves out what is
-being measured.
+Both sides are kernelrt. The second side runs on the calling thread alone, or without the measured
+part.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def ours(title: str, name: str, make: Callable[[], Call], aim: float) -> Case:
 
 @functools.cache
 def rounds_per_us() -> float:
-    """How many rounds of busy_kernel a microsecond holds."""
+    """Return the number of rounds of busy_kernel per microsecond."""
     table, values = (ctypes.c_void_p * 1)(), (ctypes.c_int64 * 1)(200_000)
     cell = (ctypes.c_float * 1)()
     table[0] = ctypes.addressof(cell)
@@ -52,7 +52,7 @@ def rounds_per_us() -> float:
 
 
 def busy_plan(ops: list[tuple[float, tuple[int, ...]]]) -> Call:
-    """A plan of ops that each keep a core busy for so many microseconds, after some others."""
+    """Build a plan of ops that each keep a core busy for some microseconds, with dependencies."""
     from kernelrt._dispatch import KERNEL, PlanCore
 
     function = ctypes.cast(library().busy_kernel, ctypes.c_void_p).value or 0
@@ -73,12 +73,12 @@ def busy_plan(ops: list[tuple[float, tuple[int, ...]]]) -> Call:
 
 
 def chains() -> Call:
-    """Two chains of fifty kernels of 20 us."""
+    """Build two chains of fifty 20 us kernels."""
     return busy_plan([(20.0, (i - 2,) if i >= 2 else ()) for i in range(100)])
 
 
 def wide_graph() -> Call:
-    """Five hundred kernels of 5 to 50 us, each after up to two of the sixty before it."""
+    """Build 500 kernels of 5 to 50 us that each depend on up to two of the sixty before."""
     draw = random.Random(0)  # noqa: S311 - a reproducible graph, not a secret
     ops: list[tuple[float, tuple[int, ...]]] = []
     for i in range(500):
@@ -89,7 +89,7 @@ def wide_graph() -> Call:
 
 
 def product(n: int) -> Call:
-    """One matrix product, cut into chunks."""
+    """Build one matrix product, split into chunks."""
     import kernelrt as krt
 
     rng = np.random.default_rng(0)
@@ -111,14 +111,14 @@ def empty_execute() -> Call:
 
 
 def empty_method() -> Call:
-    """A method of a compiled class that does next to nothing."""
-    from kernelrt.native.array_handle import ArrayHandle
+    """Build a call of a nearly empty method of a compiled class."""
+    from kernelrt._handle import ArrayHandle
 
-    return ArrayHandle()._unbind  # noqa: SLF001 - the nearest to nothing that there is
+    return ArrayHandle()._unbind  # noqa: SLF001 - the cheapest method
 
 
 def small_call(whole: bool) -> Call:
-    """Two arrays of sixteen floats in, one number out; or just the kernel that this runs."""
+    """Build a jit call with two small arrays and a scalar result; or its kernel alone."""
     import kernelrt as krt
 
     @krt.jit
@@ -131,7 +131,7 @@ def small_call(whole: bool) -> Call:
 
 
 def cases() -> tuple[Case, ...]:
-    """Calls and threads."""
+    """Return cases of calls and of threads."""
     return (
         Case(
             "execute-empty", "execute() of an empty plan",

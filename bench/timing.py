@@ -1,4 +1,4 @@
-"""Interleaved timing: short blocks of one side after the other, many rounds of them."""
+"""Interleaved timing: many rounds of short blocks that alternate between the sides."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from bench.cases import Call, Side
 
 BATCH_NS = 200_000
-"""A batch of calls takes at least this long, so that reading the clock costs nothing."""
+"""Minimum duration of a batch of calls, so that the cost of the clock is negligible."""
 
 
 SETTLE_S = 1.0
-"""The longest wait between sides: OpenBLAS's threads spin for 2**28 ticks after their last work."""
+"""Longest wait between sides: OpenBLAS's threads spin for 2**28 ticks after their last work."""
 LOOK_S = 0.01
-"""How long the threads of the process must have done nothing; a tenth of it is nothing."""
+"""Interval in which the threads must be idle: use less than a tenth of it as processor time."""
 
 
 @dataclass
 class Samples:
-    """Times of one side, in nanoseconds a call, one for each batch."""
+    """Times of one side, in nanoseconds per call, one for each batch."""
 
     batches: list[float] = field(default_factory=list)
 
@@ -39,7 +39,7 @@ class Samples:
 
 
 def calls_per_batch(call: Call) -> int:
-    """How many calls fill a batch; also warms the caches."""
+    """Return the number of calls that fill a batch; also warms the caches."""
     count = 1
     while True:
         start = perf_counter_ns()
@@ -56,8 +56,8 @@ def measure(
 ) -> dict[str, Samples]:
     """Time all sides in `rounds` rounds; in each, every side gets one block of `block_ms`.
 
-    Before a block the threads of the side before come to rest. The first quarter of a block is
-    not counted: threads wake up, and the caches hold other data.
+    Before a block, the threads of the previous side come to rest. The first quarter of a block is
+    not counted, because threads wake up and caches hold other data.
     """
     samples = {name: Samples() for name in sides}
     counts: dict[str, int] = {}

@@ -1,1 +1,1 @@
-"""One module a framework: how a user of it would write the same network."""
+"""One module per framework: the same network as its users would write it."""

@@ -1,4 +1,4 @@
-"""JAX, with the whole step under jit and its state donated."""
+"""JAX, with the whole step jitted and its state donated."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _params(network: Network) -> list[tuple[Any, Any]]:
 
 
 def inference(network: Network) -> Call:
-    """Forward pass of one batch, NumPy to NumPy."""
+    """Build the forward pass of one batch, NumPy to NumPy."""
     import jax
 
     params = _params(network)
@@ -46,7 +46,7 @@ def inference(network: Network) -> Call:
 
 
 def training(network: Network) -> Call:
-    """Forward, backward and Adam step of one batch; gives the loss."""
+    """Build a forward, backward and Adam step of one batch that returns the loss."""
     import jax
     import jax.numpy as jnp
 

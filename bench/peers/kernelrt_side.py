@@ -1,4 +1,4 @@
-"""kernelrt, as the README shows it."""
+"""kernelrt, as in the README."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WARM_UP = 20
 
 
 def threads(count: int) -> None:
-    """Set how many threads plans may use."""
+    """Set the number of threads of plans."""
     import kernelrt
 
     kernelrt.set_num_threads(count)
@@ -32,7 +32,7 @@ def model_of(network: Network) -> nn.Sequential:
 
 
 def inference(network: Network, *, freeze: bool = False) -> Call:
-    """Forward pass of one batch, NumPy to NumPy."""
+    """Build the forward pass of one batch, NumPy to NumPy."""
     import kernelrt as krt
 
     model = model_of(network)
@@ -48,7 +48,7 @@ def inference(network: Network, *, freeze: bool = False) -> Call:
 
 
 def training(network: Network) -> Call:
-    """Forward, backward and Adam step of one batch; gives the loss."""
+    """Build a forward, backward and Adam step of one batch that returns the loss."""
     import kernelrt as krt
     from kernelrt import nn
 

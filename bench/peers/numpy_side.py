@@ -1,4 +1,4 @@
-"""NumPy, written plainly."""
+"""Plain NumPy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def inference(network: Network) -> Call:
-    """Forward pass of one batch."""
+    """Build the forward pass of one batch."""
     layers = [(np.ascontiguousarray(w.T), b) for w, b in network.weights()]
     x, _ = network.example()
     *hidden, (last_weight, last_bias) = layers

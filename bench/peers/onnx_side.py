@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def inference(network: Network, *, threads: int = 1) -> Call:
-    """Forward pass of one batch, NumPy to NumPy, with all graph optimizations."""
+    """Build the forward pass of one batch, NumPy to NumPy, with all graph optimizations."""
     import onnxruntime
     from onnx import TensorProto, helper, numpy_helper
 

@@ -14,7 +14,7 @@ WARM_UP = 20
 
 
 def threads(count: int) -> None:
-    """Set how many threads PyTorch's kernels may use."""
+    """Set the number of threads of PyTorch's kernels."""
     import torch
 
     torch.set_num_threads(count)
@@ -36,7 +36,7 @@ def model_of(network: Network) -> torch.nn.Sequential:
 
 
 def inference(network: Network) -> Call:
-    """Forward pass of one batch, in inference mode."""
+    """Build the forward pass of one batch, in inference mode."""
     import torch
 
     model = model_of(network).eval()
@@ -52,7 +52,7 @@ def inference(network: Network) -> Call:
 
 
 def training(network: Network, *, fused: bool = False) -> Call:
-    """Forward, backward and Adam step of one batch; gives the loss."""
+    """Build a forward, backward and Adam step of one batch that returns the loss."""
     import torch
     from torch import nn
 
