@@ -19,7 +19,7 @@ GENERATORS = sorted(
 
 
 def one(text: str) -> int:
-    """Run a single case, and say what is wrong."""
+    """Run a single case and print its failure."""
     name, _, case = text.partition(":")
     try:
         with started(name, cache=False) as worker:
@@ -33,7 +33,7 @@ def one(text: str) -> int:
 
 
 def table(hunt: Hunt) -> str:
-    """What was done by whom, and in all."""
+    """Return the work of each generator and the total."""
     lines = ["\ngenerator        cases    plans  longest  IR bytes failures"]
     for name, count in hunt.counts.items():
         done = count.done

@@ -1,6 +1,6 @@
-"""Lines of random programs: rows of `tests/surface/tables` over what a program has.
+"""Lines of random programs: rows of `tests/surface/tables` over the values of a program.
 
-Whether a line fits is left to torch: it is drawn, tried, and dropped if torch refuses it.
+torch decides whether a line fits: it is drawn, tried, and dropped if torch refuses it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 Shape = tuple[int, ...]
 
-#: Rows that are tried for a line before it is given up.
+#: Maximum number of rows to try for a line.
 TRIES = 20
-#: Calls that see more than numbers, or that change the type that all of a program has.
+#: Calls that depend on more than numbers, or change the program's common type.
 _OTHERS = re.compile(
     r"np\.|bitcast|nextafter|frexp|element_size|histogram|half|float|double|\.to\(|\.type\("
 )
@@ -37,20 +37,20 @@ _OTHERS = re.compile(
 
 @functools.cache
 def lines() -> tuple[Row, ...]:
-    """The rows that are lines of programs: text that both libraries read, of floats, and exact."""
+    """Return the rows that can be lines: text for both libraries, of floats, and exact."""
     return tuple(
         row for table, row in rows.templates()
         if isinstance(row.op, str) and row.torch is None and row.jit and row.transposed
         and "f" in (row.kinds or "f") and any(spec.floats for spec in row.specs)
         and row.tol <= 8 and row.tol64 == 1 and table not in ("linalg", "dropping")
-        and row.values != "apart"  # what is chosen of equal elements torch leaves open
-        and row.name != "ldexp_below_0"  # torch's gradient is that of 2 ** y as integers
+        and row.values != "apart"  # torch does not specify the choice among equal elements
+        and row.name != "ldexp_below_0"  # torch computes its gradient with 2 ** y in integers
         and not _OTHERS.search(row.op)
     )  # fmt: skip
 
 
 def draw(rng: np.random.Generator, names: list[str], shape: Callable[[str], Any]) -> str:
-    """The right side of a line over `names`, later ones more often."""
+    """Draw the right side of a line over `names`, later ones more often."""
     for _ in range(TRIES):
         row = lines()[rng.integers(len(lines()))]
         line = _Line(rng, {name: tuple(shape(name)) for name in names}).of(row)
@@ -67,7 +67,7 @@ class _Line:
     shapes: dict[str, Shape]
 
     def of(self, row: Row) -> str | None:
-        """The line; None if there are no operands for it."""
+        """Return the line; None if there are no operands for it."""
         first = next(i for i, spec in enumerate(row.specs) if spec.floats)
         name = self._pick(list(self.shapes))
         words = row.specs[first].shape.split()
@@ -112,14 +112,14 @@ class _Line:
         return f"({name}.abs() + {low})" if low > 0 and high > 2 else f"{name}.clamp({low}, {high})"
 
     def _shape(self, words: str, sizes: dict[str, int]) -> Shape:
-        """The shape of an operand; letters that have no size yet have a small one."""
+        """Return the shape of an operand; letters without a size get a small one."""
         for word in words.split():
             if not word.isdigit():
                 sizes.setdefault(word, int(self.rng.integers(1, 4)))
         return tuple(int(w) if w.isdigit() else sizes[w] for w in words.split())
 
     def _made(self, words: str, sizes: dict[str, int]) -> str:
-        """A tensor of few different numbers, where the program has none that fits."""
+        """Return a tensor of few distinct numbers, if the program has none that fits."""
         shape = self._shape(words, sizes)
         return f"(T.arange({math.prod(shape)}).reshape({shape}) % 7 * 0.25 - 0.5)"
 
@@ -128,12 +128,12 @@ class _Line:
         if not rows.fits(spec, sizes) or rows.size(spec.below, sizes) <= spec.low:
             return None
         found = rows.indices(self.rng, spec, shape, sizes)
-        kind = "" if found.size else ", dtype=T.int64"  # no numbers make a tensor of floats
+        kind = "" if found.size else ", dtype=T.int64"  # an empty list makes a float tensor
         return f"T.tensor({found.tolist()}{kind})"
 
 
 def _bind(words: str, shape: Shape, sizes: dict[str, int]) -> bool:
-    """Whether a shape is what `words` say; letters get their sizes."""
+    """Return whether a shape matches `words`, and bind the letters to its sizes."""
     parts = words.split()
     return len(parts) == len(shape) and all(
         int(word) == n if word.isdigit() else sizes.setdefault(word, n) == n
@@ -142,6 +142,6 @@ def _bind(words: str, shape: Shape, sizes: dict[str, int]) -> bool:
 
 
 def _put(line: str, letters: list[str], operands: list[str]) -> str:
-    """A line with operands in the place of letters."""
+    """Return a line with operands in place of letters."""
     of = dict(zip(letters, operands, strict=True))
     return re.sub(r"(?<![\w.])([a-z])(?![\w=(])", lambda m: of.get(m[1], m[1]), line)

@@ -1,4 +1,4 @@
-"""Drawing cases until time is up, and making what fails small."""
+"""Draws cases until the time is up, and shrinks failures."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from .worker import draw, load
 
 SHRINK_SECONDS = 60.0
 HANGS = 10.0
-"""Seconds of computing after which a smaller case of one that hangs is taken to hang, too."""
+"""CPU seconds after which a smaller case of a hang counts as a hang, too."""
 GRACE = 60.0
-"""How long after the end of a hunt findings may still be made smaller."""
+"""Seconds after the end of a hunt in which findings may still be shrunk."""
 MOST_OF_A_KIND = 3
-"""Findings of one generator that fail in the same words and are made small; others only count."""
+"""Findings of a generator with the same words that are shrunk; further ones are only counted."""
 KNOWN_KINDS = 12
 ALIKE = 60
-"""Letters in which an error is the same one."""
+"""Length of the start of a message that identifies an error."""
 SOURCE_SECONDS = 120
 
 
 @dataclass
 class Finding:
-    """Something that went wrong, as small as it could be made."""
+    """A failure, as small as shrinking could make it."""
 
     generator: str
     message: str
@@ -57,7 +57,7 @@ class Finding:
 
 @dataclass
 class Count:
-    """What a generator has done so far."""
+    """The work of a generator so far."""
 
     cases: int = 0
     done: Record = field(default_factory=Record)
@@ -68,34 +68,34 @@ class Count:
 
 
 def kind_of(message: str) -> str:
-    """What went wrong: how a process ended, what was raised, or what a generator says."""
+    """Return the kind of a failure: end of the process, exception, or the generator's word."""
     return message.partition(":")[0]
 
 
 def likeness(message: str) -> str:
-    """What a smaller case has to fail with, too: the kind, and of an error how it begins."""
+    """Return what a smaller case must fail with, too: the kind, and the start of an error."""
     kind = kind_of(message)
     return words_of(message)[:ALIKE] if kind.endswith("Error") else kind
 
 
 def words_of(message: str) -> str:
-    """The message without its numbers and names, which tell cases apart, not causes."""
+    """Return the message without numbers and names, which identify cases, not causes."""
     return re.sub(r"0x[0-9a-f]+|[0-9a-f]{12}|\d+|'[^']*'|%\S+", "#", message)[:120]
 
 
 def started(generator: str, most: float = CPU_LIMIT, *, cache: bool = True) -> Worker:
-    """A worker with the generator's own limit of time, at most `most`."""
+    """Start a worker with the generator's own time limit, at most `most`."""
     seconds = min(most, getattr(load(generator), "SECONDS", CPU_LIMIT))
     return Worker(generator, seconds=seconds, cache=cache)
 
 
 def share(generator: str) -> float:
-    """How much time a generator gets, beside 1 for the others."""
+    """Return a generator's share of the time; 1 is usual."""
     return float(getattr(load(generator), "SHARE", 1.0))
 
 
 def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[Any, str, str]:
-    """A smaller case that fails in the same way, its message, and a remark."""
+    """Return a smaller case that fails in the same way, its message, and a remark."""
     module = load(generator)
     tries = getattr(module, "TRIES", 1)
     end = time.monotonic() + seconds
@@ -141,7 +141,7 @@ def minimize(generator: str, case: Any, message: str, seconds: float) -> tuple[A
 
 
 def fails_alone(source: str) -> bool:
-    """Whether the program ends in an error, or does not end."""
+    """Return whether the program ends in an error, or does not end."""
     try:
         done = subprocess.run(
             [sys.executable, "-c", source], cwd=ROOT, capture_output=True, timeout=SOURCE_SECONDS
@@ -152,7 +152,7 @@ def fails_alone(source: str) -> bool:
 
 
 def examine(generator: str, case: Any, message: str, seconds: float = SHRINK_SECONDS) -> Finding:
-    """A finding from a case that failed."""
+    """Return a finding from a case that failed."""
     case, message, remark = minimize(generator, case, message, seconds)
     source = load(generator).source(case)
     notes = [remark] if remark else []
@@ -162,7 +162,7 @@ def examine(generator: str, case: Any, message: str, seconds: float = SHRINK_SEC
 
 
 class Hunt:
-    """Runs generators in turns on several workers until time is up."""
+    """Runs generators alternately on several workers until the time is up."""
 
     def __init__(self, names: list[str], seed: int, seconds: float, jobs: int) -> None:
         self.seed = seed
@@ -213,7 +213,7 @@ class Hunt:
                     count.seconds += time.monotonic() - began
 
     def stretch(self, name: str, number: int) -> None:
-        """One generator for a while; a worker that failed other than by a value is replaced."""
+        """Run one generator for a while; replace a worker that died."""
         key = [self.seed, *name.encode(), number]
         index = 0
         left = self.slice * self.shares[name]
@@ -221,7 +221,7 @@ class Hunt:
             began = time.monotonic()
             try:
                 with started(name) as worker:
-                    began = time.monotonic()  # to start may take long, and is no case
+                    began = time.monotonic()  # starting may take long and is not a case
                     worker.send(key=key, first=index, seconds=min(left, self.end - began))
                     while "over" not in (reply := worker.reply()):
                         index = reply["index"] + 1

@@ -1,4 +1,4 @@
-"""Workers as seen from outside: asked, watched, and ended."""
+"""Worker processes from outside: requests, time limits, termination."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from tests.support.package import PACKAGE
 
 ROOT = Path(__file__).parents[2]
 CPU_LIMIT = 60.0
-"""Seconds of computing after which a case hangs, or of waiting for nothing; see `Patience`."""
+"""Seconds of computing, or of doing nothing, after which a case hangs; see `Patience`."""
 WAITS = 20.0
-"""How many times as long it may take in all, however busy the machine."""
+"""Factor of that limit for the total time, however busy the machine is."""
 START = 120.0
 MEMORY = 5 << 30
 
 
 class DiedError(Exception):
-    """A worker came to its end; the message says how, as ``kind: detail``."""
+    """A worker ended; the message says how, as ``kind: detail``."""
 
 
 class Patience:
-    """Whether a process hangs: it computes for too long, or does nothing for too long.
+    """Detects whether a process hangs: it computes for too long, or does nothing for too long.
 
-    A process that wants to run and is not let, on a busy machine, does neither.
+    A process that is ready to run but not scheduled, on a busy machine, does neither.
 
     Parameters
     ----------
     pid : int
         The process.
     seconds : float
-        How long is too long.
+        Limit of computing, and of doing nothing.
     """
 
     def __init__(self, pid: int, seconds: float) -> None:
@@ -52,7 +52,7 @@ class Patience:
         return time.monotonic() - self.began
 
     def over(self) -> bool:
-        """Whether it hangs; to be asked again and again."""
+        """Return whether the process hangs; call it repeatedly."""
         now = time.monotonic()
         computed, running = self._look()
         if running or computed != self.last:
@@ -64,7 +64,7 @@ class Patience:
         )
 
     def _look(self) -> tuple[float, bool]:
-        """Seconds computed so far, and whether a thread runs, or would like to."""
+        """Return CPU seconds so far, and whether a thread runs or is ready to run."""
         process = Path(f"/proc/{self.pid}")
         ticks, running = 0, False
         with contextlib.suppress(OSError):
@@ -74,15 +74,15 @@ class Patience:
 
 
 def _fields(stat: Path) -> list[str]:
-    """What the system says of a process or a thread, behind its name."""
+    """Return the fields of a stat file that follow the name."""
     return stat.read_text(encoding="ascii").rpartition(")")[2].split()
 
 
 class Worker:
     """A process that runs the cases of one generator.
 
-    Without `cache` no kernel comes from the disk, so that compiling takes the time it takes.
-    `program` is the module that the process runs, with the generator and the limit of memory.
+    Without `cache`, no kernel comes from the disk, so compile times are real. `program` is the
+    module that the process runs, with the generator and the memory limit as arguments.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Worker:
             raise DiedError(self.death()) from None
 
     def ask(self, case: Any) -> str | None:
-        """What is wrong with `case`, the worker's death included."""
+        """Return the failure of `case`, which may be the worker's death, or None."""
         try:
             self.send(case=case)
             return self.reply()["fail"]
@@ -138,12 +138,12 @@ class Worker:
             return str(end)
 
     def reply(self, seconds: float | None = None) -> dict[str, Any]:
-        """The next reply.
+        """Return the next reply.
 
         Raises
         ------
         DiedError
-            The process ended, or computed or waited for too long and was ended.
+            The process ended, or was ended because it computed or waited for too long.
         """
         assert self.process.stdout is not None
         patience = Patience(self.process.pid, seconds or self.seconds)
@@ -154,7 +154,7 @@ class Worker:
                     raise DiedError(self.death())
                 self.buffer += data
             elif patience.over():
-                os.kill(self.process.pid, signal.SIGABRT)  # faulthandler says where it was
+                os.kill(self.process.pid, signal.SIGABRT)  # faulthandler prints its stack
                 self.wait(5)
                 raise DiedError(
                     f"hang: no answer after {patience.waited():.0f} s{self.last_words()}"
@@ -175,10 +175,10 @@ class Worker:
         return f"exit: status {code}{self.last_words()}"
 
     def last_words(self) -> str:
-        """Return the frames of kernelrt in the standard error, and its end."""
+        """Return the kernelrt frames in the standard error, and its end."""
         self.errors.seek(0)
         lines = self.errors.read().decode(errors="replace").splitlines()
-        # A worker starts in ROOT, and may find the package there instead of the installed one.
+        # A worker starts in ROOT and may import the package there instead of the installed one.
         packages = (PACKAGE, f"{ROOT / 'kernelrt'}{os.sep}")
         frames = [line.strip() for line in lines if any(p in line for p in packages)][:6]
         said = [line.strip() for line in lines if line.strip() and " File " not in line][-12:]
@@ -186,7 +186,7 @@ class Worker:
         return "".join("; " + line for line in [*frames, *said])[:1500]
 
     def close(self) -> None:
-        """End the process and all that it started."""
+        """End the process and all processes that it started."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -1,8 +1,8 @@
-"""What the case at hand has compared and compiled, and whether it kept to what compiling may cost.
+"""Records comparisons and compilations of the current case, and checks the compile limits.
 
-A generator tells what it compared, in the words of the closing list: ``record.note("trainings")``.
-What it compiles is seen here, whichever way it came about: the text of each kernel, and the
-computing that it took to make each plan, from its graph to its machine code.
+A generator reports its comparisons in the units of the final list: ``record.note("trainings")``.
+Compilations are recorded here, whatever causes them: the text of each kernel, and the CPU time to
+make each plan, from its graph to machine code.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
 
 IR_BYTES = 110_000
 PLAN_SECONDS = 5.0
-"""Of computing, in all threads, so that a busy machine makes no plan look slow."""
+"""Limit of CPU time over all threads, which a busy machine does not lengthen."""
 
 
 @dataclass
 class Record:
-    """What was done since the record was begun.
+    """The work since the start of the record.
 
     Attributes
     ----------
     compared : Counter
-        How often, by unit of the closing list.
+        Number of comparisons by unit of the final list.
     plans, kernels : int
-        How many were made.
+        Numbers of plans and kernels made.
     longest : float
-        Seconds of computing that went into one plan.
+        CPU seconds of the slowest plan.
     largest : int
-        Bytes of LLVM IR in one kernel.
+        Bytes of LLVM IR of the largest kernel.
     """
 
     compared: Counter[str] = field(default_factory=Counter)
@@ -44,11 +44,11 @@ class Record:
     largest: int = 0
 
     def plain(self) -> dict[str, Any]:
-        """The same as JSON holds it."""
+        """Return the record as JSON data."""
         return {**vars(self), "compared": dict(self.compared)}
 
     def add(self, other: dict[str, Any]) -> None:
-        """Take in what `plain` gave."""
+        """Add the result of `plain`."""
         self.compared.update(other["compared"])
         self.plans += other["plans"]
         self.kernels += other["kernels"]
@@ -56,7 +56,7 @@ class Record:
         self.largest = max(self.largest, other["largest"])
 
     def excess(self) -> str | None:
-        """Which bound was passed."""
+        """Return the exceeded limit, or None."""
         if self.largest > IR_BYTES:
             return f"IR: {self.largest} bytes in one kernel"
         if self.longest > PLAN_SECONDS:
@@ -68,14 +68,14 @@ current = Record()
 
 
 def note(unit: str, times: int = 1) -> None:
-    """Say that so many of `unit` were compared with the truth."""
+    """Report that `times` times `unit` were compared with the truth."""
     current.compared[unit] += times
 
 
 @contextlib.contextmanager
 def begun() -> Iterator[Record]:
-    """A fresh record of what happens within."""
-    global current  # noqa: PLW0603 - one case is run at a time
+    """Start a new record of the work in the block."""
+    global current  # noqa: PLW0603 - only one case runs at a time
     before, current = current, Record()
     try:
         yield current
@@ -85,7 +85,7 @@ def begun() -> Iterator[Record]:
 
 @contextlib.contextmanager
 def watching() -> Iterator[None]:
-    """See all that is compiled in this process meanwhile."""
+    """Record all compilations in this process in the block."""
     from kernelrt import runtime, schedule
     from kernelrt.backend.cpu.compiler import LLVMCompiler
 

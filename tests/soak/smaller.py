@@ -1,4 +1,4 @@
-"""Smaller programs that are texts: fewer lines, simpler data, smaller numbers."""
+"""Shrinks programs that are texts: fewer lines, simpler data, smaller numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALL = re.compile(r"\.\w+\([^()]*\)")
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """Fewer ways, sizes, results, lines and inputs; then smaller numbers and simpler data."""
+    """Yield cases with fewer ways, sizes, results, lines and inputs; then simpler data."""
     for key in ("ways", "sizes", "results"):
         if len(case[key]) > 1:
             for one in case[key]:
@@ -28,7 +28,7 @@ def shrink(case: Case) -> Iterator[Case]:
     lines = case["lines"]
     names = [*case["inputs"], *(target(line) for line in lines)]
     for i in range(len(lines) - 1, -1, -1):
-        # The line goes, and what read it reads an earlier value instead.
+        # Remove the line; its readers read an earlier value instead.
         gone = target(lines[i])
         rest = lines[:i] + lines[i + 1 :]
         used = gone in case["results"] or any(mentions(line, gone) for line in rest)
@@ -56,7 +56,7 @@ def simpler(case: Case) -> Iterator[Case]:
         for less in smaller(size):
             yield {**case, "sizes": [less if k == i else s for k, s in enumerate(case["sizes"])]}
     numbers = sorted({int(x) for t in texts for x in NUMBER.findall(t)}, reverse=True)
-    for number in numbers:  # everywhere at once, so that shapes go on fitting
+    for number in numbers:  # everywhere at once, so that shapes still fit
         for less in smaller(number):
             yield replaced(case, number, less)
     for name, text in case["inputs"].items():

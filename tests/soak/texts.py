@@ -8,13 +8,13 @@ inputs : dict of name -> text
 lines : list of str
     Assignments. ``T`` is kernelrt or torch, ``F`` has the methods of a tensor as functions.
 results : list of str
-    Names whose values are compared.
+    Names of the values to compare.
 dtype : str
-    Of the inputs: float32 or float64.
+    Type of the inputs: float32 or float64.
 grad : bool
-    Whether the gradients of the inputs are compared, too.
+    Whether to compare the gradients of the inputs, too.
 ways : list of str
-    How kernelrt runs it; see `WAYS`.
+    Ways in which kernelrt runs the program; see `WAYS`.
 sizes : list of int
     Values of ``n``, one after the other.
 """
@@ -53,7 +53,7 @@ __all__ = [
 WAYS = ("steps", "whole", "jit", "threads", "frozen", "dynamic")
 """Realized after each line; at the end; jitted; jitted for two threads; for changing sizes."""
 BOUNDS = (1, 64)
-"""Of ``n`` where it is an open size and the case has no ``bounds`` of its own."""
+"""Bounds of a dynamic ``n`` if the case has no ``bounds``."""
 THREADS = (
     "import kernelrt.runtime.op_cost as cost\n"
     "cost.launch_ns = lambda *_: 1e7  # let small plans run parallel"
@@ -61,7 +61,7 @@ THREADS = (
 
 
 class Functions:
-    """Methods of a tensor as functions of it, as in torch.nn.functional."""
+    """Methods of a tensor as functions, like torch.nn.functional."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         return lambda x, *args, **options: getattr(x, name)(*args, **options)
@@ -90,7 +90,7 @@ def kernelrt_function(case: Case, each: Callable[[Any], Any] | None = None) -> C
 
 
 def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
-    """Functions of NumPy arrays, one for each way of running the case."""
+    """Yield functions of NumPy arrays, one for each way of running the case."""
     import kernelrt as krt
     from kernelrt.runtime import op_cost
 
@@ -129,7 +129,7 @@ def ways(case: Case) -> Iterator[tuple[str, Callable[..., tuple[Any, ...]]]]:
 
 
 def frozen(program: Callable[..., Any]) -> Callable[..., Any]:
-    """`program` of its first argument, where all others are state that does not change."""
+    """Return `program` as a function of its first argument; the others are constant state."""
     import kernelrt as krt
 
     def run(first: Any, *others: Any) -> Any:
@@ -140,7 +140,7 @@ def frozen(program: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def dynamic(case: Case, program: Callable[..., Any]) -> Callable[..., Any]:
-    """`program` jitted with every axis of size n open."""
+    """Return `program` jitted with every axis of size n dynamic."""
     import kernelrt as krt
 
     names = list(case["inputs"])
@@ -156,7 +156,7 @@ def open_inputs(case: Case) -> list[str]:
 
 
 def run(case: Case, unit: str = "programs") -> str | None:
-    """Every way for every size, against torch; `unit` is what the case counts as."""
+    """Compare every way for every size with torch; `unit` is the unit of the count."""
     from kernelrt.errors import KernelrtError
 
     least, most = case.get("bounds", BOUNDS)
@@ -189,12 +189,12 @@ def run(case: Case, unit: str = "programs") -> str | None:
 
 
 def differs(have: np.ndarray[Any, Any], truth: Truth, index: int) -> str | None:
-    """In what a result is not what torch has."""
+    """Describe how a result differs from torch's, or return None."""
     want, kind = truth.values[index], truth.types[index]
     if have.shape != want.shape:
         return f"shape {have.shape}, torch {want.shape}"
     if want.size == 0:
-        return None  # of nothing, torch multiplies matrices of two types
+        return None  # torch multiplies empty matrices of two types
     if have.dtype != kind:
         return f"type {have.dtype}, torch {kind}"
     alike = (have == want) | (np.isnan(have) & np.isnan(want))
@@ -208,20 +208,20 @@ def differs(have: np.ndarray[Any, Any], truth: Truth, index: int) -> str | None:
 
 
 def undecided(error: Exception) -> bool:
-    """Whether an error says that a size cannot be open, or that it decides something."""
+    """Return whether an error says that a size cannot be dynamic, or that code depends on it."""
     from kernelrt import errors
 
     if isinstance(error, errors.VariableError | errors.IndexBoundsError):
         return any(words in str(error) for words in (
             "a decision is needed", "may be empty", "known only at run time",
         ))
-    # Memory is had for the largest sizes, and for the cube of these there may be none.
+    # Memory is allocated for the largest sizes, and their cube may not fit.
     large = errors.OutOfMemoryError
     return isinstance(error, (errors.ShapeError, errors.JitError, errors.DTypeError, large))
 
 
 def key(case: Case) -> str:
-    """What two findings of one cause mostly have in common."""
+    """Return the features that findings of one cause mostly have in common."""
     return re.sub(r"\b([a-c]|x?\d+)\b", "#", " ".join(case["lines"])) + str(case["grad"])
 
 
@@ -229,7 +229,7 @@ def key(case: Case) -> str:
 
 
 def source(case: Case) -> str:
-    """A program of a few lines that asserts what the case does, for its first way."""
+    """Return a short program that asserts the case's result, for its first way."""
     inputs, way = list(case["inputs"]), case["ways"][0]
     parameters = ", ".join(inputs)
     lines = ["import numpy as np, torch, kernelrt as krt"]

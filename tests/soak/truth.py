@@ -1,4 +1,4 @@
-"""What torch makes of a program as text, in float64, and how far off a result may be."""
+"""Computes a text program's truth with torch in float64, and the allowed error of each result."""
 
 from __future__ import annotations
 
@@ -19,22 +19,21 @@ Case = dict[str, Any]
 Arrays = dict[str, np.ndarray[Any, Any]]
 
 MOVED = 2.0**-40
-"""By what share of itself a number is moved to see how far rounding goes."""
+"""Relative change of a number that measures the effect of rounding."""
 SMOOTH = 2.0**-18
-"""What that moves by less grows with it; what it moves by more has jumped."""
+"""A result that changes by less is proportional to MOVED; a greater change is a jump."""
 NEAR = 2.0**-10
-"""By what share of itself, at most, a number is moved to round in a way of its own."""
+"""Maximum relative change of a number that makes it round differently."""
 SAMPLES, SPREADS = 8, 8.0
-"""How often steps round by chance, and how far results may be from the truth, compared with that.
-"""
+"""Number of runs with random rounding, and allowed error as a multiple of their spread."""
 ADDED = 1024
-"""Elements whose sum rounds no more than what else is allowed."""
+"""Number of elements whose sum rounds no more than the other allowances."""
 LARGEST = 1e6
-"""Programs with greater values anywhere are left out: little is left of their digits."""
+"""Programs with greater values anywhere are left out: they keep few digits."""
 
 
 class Torch:
-    """torch, without what it does for old programs' sake."""
+    """torch, without its behavior for old programs."""
 
     def __getattr__(self, name: str) -> Any:
         import torch
@@ -57,14 +56,14 @@ DECISIONS = re.compile(
 
 
 class TorchFunctions:
-    """torch.nn.functional, where a tensor is also what kernelrt calls by a method.
+    """torch.nn.functional, where kernelrt's methods are also functions.
 
     Parameters
     ----------
     decides : bool
-        Whether what is computed decides something, so that the last digit may count.
+        Whether a computed value decides something, so that the last digit may matter.
     tells : bool
-        Whether that is which numbers are equal or greater.
+        Whether the decision is which numbers are equal or greater.
     """
 
     def __init__(self, decides: bool = False, tells: bool = False) -> None:
@@ -86,7 +85,7 @@ class TorchFunctions:
         if name == "l1_loss":
 
             def unmoded(*args: Any, **options: Any) -> Any:
-                # Under a TorchFunctionMode torch 2.13 calls it again without the weight.
+                # Under a TorchFunctionMode, torch 2.13 calls it again without the weight.
                 with torch._C.DisableTorchFunction():
                     return function(*args, **options)
 
@@ -94,7 +93,7 @@ class TorchFunctions:
         if name in ("binary_cross_entropy_with_logits", "huber_loss"):
 
             def promoted(x: Any, target: Any, **options: Any) -> Any:
-                # torch returns the type of one of them, even where the other one is wider.
+                # torch returns the type of one operand, even if the other is wider.
                 kind = torch.promote_types(x.dtype, target.dtype)
                 return function(x.to(kind), target.to(kind), **options)
 
@@ -106,7 +105,7 @@ class TorchFunctions:
                 if parts.numel():
                     size = parts.abs().amax(-1, keepdim=True)
                     near = (parts - parts.mean(-1, keepdim=True)).abs() <= 1e-6 * size
-                    # Of one that is the mean, signs ask; of all of them, a gradient does.
+                    # One value at the mean matters for signs; all of them, for a gradient.
                     lost = near.any(-1) if self._tells else near.all(-1)
                     if (lost & (size[..., 0] > 0)).any():
                         raise Invalid("what a norm leaves of its mean is rounding")
@@ -127,7 +126,7 @@ class TorchFunctions:
 
 
 def _normed_parts(name: str, x: Any, args: tuple[Any, ...]) -> Any:
-    """`x`, of which the last axis holds what is normalized together."""
+    """Return `x` with the values that are normalized together along the last axis."""
     x = x.detach()
     if name == "layer_norm":
         return x.reshape(*x.shape[: x.ndim - len(args[0])], -1) if x.numel() else x
@@ -136,8 +135,8 @@ def _normed_parts(name: str, x: Any, args: tuple[Any, ...]) -> Any:
     return x.transpose(0, 1).flatten(1)
 
 
-class Invalid(Exception):  # noqa: N818 - not an error: the case means nothing
-    """torch does not know what the case means, or its values say nothing."""
+class Invalid(Exception):  # noqa: N818 - not an error: the case has no meaning
+    """torch refuses the case, or its values are meaningless."""
 
 
 _PRODUCTS = {"matmul", "__matmul__", "__rmatmul__", "bmm", "mm", "mv", "dot", "inner", "vdot",
@@ -168,7 +167,7 @@ def _check_mask(query: Any, key: Any, *others: Any, **named: Any) -> None:
 
 
 def _check_axes(x: Any, *_: Any, scale_factor: Any = None, **named: Any) -> None:
-    """Raise Invalid where a factor that is not 1 leaves the size of an axis."""
+    """Raise Invalid if a factor other than 1 does not change the size of an axis."""
     if named.get("mode", "nearest") == "nearest" and scale_factor is not None:
         factors = scale_factor if isinstance(scale_factor, tuple) else [scale_factor] * x.ndim
         if any(f != 1 and int(n * f) == n for n, f in zip(x.shape[2:], factors, strict=False)):
@@ -177,16 +176,15 @@ def _check_axes(x: Any, *_: Any, scale_factor: Any = None, **named: Any) -> None
 
 @contextlib.contextmanager
 def strict() -> Iterator[None]:
-    """Raise Invalid for calls whose results in torch mean nothing.
+    """Raise Invalid for calls whose results in torch are meaningless.
 
-    - torch warns: deprecated, no degrees of freedom, broadcast by accident.
-    - Without elements torch takes what it refuses otherwise: products of two types, masks and
-      targets of another shape, pools, indices.
-    - torch returns memory that nothing was written to: margin losses of no samples, medians of
-      expanded tensors.
+    - torch warns: deprecation, no degrees of freedom, accidental broadcasting.
+    - With empty tensors torch accepts calls that it refuses otherwise: products of two types, masks
+      and targets of another shape, pools, indices.
+    - torch returns uninitialized memory: margin losses of no samples, medians of expanded tensors.
     - torch does not check the indices: take_along_dim.
-    - The result depends on the number of all elements: the nearest ones along an axis whose size a
-      factor leaves as it is.
+    - The result depends on the number of all elements: nearest interpolation along an axis that a
+      factor leaves at its size.
     """
     import torch
     from torch.overrides import BaseTorchFunctionMode
@@ -220,7 +218,7 @@ def strict() -> Iterator[None]:
                 _check_mask(*args, **(kwargs or {}))
             return super().__torch_function__(func, types, args, kwargs)
 
-    torch.set_warn_always(True)  # it would warn once in a process, and then not
+    torch.set_warn_always(True)  # otherwise it warns only once per process
     with warnings.catch_warnings(), Checked():
         warnings.simplefilter("error")
         yield
@@ -228,7 +226,7 @@ def strict() -> Iterator[None]:
 
 @contextlib.contextmanager
 def double() -> Iterator[None]:
-    """What has no type of its own is float64 to torch, which is as exact as it can be."""
+    """Make float64 torch's default type, which is as exact as possible."""
     import torch
     from support.spreads import around_the_mean
 
@@ -243,7 +241,7 @@ def double() -> Iterator[None]:
 
 
 def arrays(case: Case, n: int) -> Arrays:
-    """The inputs for a size; what is not float is int64 or bool."""
+    """Return the inputs for a size; those without floats are int64 or bool."""
     kind = np.dtype(case["dtype"])
     names = {"np": np, "R": np.random.default_rng, "n": n, "f": lambda x: np.asarray(x, kind)}
     try:
@@ -267,7 +265,7 @@ def target(line: str) -> str:
 
 
 def loss_of(results: list[Any]) -> Any:
-    """A smooth number that every element of every result takes part in."""
+    """Return a smooth number that depends on every element of every result."""
     total: Any = 0
     for result in results:
         total = total + (result * result * 0.5 + result).sum()
@@ -276,18 +274,18 @@ def loss_of(results: list[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Told:
-    """What torch makes of a case.
+    """torch's evaluation of a case.
 
     Attributes
     ----------
     values : list of arrays
         Results and gradients.
     top : float
-        The greatest size of a number that was met.
+        Greatest magnitude of a number in the evaluation.
     unit : float
-        The relative spacing of the narrowest type that was met.
+        Relative spacing of the narrowest type in the evaluation.
     most : int
-        The greatest number of elements that were met.
+        Greatest number of elements in the evaluation.
     """
 
     values: list[Any]
@@ -299,10 +297,10 @@ class Told:
 def torch_values(
     case: Case, data: Arrays, kind: str, noise: np.random.Generator | None = None
 ) -> Told:
-    """Results and gradients by torch, over inputs of type `kind`.
+    """Evaluate results and gradients with torch, for inputs of type `kind`.
 
-    With `noise` every element of every input and of every line is off by `MOVED` of itself, up or
-    down, as if each step rounded to so many digits.
+    With `noise`, every element of every input and of every line is off by `MOVED` of itself, up or
+    down, as if each step rounded to that many digits.
     """
     import torch
 
@@ -367,7 +365,7 @@ def check_axis(line: str, made: Any) -> None:
 
 
 def check_product(line: str, made: Any, kind: str) -> None:
-    """Raise Invalid for products near 0: parts of them leave the range of narrower types."""
+    """Raise Invalid for products near 0: their parts leave the range of narrower types."""
     if "prod(" in line and made.numel() and made.is_floating_point():
         least = float(made.detach().abs().min())
         if least < np.finfo(kind).tiny:
@@ -376,7 +374,7 @@ def check_product(line: str, made: Any, kind: str) -> None:
 
 @dataclass
 class Truth:
-    """Inputs, what torch makes of them, and what may be made of them.
+    """Inputs, torch's results, and the allowed errors.
 
     Attributes
     ----------
@@ -387,11 +385,11 @@ class Truth:
     values : list of arrays
         Results and gradients, in float64.
     bounds : list of float
-        By how much each may differ.
+        Allowed error of each.
     types : list of NumPy types
-        What they are in the case's own type.
+        Their types in the case's own type.
     unit : float
-        The relative spacing of the narrowest type that was met.
+        Relative spacing of the narrowest type in the evaluation.
     """
 
     case: Case
@@ -403,13 +401,12 @@ class Truth:
 
     @cached_property
     def cancelled(self) -> list[Any]:
-        """By how much more each may differ because of terms within a line that leave little.
+        """Return the additional allowed errors for cancellation within a line.
 
-        Neither moving the inputs nor moving the result of a line shows how great the terms are
-        that an operation of torch's adds up within itself, as those of a loss that are as great
-        as the logits and leave a thousandth. Its errors in float32 do; in float64 torch is its
-        own truth, and knows no better. One case may round well by chance, so several neighbours
-        are looked at.
+        Perturbing the inputs or the result of a line does not show the magnitude of terms that one
+        torch operation adds internally, such as those of a loss that are as great as the logits and
+        leave a thousandth. torch's float32 errors show it; in float64 torch is its own truth. One
+        evaluation may round well by chance, so several neighbors are used.
         """
         found = [0.0] * len(self.values)
         for seed in range(8):
@@ -429,16 +426,16 @@ class Truth:
             for i, (a, b) in enumerate(zip(narrow.values, wide.values, strict=True)):
                 if a.shape == b.shape and b.dtype.kind == "f":
                     apart = np.abs(a.astype(np.float64) - b)
-                    # What is off by more has jumped, which is no rounding.
+                    # A larger difference is a jump, not rounding.
                     apart = np.where(apart <= NEAR * max(wide.top, 1), apart, 0)
                     found[i] = max(found[i], 30 * scale * float(apart.max(initial=0)))
         return [np.maximum(a, b) for a, b in zip(found, self._rounded(), strict=True)]
 
     def _rounded(self) -> list[Any]:
-        """By how much each may differ because steps within a line round, whatever they are.
+        """Return the additional allowed errors for the rounding of steps within a line.
 
-        Where equal numbers round to equal ones, what an element jumps by is due to a decision that
-        hangs on the last digit of a number which has one, as where the floor of 8.9999999 is asked.
+        If equal numbers round equally, a jump of an element comes from a decision that depends on
+        the last digit of a number that has one, such as the floor of 8.9999999.
         """
         from support.rounded import LOST, Rounded
 
@@ -466,11 +463,11 @@ class Truth:
 
 
 def expected(case: Case, n: int) -> Truth:
-    """Inputs, what torch makes of them, by how much each value may differ, and their types.
+    """Return inputs, torch's results, their allowed errors, and their types.
 
-    How far torch itself moves with the type or with the last digit of the inputs says how many
-    digits a program leaves; and how far it moves when each of its steps rounds, which says it also
-    where the inputs are exact or equal numbers, and what is computed from them is not.
+    torch's own change with the type, or with the last digit of the inputs, shows how many digits a
+    program keeps. Its change when each step rounds shows that also for exact or equal inputs whose
+    intermediate values are not exact.
     """
     data = arrays(case, n)
     typed = torch_values(case, data, case["dtype"])
@@ -478,7 +475,7 @@ def expected(case: Case, n: int) -> Truth:
         truth = torch_values(case, data, "float64")
         values, top = truth.values, truth.top
         unit = max(typed.unit, float(np.finfo(case["dtype"]).eps))
-        # The rounding of n additions, in whichever order, is off by the root of n.
+        # The rounding error of n additions, in any order, grows with the root of n.
         added = max(1.0, (truth.most / ADDED) ** 0.5)
         loose = [16 * unit * added * max(top, 1e-3)] * len(values)
         others = [typed.values]
@@ -511,10 +508,10 @@ def expected(case: Case, n: int) -> Truth:
 def growth(
     case: Case, data: Arrays, values: list[Any], most: float, rng: np.random.Generator
 ) -> list[float]:
-    """By how much each value moves, for each unit by which all steps are off.
+    """Return the change of each value per unit of a relative error in all steps.
 
-    What moves by more than `most` has jumped, as a maximum between equal numbers does. That is no
-    rounding, and kernelrt must decide as torch does.
+    A change of more than `most` is a jump, as of a maximum between equal numbers. Jumps are not
+    rounding, and kernelrt must decide like torch.
     """
     try:
         others = torch_values(case, data, "float64", rng).values

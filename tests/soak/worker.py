@@ -27,16 +27,16 @@ NICE = 10
 
 
 def load(name: str) -> ModuleType:
-    """The generator called `name`."""
+    """Return the generator called `name`."""
     if str(TESTS) not in sys.path:
         sys.path.insert(0, str(TESTS))  # tests/support is imported as `support`
     return importlib.import_module(f"tests.soak.generators.{name}")
 
 
 def draw(module: ModuleType, key: list[int]) -> Any:
-    """The case of a key; passed through JSON, so that it is what its text says.
+    """Return the case of a key, passed through JSON so that it equals its text.
 
-    Half of the cases have new graphs compiled, not interpreted.
+    In half of the cases new graphs are compiled, not interpreted.
     """
     rng = np.random.default_rng(key)
     case = module.generate(rng)
@@ -46,26 +46,26 @@ def draw(module: ModuleType, key: list[int]) -> Any:
 
 
 def outcome(module: ModuleType, case: Any) -> str | None:
-    """What is wrong with a case, or None."""
+    """Return the failure of a case, or None."""
     return recorded(module, case)[0]
 
 
 def recorded(module: ModuleType, case: Any) -> tuple[str | None, record.Record]:
-    """What is wrong with a case, or None, and what was done to see that."""
+    """Return the failure of a case, or None, and the record of its work."""
     with record.begun() as done:
         wrong = attempt(module, case)
     return wrong or done.excess(), done
 
 
 def attempt(module: ModuleType, case: Any) -> str | None:
-    """What is wrong with what comes of a case, whatever that cost."""
+    """Return the failure of a case's results, whatever they cost."""
     from kernelrt.tensor.eager.plan_cache import plans
 
     before = plans.interprets
     plans.interprets = not isinstance(case, dict) or case.get("interprets", True)
     try:
         return module.run(case)
-    except Exception as error:  # noqa: BLE001 - whatever is raised is a finding
+    except Exception as error:  # noqa: BLE001 - any error is a finding
         where = ""
         for frame in traceback.extract_tb(error.__traceback__):
             if is_in_package(frame.filename):
@@ -79,7 +79,7 @@ def attempt(module: ModuleType, case: Any) -> str | None:
 
 
 def limit(memory: int) -> None:
-    """Low priority, no core dumps, and an end to a flood of memory before the machine's."""
+    """Set a low priority, no core dumps, and a memory limit below the machine's."""
     os.nice(max(0, NICE - os.nice(0)))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if sys.platform == "linux":
@@ -91,7 +91,7 @@ def main() -> None:
     limit(memory)
     faulthandler.enable()
     with os.fdopen(os.dup(1), "w", encoding="ascii") as out:
-        os.dup2(2, 1)  # whatever a case prints stays out of the replies
+        os.dup2(2, 1)  # keeps output of a case out of the replies
 
         def reply(**what: Any) -> None:
             print(json.dumps(what), file=out, flush=True)
@@ -108,7 +108,7 @@ def main() -> None:
 
 
 def hunt(module: ModuleType, request: dict[str, Any], reply: Callable[..., None]) -> None:
-    """Cases of a key, until so many seconds are over."""
+    """Run cases of a key until the requested seconds are over."""
     end = time.monotonic() + request["seconds"]
     index = request["first"]
     while time.monotonic() < end:

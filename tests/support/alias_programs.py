@@ -1,8 +1,8 @@
-"""Random programs of assignments to memory that is reached by several roads.
+"""Random programs of assignments to memory that several tensors alias.
 
-Tensors lie over one stretch of memory: kernelrt's own or an array's, taken directly, through
-DLPack, through the buffer protocol, whole or in overlapping parts. Each statement is carried out
-on NumPy views of the same layout, too, one after the other and with copies.
+Tensors lie over one block of memory, kernelrt's own or an array's. They are made directly, through
+DLPack or through the buffer protocol, and cover it wholly or in overlapping parts. Each statement
+also runs on NumPy views of the same layout, one after the other and with copies.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GROWING = ("roll+flip", "a-b", "a+1", "gather", "sum")
 
 
 def expression(rng: np.random.Generator, count: int) -> tuple[str, Callable[..., Any]]:
-    """A function of two operands of `count` elements that both libraries compute exactly."""
+    """Return a function of two operands of `count` elements that both libraries compute exactly."""
     shift = int(rng.integers(0, count))
     where = rng.integers(0, count, count)
     several: list[tuple[str, Callable[..., Any]]] = [
@@ -58,7 +58,7 @@ class _Theirs:
 
 
 class Program:
-    """A program over `size` float64 whole numbers, of which tensors see parts of `count`."""
+    """A program over `size` whole numbers in float64; tensors see parts of `count` elements."""
 
     def __init__(self, seed: int) -> None:
         rng = self.rng = np.random.default_rng(seed)
@@ -81,7 +81,7 @@ class Program:
             self.alias()
 
     def alias(self) -> None:
-        """One more tensor over the memory, and the NumPy view that it stands for."""
+        """Add a tensor over the memory, and the NumPy view that corresponds to it."""
         start = int(self.rng.integers(0, self.size - self.count + 1))
         part = slice(start, start + self.count)
         road = int(self.rng.integers(4))
@@ -99,7 +99,7 @@ class Program:
         self.theirs.append(self.memory[part])
 
     def statements(self) -> list[tuple[int, int, int, bool, bool, Callable[..., Any]]]:
-        """Target, operands, whether the result is only looked at and whether it grows, function."""
+        """Draw statements: (target, operands, result only read?, result grows?, function)."""
         out = []
         for _ in range(int(self.rng.integers(1, 6))):
             a, b, target = (int(i) for i in self.rng.integers(0, len(self.ours), 3))
@@ -111,10 +111,10 @@ class Program:
 
 
 def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
-    """Carry out `statements`; what was only looked at."""
+    """Run `statements`; return the results that are only read."""
     seen = []
     for target, a, b, look, grows, function in statements:
-        # What adds is brought back, so that sums are exact; the others are copies, as they are.
+        # Sums are reduced modulo _SMALL so that they stay exact; other results are copies.
         value = function(_Ours if ours else _Theirs, tensors[a], tensors[b])
         if look or grows:
             value = value % _SMALL
@@ -128,7 +128,7 @@ def run(statements: list[Any], tensors: list[Any], ours: bool) -> list[Any]:
 
 
 def check(seed: int, most: int = 20) -> None:
-    """Whether program `seed`, its first `most` statements, does to memory what NumPy does."""
+    """Assert that program `seed`, up to `most` statements, changes memory like NumPy does."""
     program = Program(seed)
     statements = program.statements()[:most]
     jitted = krt.jit(lambda: tuple(run(statements, program.ours, True))) if seed % 2 else None

@@ -1,4 +1,4 @@
-"""Code that comes in between two lines, as a finalizer or a handler of a signal does."""
+"""Runs code between two lines, like a finalizer or a signal handler does."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["Between"]
 
 
 class Between:
-    """Calls `act` before the line number `at` that runs below the paths `within`; counts them.
+    """Call `act` before line number `at` of the lines that run below the paths `within`.
 
-    Where it counts no line, an AssertionError at the end of the block says so: a loop over the
-    lines would test nothing.
+    It counts those lines. If there are none, the end of the block raises AssertionError, because a
+    loop over the lines would test nothing.
     """
 
     def __init__(self, act, at, within):
@@ -23,7 +23,7 @@ class Between:
         self.lines, self.done = 0, False
 
     def __enter__(self):
-        graph_templates.enable(False)  # within what they make no code can come
+        graph_templates.enable(False)  # code from templates cannot be interrupted
         self.before = sys.gettrace()
         sys.settrace(self.enter)
         return self
@@ -44,7 +44,7 @@ class Between:
                     self.act()
                     self.done = True
                 except (PlanBusyError, GradientError):
-                    pass  # what it reads is being written just then, or was
+                    pass  # it reads memory that is being written, or was
                 finally:
                     sys.settrace(self.enter)
             self.lines += 1

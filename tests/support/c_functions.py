@@ -1,4 +1,4 @@
-"""C functions compiled by the system's compiler, for tests of what calls them."""
+"""C functions compiled with the system's compiler, for tests of code that calls them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ void swing(void *const *bufs, const int64_t *vals)
 
 @functools.cache
 def library() -> Any:
-    """The functions of SOURCE; the test is skipped where nothing compiles them."""
+    """Return the functions of SOURCE; skip the test if there is no compiler."""
     compiler = require_command("cc", "gcc", "clang")
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder, "functions.c"), Path(folder, "functions.so")

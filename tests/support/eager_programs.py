@@ -1,8 +1,8 @@
-"""Eager programs in two worlds, kernelrt's and PyTorch's: what their actions do, and what differs.
+"""Eager programs that run on kernelrt and on PyTorch: their actions and the comparison.
 
-An action names values by numbers that are taken modulo how many there are, and places by numbers
-taken modulo the size of the axis, so every part of a program can be left out. Views are copied in
-both worlds; tests/support/view_programs.py is about views.
+An action names values by numbers modulo the number of values, and positions by numbers modulo the
+size of the axis, so every part of a program can be left out. Views are copied on both sides;
+tests/support/view_programs.py tests views.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LARGEST = 1e6
 MOST = 30
 ELEMENTS = 100_000
 FLOATS = torch.float32, torch.float64
-#: The types in which kernelrt computes as torch does, step by step.
+#: Types in which kernelrt rounds like torch, step by step.
 WIDE = (*FLOATS, torch.int64, torch.int32, torch.bool)
 
 BINARY: dict[str, Callable[..., Any]] = {
@@ -55,7 +55,7 @@ BINARY: dict[str, Callable[..., Any]] = {
     "cat": lambda x, y, t: t.cat([x, y]),
     "stack": lambda x, y, t: t.stack([x, y, x]),
 }
-#: What has two tensors, jumps, and is not the same for numbers that are not finite or are 0.
+#: Ops on two tensors; ops with jumps; ops that differ for 0 or nonfinite numbers.
 TENSORS = {"maximum", "minimum", "where", "cat", "stack"}
 JUMPS = {"lt", "le", "eq", "ne", "floordiv", "mod", "where", "masked"}
 PARTIAL = {"floordiv", "mod", "pow"}
@@ -98,7 +98,7 @@ UNARY: dict[str, Callable[..., Any]] = {
     "split": lambda x, n, *_: x.split(n + 1, 0)[-1],
 }
 ROUNDS = {"long", "int", "bool", "sign"}
-#: What torch begins with 0, so that nothing but -0 comes to 0; as in NumPy it is -0.
+#: torch starts these sums with 0, so a sum of only -0 is 0; here, as in NumPy, it is -0.
 SUMS = {"sum", "mean", "sum of columns", "sum of rows", "cumsum"}
 
 COPIES: list[Callable[[Any], Any]] = [
@@ -112,11 +112,11 @@ class SkippedError(Exception):
 
 
 class WrongError(Exception):
-    """The worlds differ."""
+    """The libraries differ."""
 
 
 def array(shape: list[int], dtype: str, layout: str, seed: int) -> np.ndarray:
-    """Small numbers in a layout that a user's array may have."""
+    """Return small numbers in a layout that a user's array may have."""
     rng = np.random.default_rng(seed)
 
     def data(size: list[int]) -> np.ndarray:
@@ -139,7 +139,7 @@ def array(shape: list[int], dtype: str, layout: str, seed: int) -> np.ndarray:
 
 
 class World:
-    """The same values twice; and parameters, losses, a memory that tensors share, jitted steps."""
+    """The same state in both libraries: values, parameters, losses, shared memory, jitted steps."""
 
     def __init__(self, start: list[Any], memory: int) -> None:
         self.values: list[tuple[Any, Any]] = []
@@ -157,7 +157,7 @@ class World:
             for data in [array(shape, "float64", layout, seed).copy()]
         ]
 
-    # ---- what actions name
+    # ---- operands of actions
 
     def add(self, ours: Any, theirs: Any) -> None:
         if any(ours is known for known, _ in self.values):
@@ -205,7 +205,7 @@ class World:
         number = self.operand(what)[0]
         return int(number) % 9 if isinstance(number, int) else 3
 
-    # ---- what is compared
+    # ---- comparison
 
     def compare(self, ours: Any, theirs: Any, what: str) -> None:
         self.compared += 1
@@ -216,7 +216,7 @@ class World:
             same = np.array_equal(got, want)
         else:
             scale = float(np.abs(want[np.isfinite(want)]).max(initial=1.0))
-            close = {2: 2e-2, 4: 2e-4, 8: 1e-6}[want.dtype.itemsize]  # float32 went into float64
+            close = {2: 2e-2, 4: 2e-4, 8: 1e-6}[want.dtype.itemsize]  # float64 from float32
             same = np.allclose(got, want, rtol=close, atol=close * scale, equal_nan=True)
         if not same:
             raise WrongError(
@@ -226,7 +226,7 @@ class World:
     # ---- actions
 
     def act(self, action: Action) -> None:
-        """Do what `action` says in both worlds, unless torch or its own sense is against it."""
+        """Run `action` in both libraries, unless torch refuses it or it has no meaning."""
         if action[0] == "loop":
             for number in action[1]:
                 self.number = number
@@ -257,7 +257,7 @@ class World:
         if name != "cat":
             small(math.prod(torch.broadcast_shapes(theirs.shape, second.shape)))
         elif theirs.ndim != second.ndim:
-            raise SkippedError  # torch joins anything with a vector of no elements
+            raise SkippedError  # torch joins an empty vector with anything
         if name in JUMPS:
             clear(theirs, 1 if name == "masked" else 0 if name == "where" else second)
         if name in PARTIAL and not (
@@ -267,7 +267,7 @@ class World:
             raise SkippedError
         want = BINARY[name](theirs, their_new, torch).clone()
         if name == "mod" and want.is_floating_point():
-            # As in NumPy no remainder has the sign of the divisor; torch's has the other one's.
+            # A zero remainder has the divisor's sign, as in NumPy; torch uses the dividend's.
             want = torch.where(want == 0, torch.copysign(torch.zeros_like(want), second), want)
         bounded(want)
         self.add(BINARY[name](ours, new, krt), want)
@@ -275,13 +275,13 @@ class World:
     def do_unary(self, name: str, a: int, what: dict[str, Any]) -> None:
         (ours, theirs), n = self.pair(a), self.count(what)
         if theirs.dtype not in WIDE or (name == "softmax" and theirs.dtype not in FLOATS):
-            raise SkippedError  # torch refuses integers, too, but not where there are none
+            raise SkippedError  # torch refuses integers, too, unless they are empty
         if name in ROUNDS:
             clear(theirs, theirs.round())
             if not moderate(theirs):
                 raise SkippedError
         if name == "prod" and float(theirs.double().abs().clamp(min=1).log().sum()) > 14:
-            raise SkippedError  # part of it may be too large, though it is 0 in the end
+            raise SkippedError  # an intermediate part may be too large
         if name in SUMS and theirs.is_floating_point() and (1 / theirs == -math.inf).any():
             raise SkippedError
         want = UNARY[name](theirs, n, torch).clone()
@@ -289,7 +289,7 @@ class World:
         self.add(UNARY[name](ours, n, krt), want)
 
     def new_value(self, target: Any, index: tuple[Any, ...], new: Any) -> Any:
-        """What `target` is with `new` put in, as a tensor of its own."""
+        """Return a copy of `target` with `new` written into it."""
         if isinstance(new, torch.Tensor):
             if target.dtype != new.dtype and (
                 rank(target) < rank(new) or target.dtype not in (*FLOATS, torch.int64)
@@ -352,14 +352,14 @@ class World:
         self.add(ours[(index + n) % len(theirs)], want)
 
     def do_share(self, a: int, b: int) -> None:
-        """Part of one memory, which other parts may overlap."""
+        """Add a part of one memory, which other parts may overlap."""
         start, stop = sorted(x % (len(self.memory[0]) + 1) for x in (a, b))
         if start < stop:
             ours, theirs = (m[start:stop] for m in self.memory)
             self.values.append((krt.from_numpy(ours), torch.from_numpy(theirs)))
 
     def do_jit(self, a: int, what: dict[str, Any]) -> None:
-        """A function that writes a value, called with another one, which may lie in it."""
+        """Call a function that writes a value, with an argument that may alias it."""
         (ours, theirs), (x, their_x) = self.pair(a), self.operand(what)
         first = self.memory[1].ctypes.data
         shared = first <= theirs.data_ptr() < first + self.memory[1].nbytes
@@ -394,7 +394,7 @@ class World:
 
     def do_copy(self, a: int, how: int) -> None:
         ours, theirs = self.pair(a)
-        if theirs.numel() or how % len(COPIES) < 4:  # [] does not say how many columns it has
+        if theirs.numel() or how % len(COPIES) < 4:  # [] has no number of columns
             self.add(COPIES[how % len(COPIES)](ours), theirs.clone())
 
     # ---- gradients
@@ -450,12 +450,12 @@ class World:
 
 
 def plain(number: Any) -> Any:
-    """A number from one that JSON holds."""
+    """Convert a number from JSON."""
     return float(number) if isinstance(number, str) else number
 
 
 def theirs_at(theirs: Any, index: tuple[Any, ...]) -> Any:
-    """A copy of a part; torch has no steps below 0."""
+    """Return a copy of a part; torch has no negative steps."""
     for axis, item in reversed(list(enumerate(index))):
         if isinstance(item, slice):
             places = torch.tensor(range(theirs.shape[axis])[item], dtype=torch.int64)
@@ -470,7 +470,7 @@ def rank(tensor: Any) -> int:
 
 
 def belongs(number: Any, target: Any) -> bool:
-    """Whether a number is one of the type; others are refused, or make another type."""
+    """Return whether a number belongs to the type; others are refused or change the type."""
     if target.is_floating_point():
         return True
     if target.dtype == torch.bool:
@@ -479,13 +479,13 @@ def belongs(number: Any, target: Any) -> bool:
 
 
 def small(elements: int) -> None:
-    """Leave out what grows and grows, as parts taken at parts do."""
+    """Leave out values that keep growing, such as parts that repeat parts."""
     if elements > ELEMENTS:
         raise SkippedError
 
 
 def bounded(tensor: Any) -> None:
-    """Large numbers would have errors of rounding that are large, too."""
+    """Leave out large numbers, whose rounding errors would be large, too."""
     if tensor.is_floating_point():
         known = tensor.detach()[tensor.detach().isfinite()]
         if known.numel() and float(known.abs().max()) > LARGEST:
@@ -493,19 +493,19 @@ def bounded(tensor: Any) -> None:
 
 
 def clear(a: Any, b: Any) -> None:
-    """What differs by rounding only may be taken for smaller as well as for larger."""
+    """Leave out comparisons of numbers that differ only by rounding."""
     off = (a.double() - b).abs()
     if bool(((off > 0) & (off < 1e-3)).any()):
         raise SkippedError
 
 
 def moderate(tensor: Any) -> bool:
-    """Whether all numbers are finite, and those of integers that fit into them."""
+    """Return whether a tensor has no large, infinite or NaN floats."""
     return not tensor.is_floating_point() or bool((tensor.abs() < LARGEST).all())
 
 
 def of_kernelrt(error: BaseException) -> bool:
-    """Whether it was raised, by whoever, below a call of kernelrt."""
+    """Return whether an error was raised below a call of kernelrt."""
     trace = error.__traceback__
     while trace is not None:
         if is_in_package(trace.tb_frame.f_code.co_filename):

@@ -1,4 +1,4 @@
-"""Forked children for tests: started, waited for, and made to say where they hang."""
+"""Forked children for tests: start them, wait for them, report where they hang."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 HANGS = -1
-"""The status of a child that did not end."""
+"""Status of a child that did not end."""
 
 
 def start(function: Callable[[], object]) -> int:
-    """Fork a child that calls `function` and ends with status 0, or tells why not."""
+    """Fork a child that calls `function` and exits with status 0, or prints its error."""
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=True)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork, on purpose
@@ -32,7 +32,7 @@ def start(function: Callable[[], object]) -> int:
         try:
             function()
             status = 0
-        except BaseException:  # noqa: BLE001 - the parent learns of it by the status
+        except BaseException:  # noqa: BLE001 - reported by the status
             os.write(2, traceback.format_exc().encode())
         finally:
             os._exit(status)
@@ -40,7 +40,7 @@ def start(function: Callable[[], object]) -> int:
 
 
 def wait(pid: int) -> int:
-    """Give the exit status; a child that hangs writes its stack to stderr and is killed."""
+    """Return the exit status; a child that hangs writes its stack to stderr and is killed."""
     status = _wait_for(pid, PATIENCE)
     if status is not None:
         return status
@@ -73,7 +73,7 @@ def run(function: Callable[[], object]) -> int:
 
 @contextlib.contextmanager
 def quick_switches(seconds: float = 2e-4) -> Iterator[None]:
-    """Threads lose the interpreter often: more moments at which a fork may fall."""
+    """Switch threads often, so that a fork can happen at more moments."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(seconds)
     try:

@@ -1,6 +1,7 @@
-"""Writes the types of Tensor's methods as functions: from_methods.pyi and nn/_functions.pyi.
+"""Writes Tensor's methods as typed functions: from_methods.pyi of kernelrt and kernelrt/nn.
 
-``python -m tests.support.function_stub`` in the project's root, after a method came or went.
+Run ``python -m tests.support.function_stub`` in the project's root after adding or removing a
+method.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ALWAYS = (
     "from collections.abc import Callable, Iterable, Mapping", "from typing import Any",
     "from kernelrt.tensor import Tensor", "from kernelrt.tensor.base import Operand",
 )  # fmt: skip
-#: What the rest of the package takes from the module.
+#: Functions of the module that the rest of the package imports.
 OWN = '''
 def names(kind: type) -> frozenset[str]:
     """The methods of `kind` that are functions, too."""
@@ -48,7 +49,7 @@ def provide(
 
 
 def imports_of(module: Any) -> dict[str, str]:
-    """Name -> the line that imports it, of a module's imports, those for types among them."""
+    """Map each name that a module imports, also for types only, to the line that imports it."""
     found = {}
     for node in ast.walk(ast.parse(inspect.getsource(module))):
         if isinstance(node, ast.ImportFrom):
@@ -68,12 +69,12 @@ def imports_of(module: Any) -> dict[str, str]:
 
 
 def written() -> str:
-    """The text of the stub."""
+    """Return the text of kernelrt's stub."""
     return _written(sorted(names(Tensor) - set(kernelrt.__all__)), OWN, _SECOND, ())
 
 
 def written_of_layers() -> str:
-    """The text of that of kernelrt.nn.functional."""
+    """Return the text of kernelrt.nn's stub."""
     both = functional._METHODS.split(), functional._ACTIVATIONS.split()
     public = sorted({*both[0], *both[1]} - set(functional.__all__))
     return _written(public, "", (), both[1])
@@ -82,7 +83,10 @@ def written_of_layers() -> str:
 def _written(
     public: list[str], own: str, before: Container[str], in_place: Container[str]
 ) -> str:
-    """The functions `public`; those `before` take the tensor second, those `in_place` say so."""
+    """Return the stub of `public` functions.
+
+    Those in `before` take the tensor second; those in `in_place` have the parameter ``inplace``.
+    """
     lines = set(ALWAYS)
     body = []
     for name in public:

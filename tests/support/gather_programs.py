@@ -1,6 +1,6 @@
-"""Random programs in which indices are computed, from values that are used otherwise, too.
+"""Random programs with computed indices, whose values are used in other ways, too.
 
-Every value is held twice, as a Tensor and as a NumPy array of whole numbers small enough to be
+Every value exists twice: as a Tensor and as a NumPy array. All are whole numbers small enough to be
 exact, so results must be equal.
 """
 
@@ -13,26 +13,26 @@ import numpy as np
 import kernelrt as krt
 
 Pair = tuple[Any, "np.ndarray[Any, Any]"]
-#: Sums are brought back below this.
+#: Modulus of sums.
 _SMALL = 97
 
 
 class Program:
-    """One random program.
+    """A random program.
 
     Parameters
     ----------
     seed : int
-        Which one.
+        Seed of the program.
     most : int
-        How many values are computed at most.
+        Maximum number of computed values.
 
     Attributes
     ----------
     values : list
-        Tensors of two axes and their elements, the leaves first.
+        2-d tensors and their elements, the leaves first.
     text : list of str
-        What was done.
+        Log of the operations.
     """
 
     def __init__(self, seed: int, most: int = 20) -> None:
@@ -51,13 +51,13 @@ class Program:
         return int(self.rng.integers(low, high))
 
     def pick(self) -> Pair:
-        """Any value, the latest ones rather often: what is made of one thing meets again."""
+        """Return a value, often a recent one, so that values with a common origin meet again."""
         if self.number(0, 2):
             return self.values[-min(self.number(1, 5), len(self.values))]
         return self.values[self.number(0, len(self.values))]
 
     def like(self, d: np.ndarray[Any, Any]) -> Pair:
-        """A value broadcast or cut to the shape of `d`."""
+        """Return a value broadcast or cut to the shape of `d`."""
         t, other = self.pick()
         for axis, size in enumerate(d.shape):
             if other.shape[axis] < size:
@@ -71,7 +71,7 @@ class Program:
         return t.expand(*d.shape), np.broadcast_to(other, d.shape)
 
     def index(self, size: int, d: np.ndarray[Any, Any]) -> Pair:
-        """Whole numbers from 0 to `size` in the shape of `d`."""
+        """Return whole numbers from 0 to below `size` in the shape of `d`."""
         t, other = self.like(d)
         kind = self.number(0, 6)
         if kind <= 1:
@@ -134,7 +134,7 @@ class Program:
 
 
 def check(seed: int, most: int = 20) -> None:
-    """Whether the last values of program `seed` are right, computed whole."""
+    """Assert that the last values of program `seed` are right, when computed together."""
     program = Program(seed, most)
     wanted = program.values[-2:]
     got = krt.jit(lambda: tuple(t for t, _ in wanted))() if seed % 2 else [t for t, _ in wanted]

@@ -1,4 +1,4 @@
-"""Small functions that build tensor-stage graphs, and the check that their schedules are right."""
+"""Small functions that build tensor-stage graphs, and a check of their schedules."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ class Memory:
         self.data: dict[UOp, Array] = {}
 
     def add(self, holder: HostBuffer, dtype: dt.DType) -> UOp:
-        """The BUFFER node of `holder`."""
+        """Return the BUFFER node of `holder`."""
         buffer = UOp(Op.BUFFER, dtype, (), holder)
         self.data[buffer] = holder.data
         return buffer
 
     def of(self, data: Any) -> UOp:
-        """A tensor with the given content."""
+        """Return a tensor with the given content."""
         data = np.array(data)
         buffer = self.add(HostBuffer(data.ravel().copy()), dt.from_numpy(data.dtype))
         return reshape(buffer, data.shape)
 
     def random(self, *shape: int) -> UOp:
-        """A float32 tensor of normal numbers."""
+        """Return a float32 tensor of normal numbers."""
         return self.of(self.generator.standard_normal(shape).astype(np.float32))
 
     def indices(self, high: int, *shape: int) -> UOp:
-        """An int64 tensor of numbers below `high`."""
+        """Return an int64 tensor of numbers below `high`."""
         return self.of(self.generator.integers(0, high, shape))
 
 
 def base(x: UOp) -> UOp:
-    """The BUFFER below reshapes."""
+    """Return the BUFFER below reshapes."""
     while x.op is Op.RESHAPE:
         x = x.src[0]
     return x
@@ -62,7 +62,7 @@ def reshape(x: UOp, shape: Sequence[Dim]) -> UOp:
 
 
 def expand(x: UOp, shape: Sequence[Dim]) -> UOp:
-    """NumPy broadcasting of `x` to `shape`."""
+    """Broadcast `x` to `shape`, as in NumPy."""
     lacking = len(shape) - len(x.shape)
     if lacking:
         x = reshape(x, (1,) * lacking + x.shape)
@@ -98,7 +98,7 @@ def scalar(value: float, dtype: dt.DType = dt.float32) -> UOp:
 
 
 def alu(op: Op, *operands: UOp | float) -> UOp:
-    """`op` with broadcasting; numbers take the type of the first tensor."""
+    """Apply `op` with broadcasting; numbers take the type of the first tensor."""
     kind = next(o.dtype for o in operands if isinstance(o, UOp) and not o.dtype.is_bool)
     nodes = [o if isinstance(o, UOp) else const(o, kind) for o in operands]
     shape = broadcast(*(n.shape for n in nodes))
@@ -135,7 +135,7 @@ def reduce(x: UOp, reducer: Op, *axes: int, keep: bool = False) -> UOp:
 
 
 def matmul(a: UOp, b: UOp) -> UOp:
-    """(..., n, k) @ (k, m) or batched with equal leading axes."""
+    """Return (..., n, k) @ (k, m), or batched with equal leading axes."""
     *lead, n, k = a.shape
     m = b.shape[-1]
     rank = len(lead)
@@ -180,7 +180,7 @@ def unwindows(y: UOp, shape: Sequence[Dim], *args: tuple[int, int, int, int]) ->
 
 
 def conv2d(x: UOp, w: UOp, stride: int = 1, padding: int = 0) -> UOp:
-    """(n, c, h, w) by (o, c, kh, kw)."""
+    """Return the convolution of (n, c, h, w) by (o, c, kh, kw)."""
     o, c, kh, kw = w.shape
     if padding:
         x = pad(x, (0, 0), (0, 0), (padding, padding), (padding, padding))
@@ -233,10 +233,10 @@ def check(
     tolerance: float = 1e-4,
     **variables: int,
 ) -> Schedule:
-    """The schedule of a graph, after comparing what it computes with direct evaluation.
+    """Return the schedule of a graph after comparing its results with direct evaluation.
 
-    It runs in its own order, with and without reuse of memory (equal bit for bit), and in other
-    orders that its dependencies allow.
+    It runs in its own order, with and without reuse of memory (equal bit for bit), and in another
+    order that its dependencies allow.
     """
     before = {b: d.copy() for b, d in memory.data.items()}
     wanted = evaluate([*outputs, *(v for _, v in commits)], variables, before)
@@ -273,7 +273,7 @@ def check(
 def check_faults(
     memory: Memory, outputs: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]]
 ) -> None:
-    """A run that finds an index out of range leaves all state as it was."""
+    """Assert that a run with an index out of range leaves all state unchanged."""
     before = {b: d.copy() for b, d in memory.data.items()}
     plan = schedule(outputs, commits)
     for seed in range(4):
@@ -284,6 +284,6 @@ def check_faults(
 
 
 def restore(memory: Memory, content: dict[UOp, Array], only: Sequence[UOp] | None = None) -> None:
-    """Put old content back."""
+    """Restore old content."""
     for buffer in content if only is None else only:
         memory.data[buffer][:] = content[buffer]

@@ -1,7 +1,7 @@
-"""Ctrl-C before any chosen bytecode, at the very places where the interpreter lets one in.
+"""Sends Ctrl-C before any chosen bytecode, at the points where the interpreter handles signals.
 
-A tracer of machine code counts the bytecodes and sends the signal, so that no Python of the
-tracer's own is interrupted in the place of what is tested.
+A tracer in machine code counts the bytecodes and sends the signal, so that no Python code of the
+tracer is interrupted instead of the tested code.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ def _tracer() -> _Tracer:
 
 
 def heed_ctrl_c() -> None:
-    """Let a child process end by Ctrl-C, as its `preexec_fn`.
+    """Let a child process end by Ctrl-C; use it as `preexec_fn`.
 
-    What a shell runs in the background ignores it, and hands that on.
+    Background processes of a shell ignore Ctrl-C, and their children inherit that.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def interrupted_at(step: int, function: Callable[[], object]) -> KeyboardInterrupt | None:
-    """Call `function` with an interrupt before its bytecode number `step`; give what came of it.
+    """Call `function` with an interrupt before its bytecode number `step`; return the exception.
 
-    Whoever keeps the exception keeps the frames that it went through.
+    The returned exception keeps the frames that it passed through alive.
     """
     tracer = _tracer()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -105,11 +105,10 @@ def interrupted_at(step: int, function: Callable[[], object]) -> KeyboardInterru
 def count_steps(
     function: Callable[..., object], prepare: Callable[[], tuple[object, ...]] = tuple
 ) -> int:
-    """How many bytecodes a call of `function` takes, with what `prepare` gives as its arguments.
+    """Return the number of bytecodes of a call of `function` with arguments from `prepare`.
 
-    CPython 3.12 counts nothing for the first tracer of a process, and 3.13 leaves out each
-    function's first traced call. So `function` is called under the tracer twice, and the second
-    call counts.
+    CPython 3.12 counts nothing for the first tracer of a process, and 3.13 omits each function's
+    first traced call. So `function` is called twice under the tracer, and the second call counts.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-"""Runs kernel ASTs and whole schedules in NumPy, so that scheduling is tested without a compiler.
+"""Runs kernel ASTs and whole schedules in NumPy, to test scheduling without a compiler.
 
-Every node of a kernel becomes an array with one axis per RANGE. The executor is stricter than a
-compiled kernel: it fails on an index out of bounds, on two iterations that store to one element,
-and on an in-place kernel that reads its target anywhere but where it writes.
+Every node of a kernel becomes an array with one axis per RANGE. This executor is stricter than a
+compiled kernel. It fails on an index out of bounds, on two iterations that store to one element,
+and on an in-place kernel that reads its target at another position than it writes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KernelRun:
     ast : UOp
         A SINK.
     buffers : sequence of arrays
-        Flat memory of each slot but the status word's.
+        Flat memory of each slot except that of the status word.
     variables : mapping
         Values of Variables by name.
     """
@@ -48,7 +48,7 @@ class KernelRun:
         self.value: dict[UOp, Array] = {}
 
     def run(self) -> bool:
-        """Whether every index that is checked at run time was in range."""
+        """Run; return whether every index that is checked at run time was in range."""
         self._check_in_place()
         for node in self.nodes:
             if node.op not in (Op.PARAM, Op.STORE, Op.SINK):
@@ -101,14 +101,14 @@ class KernelRun:
         return compute(node, values)
 
     def _over(self, value: Array, loops: Sequence[UOp]) -> Array:
-        """`value` for every iteration of `loops`."""
+        """Broadcast `value` over the iterations of `loops`."""
         full = list(value.shape)
         for r in loops:
             full[self.axis[r]] = self._size(r)
         return np.broadcast_to(value, full)
 
     def _element(self, node: UOp, held: Array, index: Array, gate: Array | None = None) -> Array:
-        """Elements of a LOCAL: of the array for each iteration of the loops around."""
+        """Return elements of a LOCAL, from the array of each iteration of the enclosing loops."""
         own = [self.axis[r] for r in node.src[0].src[1:]]
         outer = tuple(1 if k in own else n for k, n in enumerate(held.shape))
         rows = np.moveaxis(held, own, range(held.ndim - len(own), held.ndim))
@@ -168,9 +168,9 @@ class ScheduleRun:
     Parameters
     ----------
     plan : Schedule
-        What to run.
+        Schedule to run.
     memory : mapping of UOp to array
-        Flat arrays of the BUFFERs that are not intermediates; written in place by commits.
+        Flat arrays of the BUFFERs that are not intermediates; commits write them in place.
     """
 
     def __init__(self, plan: Schedule, memory: Mapping[UOp, Array]) -> None:
@@ -205,12 +205,12 @@ class ScheduleRun:
         return self.arena[start : start + holder.nbytes].view(kind)
 
     def run(self, order: Sequence[int] | None = None, **variables: int) -> list[Array]:
-        """Execute; the flat content of each output.
+        """Execute; return the flat content of each output.
 
         Parameters
         ----------
         order : sequence of int, optional
-            Another order of the items, which the dependencies allow.
+            Another order of the items that the dependencies allow.
         """
         for number in order if order is not None else range(len(self.plan.items)):
             item = self.plan.items[number]
@@ -238,7 +238,7 @@ class ScheduleRun:
 
 
 class HostBuffer:
-    """A BUFFER's holder over NumPy memory, with views, as the device floor's Buffer has them."""
+    """Holder of a BUFFER over NumPy memory, with views, like the device layer's Buffer."""
 
     def __init__(self, data: Array, base: HostBuffer | None = None, offset: int = 0) -> None:
         self.data = data
@@ -247,18 +247,18 @@ class HostBuffer:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return int(self.data.size)
 
     def view(self, start: int, size: int) -> HostBuffer:
-        """Elements `start` to `start + size`."""
+        """Return the elements `start` to `start + size`."""
         root = self if self.base is None else self.base
         at = self.offset + start * self.data.itemsize
         return HostBuffer(self.data[start : start + size], root, at)
 
 
 def random_order(plan: Schedule, seed: int) -> list[int]:
-    """An order of the items that the dependencies allow."""
+    """Return a random order of the items that the dependencies allow."""
     generator = np.random.default_rng(seed)
     waiting = [set(before) for before in plan.deps]
     out: list[int] = []

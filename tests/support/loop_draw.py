@@ -1,6 +1,7 @@
-"""Drawing random programs with loops and choices (`loop_programs` runs them).
+"""Draws random programs with loops and branches (`loop_programs` runs them).
 
-Lines are drawn, tried with torch on the values of a first turn, and dropped where they do not fit.
+Lines are drawn, tried with torch on the values of a first iteration, and dropped if they do not
+fit.
 """
 
 from __future__ import annotations
@@ -71,12 +72,12 @@ def name_of(value: Any) -> str:
 
 
 class Draw:
-    """A program in the making.
+    """A program under construction.
 
     Parameters
     ----------
     rng : numpy.random.Generator
-        What it is drawn from.
+        Source of the random choices.
     """
 
     def __init__(self, rng: np.random.Generator) -> None:
@@ -97,26 +98,26 @@ class Draw:
         return f"{letter}{self.made}"
 
     def known(self, env: Env, kind: str) -> list[str]:
-        """Names of a kind, state among them, the latest last."""
+        """Return the names of a kind, including state, the latest last."""
         both = {**self.world.states, **env}
         return [n for n, v in both.items() if kind_of(v) == kind]
 
     def later(self, names: list[str]) -> str:
-        """One of them, later ones more often."""
+        """Return one of the names, later ones more often."""
         back = int(self.rng.geometric(0.3)) - 1
         return names[-1 - back] if back < len(names) else self.pick(names)
 
     # ---- lines
 
     def try_(self, line: Env, env: Env) -> Env | None:
-        """What is known after a line, or None where it does not fit."""
+        """Return the known values after a line, or None if the line does not fit."""
         kept = {n: s.detach().clone() for n, s in self.world.states.items()}
         self.world.lib.turns = 0
         try:
             after = self.world.block([line], env)
         except Invalid:
             after = None
-        except Exception:  # noqa: BLE001 - torch says what does not fit
+        except Exception:  # noqa: BLE001 - torch refuses lines that do not fit
             after = None
         if self.within:
             with torch.no_grad():
@@ -143,7 +144,7 @@ class Draw:
         return {"do": "let", "to": self.name("v"), "text": text}
 
     def block(self, env: Env, most: int, depth: int) -> tuple[Block, Env]:
-        """Some lines, and what is known after them."""
+        """Draw some lines; return them and the known values after them."""
         lines: Block = []
         wanted = int(self.rng.integers(1, most + 1))
         for _ in range(wanted * 6):
@@ -169,7 +170,7 @@ class Draw:
         return lines, env
 
     def change(self, env: Env) -> Env | None:
-        """An assignment to state."""
+        """Draw an assignment to state."""
         if not self.world.states:
             return None
         name = self.pick(list(self.world.states))
@@ -194,7 +195,7 @@ class Draw:
         return {"do": "learn", "state": w, "text": text, "hand": self.chance(0.5)}
 
     def fit(self, env: Env, like: Any, own: str) -> str:
-        """A text for a value of the shape and type of `like`, which is called `own`."""
+        """Return a text for a value of the shape and type of `like`, which is called `own`."""
         kind = kind_of(like)
         same = [n for n, v in env.items() if v.shape == like.shape and v.dtype == like.dtype]
         near = [n for n, v in env.items() if v.shape == like.shape and kind_of(v) == kind]
@@ -235,7 +236,7 @@ class Draw:
             self.within -= 1
 
     def ends(self, line: Env, env: Env, inner: Env) -> Env:
-        """What a turn carries on."""
+        """Choose the values that an iteration carries on."""
         line["next"] = [self.fit(inner, env[n], c) for c, n in line["carry"]]
         line["to"] = [self.name("v") for _ in line["carry"]]
         line["nest"] = self.nest()
@@ -413,7 +414,7 @@ class Draw:
         if self.grad and self.chance(0.25):
             ways.append("jvp")
         calls = int(self.rng.choice([1, 2, 2, 3]))
-        # vmap refuses loops whose members take different numbers of turns, and state has no axis.
+        # vmap refuses loops with trip counts that differ in a batch, and state has no batch axis.
         pure = not re.search(r'"(rand|assign|learn)"|"upper": "', json.dumps(body))
         if pure and not states and self.chance(0.6):
             ways.append("vmap")

@@ -1,4 +1,4 @@
-"""Libraries as random programs with loops see them: kernelrt, and torch, which is the truth."""
+"""Libraries for random programs with loops: kernelrt, and torch as the truth."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ __all__ = ["KRT", "LARGEST", "Invalid", "Library", "Torch", "array"]
 
 Env = dict[str, Any]
 TURNS = 400
-"""The most turns, of all loops together, that a program may take."""
+"""Maximum number of iterations of a program, over all loops."""
 LARGEST = 1e4
 
 
-class Invalid(Exception):  # noqa: N818 - it is no error of anybody
-    """A program that has no meaning, or whose results hang on the last digit."""
+class Invalid(Exception):  # noqa: N818 - not an error of the program
+    """A program without meaning, or whose results depend on the last digit."""
 
 
 class Library:
-    """kernelrt as programs see it."""
+    """kernelrt, as programs use it."""
 
     T: Any = krt
     stacked = staticmethod(krt.stack)
 
     def names(self) -> Env:
-        """What texts may call beside methods."""
+        """Return the functions that texts may call besides methods."""
         return {
             "T": self.T, "F32": lambda x: self.cast(x, "float32"),
             "F64": lambda x: self.cast(x, "float64"), "I64": lambda x: self.cast(x, "int64"),
@@ -84,7 +84,7 @@ KRT = Library()
 
 
 class Torch(Library):
-    """torch, with float32 as it is or widened; it notes what is close to turning out otherwise."""
+    """torch, with float32 as it is or widened; it records comparisons that are nearly ties."""
 
     T = torch
     stacked = staticmethod(torch.stack)
@@ -164,7 +164,7 @@ class Torch(Library):
         return x.floor()
 
     def look(self, value: Any) -> None:
-        """Refuse what is not finite, or large."""
+        """Refuse values that are not finite, or large."""
         if value.dtype.is_floating_point and value.numel():
             top = float(value.detach().abs().max())
             if not top < LARGEST:
@@ -178,5 +178,5 @@ class Torch(Library):
 
 
 def array(value: Any) -> np.ndarray:
-    """The numbers of a tensor, owned."""
+    """Return a copy of a tensor's numbers."""
     return np.array(value.detach().numpy())

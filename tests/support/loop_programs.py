@@ -1,9 +1,9 @@
-"""Random programs with loops and choices, run by kernelrt and written out in torch.
+"""Random programs with loops and branches, run by kernelrt and unrolled in torch.
 
-A program is plain data: statements over named values. Those that loop or choose have blocks of
-statements within, which read what is around them, assign to state, draw random numbers and learn.
-kernelrt runs a program as loops of a plan, eagerly and jitted, on one thread and on two, and
-written out in Python; the truth is torch's, in float64, written out, too.
+A program is plain data: statements over named values. Loops and branches contain blocks of
+statements, which read values around them, assign to state, draw random numbers and train. kernelrt
+runs a program as loops of a plan, eagerly and jitted, on one thread and on two, and unrolled in
+Python. The truth is torch in float64, unrolled, too.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ Block = list[dict[str, Any]]
 Env = dict[str, Any]
 Seen = list[list[np.ndarray]]
 APART = {"float32": 2e-4, "float64": 1e-9}
-"""How far a comparison has to be from turning out otherwise, of numbers about 1."""
+"""Minimum distance of a comparison from a tie, for numbers around 1."""
 LOOSE = {"float32": 2e-5, "float64": 1e-11}
 PARALLEL_NS = 1e7
 REFUSED = "has been assigned since"
-"""What kernelrt says of a gradient through state that was assigned since; the truth has copies."""
+"""kernelrt's refusal of a gradient through state that was assigned since; the truth has copies."""
 
 
 # ---- running
@@ -42,18 +42,18 @@ REFUSED = "has been assigned since"
 
 @dataclass
 class World:
-    """What statements mean: to a library, as its loops or written out.
+    """The meaning of statements in a library, with its own loops or unrolled.
 
     Attributes
     ----------
     lib : Library
-        Whose tensors there are.
+        Library of the tensors.
     loops : bool
-        Whether its own loops run, or Python's.
+        Whether to run the library's own loops instead of Python's.
     states : dict
         Tensors that statements assign to.
     opts : dict
-        Optimizers of those that have one.
+        Optimizers of the states that have one.
     """
 
     lib: Library
@@ -65,7 +65,7 @@ class World:
         self.builtin = self.lib.names()
 
     def state(self, name: str, shape: Any, dtype: str, data: Any, opt: str | None) -> None:
-        """Make a state; with an optimizer, one that learns."""
+        """Make a state; with an optimizer, a trainable one."""
         made = self.lib.tensor(data.reshape(shape), dtype)
         if opt is not None:
             made.requires_grad_(True)
@@ -81,12 +81,12 @@ class World:
         found = eval(text, {"__builtins__": {}, **self.builtin, **env, **states})  # noqa: S307
         if isinstance(self.lib, Torch):
             self.lib.look(found)
-        # A state itself or a view of one would change with it; the truth knows values alone.
+        # A state, or a view of one, would change later; the truth has values only.
         is_state = any(found is s for s in self.states.values())
         return found.clone() if is_state or getattr(found, "_link", None) is not None else found
 
     def block(self, lines: Block, env: Env) -> Env:
-        """What is known after some statements; `env` is left alone."""
+        """Run statements; return the known values after them. `env` is not changed."""
         env = dict(env)
         for line in lines:
             getattr(self, "do_" + line["do"])(line, env)
@@ -115,7 +115,7 @@ class World:
             getattr(self.lib, line["how"])(self.states[name], value)
 
     def do_learn(self, line: Env, env: Env) -> None:
-        """A step down the slope of a loss, by an optimizer or by hand."""
+        """Take a gradient step on a loss, by an optimizer or by hand."""
         name = line["state"]
         w = self.states[name]
         loss = self.value(line["text"], env)
@@ -125,7 +125,7 @@ class World:
         else:
             self.lib.step(self.opts[name], loss)
 
-    # Nested data: a tuple, a dict, or a bare tensor where there is one.
+    # Nested data: a tuple, a dict, or a bare tensor if there is only one.
 
     @staticmethod
     def packed(kind: str, values: list[Any]) -> Any:
@@ -218,7 +218,7 @@ class World:
         self.bind(line, env, carry)
 
     def do_choose(self, line: Env, env: Env) -> None:
-        """One of several blocks, by a bool (cond) or by a number (switch)."""
+        """Run one of several blocks, chosen by a bool (cond) or by a number (switch)."""
 
         def branch(part: Env) -> Callable[..., Any]:
             def function(*args: Any) -> Any:
@@ -274,7 +274,7 @@ def _loss(lib: Library, results: list[Any]) -> Any:
 
 
 def _calls(case: Case, world: World, jitted: bool) -> Seen:
-    """What can be seen of each call: results, gradients, state, and where random numbers are."""
+    """Return all that is visible of each call: results, gradients, state, position of the RNG."""
     lib = world.lib
     krt.manual_seed(case["seed"])
     _make_states(case, world)
@@ -351,12 +351,12 @@ def _way(case: Case, way: str) -> Seen:
 
 
 def check(case: Case) -> tuple[Seen, list[list[float]]]:
-    """What torch makes of a program, and by how much each value may differ.
+    """Return torch's results of a program, and the allowed difference of each value.
 
     Raises
     ------
     Invalid
-        It has no meaning, or hangs on the last digit.
+        The program has no meaning, or depends on the last digit.
     """
     narrow, wide = Torch(wide=False), Torch(wide=True)
     try:
@@ -392,7 +392,7 @@ def check(case: Case) -> tuple[Seen, list[list[float]]]:
 
 
 def run(case: Case) -> str | None:
-    """What is wrong with a program, or None."""
+    """Return a description of the first difference, or None."""
     try:
         truth, bounds = check(case)
     except Invalid:
@@ -431,7 +431,7 @@ def run(case: Case) -> str | None:
 
 
 def _pushed(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
-    """What is wrong with the slope in a direction, which is the gradients' product with that."""
+    """Check the directional derivative, which is the gradients' product with the direction."""
     world = World(KRT, loops=True)
     krt.manual_seed(case["seed"])
     _make_states(case, world)
@@ -454,7 +454,7 @@ def _pushed(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
 
 
 def _mapped(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
-    """What is wrong with several calls at once; of programs without state, random or not."""
+    """Check several calls under vmap, for programs without state, random or not."""
     world = World(KRT, loops=True)
     calls = [{n: KRT.tensor(a, dtype) for n, _, dtype, a in _data(case, call)}
              for call in range(case["calls"])]  # fmt: skip
@@ -475,7 +475,7 @@ def _mapped(case: Case, truth: Seen, bounds: list[list[float]]) -> str | None:
 
 
 def _apart(a: np.ndarray, b: np.ndarray, bound: float) -> str | None:
-    """How a value differs from the truth."""
+    """Describe how a value differs from the truth."""
     told = f"{a.tolist()}, expected {b.tolist()}"
     if a.shape != b.shape or a.dtype.kind != b.dtype.kind:
         return f"shape: {a.dtype}{a.shape}, expected {b.dtype}{b.shape}"

@@ -23,7 +23,7 @@ HAS_WIDE = np.finfo(np.longdouble).nmant > np.finfo(np.float64).nmant
 
 
 def erf(x: Array) -> Array:
-    """The error function in the type of `x`, to a few units in its last place.
+    """Return the error function in the type of `x`, to a few units in its last place.
 
     2 x / sqrt(pi) exp(-x**2) (1 + 2 x**2 / 3 (1 + 2 x**2 / 5 (1 + ...))): no term is negative.
     """
@@ -38,7 +38,7 @@ def erf(x: Array) -> Array:
 
 
 def erfc(x: Array) -> Array:
-    """1 - erf(x) in the type of `x`, to a few units in its last place.
+    """Return 1 - erf(x) in the type of `x`, to a few units in its last place.
 
     From 1 on the continued fraction exp(-x**2) / sqrt(pi) / (x + 1/2 / (x + 1 / (x + 3/2 / ...))).
     """
@@ -47,7 +47,7 @@ def erfc(x: Array) -> Array:
     for k in range(400, 0, -1):
         fraction = (wide.dtype.type(k) / 2) / (wide + fraction)
     pi = wide.dtype.type("3.14159265358979323846264338327950288")
-    # A square of few digits and what it lacks: exp makes much of the rounding of great numbers.
+    # Split the square into a short part and a rest, since exp amplifies rounding of large numbers.
     part = wide.astype(np.float16).astype(wide.dtype)
     power = np.exp(-part * part) * np.exp(-(wide - part) * (wide + part))
     far = power / np.sqrt(pi) / (wide + fraction)
@@ -55,10 +55,10 @@ def erfc(x: Array) -> Array:
 
 
 def lgamma(x: Array) -> Array:
-    """The logarithm of abs(gamma(x)) in the type of `x`, relative to it where x is positive.
+    """Return log(abs(gamma(x))) in the type of `x`, relatively accurate for positive x.
 
-    By its series around 1, with the zeta function by Euler-Maclaurin; by Stirling's series from
-    30 on; by recurrence and by reflection.
+    By its series around 1, with the zeta function by Euler-Maclaurin; by Stirling's series from 30
+    on; by recurrence and by reflection.
     """
     kind = x.dtype.type
     pi = kind("3.14159265358979323846264338327950288")
@@ -88,11 +88,11 @@ def lgamma(x: Array) -> Array:
 
 
 def promised(op: Op, x: Array) -> Array:
-    """`x`, or where no relative accuracy is promised some other numbers."""
+    """Return `x` with numbers without promised relative accuracy replaced by others."""
     return np.abs(x) if op is Op.LGAMMA and x.dtype == np.float64 else x
 
 
-#: What an op means, in whatever type its arguments have.
+#: The function of each op, in the type of its arguments.
 TRUTH: dict[Op, Callable[..., Array]] = {
     Op.EXP: np.exp, Op.EXP2: np.exp2, Op.EXPM1: np.expm1, Op.LOG: np.log, Op.LOG2: np.log2,
     Op.LOG10: np.log10, Op.LOG1P: np.log1p, Op.SIN: np.sin, Op.COS: np.cos, Op.TAN: np.tan,
@@ -102,28 +102,28 @@ TRUTH: dict[Op, Callable[..., Array]] = {
     Op.POW: np.power, Op.ATAN2: np.arctan2,
 }  # fmt: skip
 
-#: Those of one argument, and of two.
+#: Unary ops, and binary ones.
 UNARY = [op for op in TRUTH if op in FUNCTIONS]
 BINARY = [op for op in TRUTH if op not in FUNCTIONS]
 
 
 def _library(function: Callable[[float], float]) -> Callable[[Array], Array]:
-    """A function of the C library on arrays."""
+    """Return a function of the C library that takes arrays."""
     return lambda x: np.vectorize(function, otypes=[np.float64])(x).astype(x.dtype)
 
 
-#: What NumPy gives, or the C library.
+#: The functions of NumPy or the C library.
 NUMPY: dict[Op, Callable[..., Array]] = {
     **TRUTH, Op.ERF: _library(math.erf), Op.ERFC: _library(math.erfc),
 }  # fmt: skip
 
 
 def ulps(got: Array, truth: Array) -> Array:
-    """Distance in units of the last place that `truth` has in the type of `got`.
+    """Return the distance in units of the last place of `truth` in the type of `got`.
 
-    Where both are infinite, or NaN, or where `truth` lies so close to the greatest finite number
-    that either side of it is right, the distance is as small as that; a NaN or an infinity in
-    the wrong place is infinitely far.
+    It is 0 where both are infinite or NaN. It is small where `truth` is so close to the greatest
+    finite number that infinity is right, too. A NaN or an infinity in the wrong place is infinitely
+    far.
     """
     kind = np.finfo(got.dtype)
     wide = truth.dtype.type
@@ -132,7 +132,7 @@ def ulps(got: Array, truth: Array) -> Array:
         exponent = np.clip(exponent, kind.minexp + 1, kind.maxexp)
         unit = np.ldexp(wide(1), exponent - kind.nmant - 1)
         limit = np.ldexp(wide(1), kind.maxexp)
-        # Infinity is where the next number would be.
+        # Treat infinity as the number after the greatest finite one.
         finite = np.where(np.isinf(got), np.copysign(limit, got), got.astype(wide))
         bounded = np.clip(truth, -limit, limit)
         distance = np.abs(finite - bounded) / unit
@@ -141,7 +141,7 @@ def ulps(got: Array, truth: Array) -> Array:
 
 
 def same_special(got: Array, expected: Array) -> Array:
-    """Whether NaN, infinities and zeros stand where expected, with the sign expected."""
+    """Return whether NaN, infinities and zeros are at the expected positions, with signs."""
     special = ~np.isfinite(expected) | (expected == 0)
     equal = (got == expected) & (np.signbit(got) == np.signbit(expected))
     return np.where(special, equal | (np.isnan(got) & np.isnan(expected)), np.isfinite(got))

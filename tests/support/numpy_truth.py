@@ -1,7 +1,7 @@
-"""The meaning of ops in NumPy: a library that rows of `tests/surface/tables` can be called with.
+"""The ops in NumPy: a library that rows of `tests/surface/tables` can be called with.
 
-``row.call(NUMPY, *(peer(a) for a in arrays))`` computes a row in float64 without torch. An op that
-is not here raises :class:`AttributeError`, or :class:`Lacking` for a part of its arguments.
+``row.call(NUMPY, *(peer(a) for a in arrays))`` computes a row in float64 without torch. A missing
+op raises :class:`AttributeError`; unsupported arguments raise :class:`Lacking`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ Array = np.ndarray[Any, Any]
 Dim = int | tuple[int, ...] | None
 
 
-class Lacking(AttributeError):  # noqa: N818 - not an error of a test: there is no truth here
+class Lacking(AttributeError):  # noqa: N818 - not an error: there is no truth
     """NumPy has no truth for a call."""
 
 
 class Peer(NDArrayOperatorsMixin):
-    """An array whose methods have the names and the meaning of those of tensors.
+    """An array whose methods have the names and the meaning of a tensor's methods.
 
-    Operators and slices are NumPy's. A method that is not here raises AttributeError.
+    Operators and slices are NumPy's. A missing method raises AttributeError.
     """
 
     def __init__(self, array: Array) -> None:
@@ -191,7 +191,7 @@ class Peer(NDArrayOperatorsMixin):
         self, weight: Peer, bias: Any = None, stride: Any = 1, padding: Any = 0,
         dilation: Any = 1, groups: int = 1,
     ) -> Peer:  # fmt: skip
-        """Cross-correlation, spelled out."""
+        """Return the cross-correlation, spelled out."""
         n = weight.ndim - 2
         if self.ndim == n + 1:
             return self[None].conv(weight, bias, stride, padding, dilation, groups)[0]
@@ -221,7 +221,7 @@ class Peer(NDArrayOperatorsMixin):
         self, weight: Peer, bias: Any = None, stride: Any = 1, padding: Any = 0,
         output_padding: Any = 0, groups: int = 1, dilation: Any = 1,
     ) -> Peer:  # fmt: skip
-        """Transposed convolution: flipped taps over the zero-stuffed input."""
+        """Return the transposed convolution: flipped taps over the zero-stuffed input."""
         n = weight.ndim - 2
         steps, gaps, pads, more = (
             _each_axis(v, n) for v in (stride, dilation, padding, output_padding))
@@ -246,14 +246,14 @@ class Peer(NDArrayOperatorsMixin):
         if mask is not None:
             mask = np.asarray(mask)
             scores = scores + (np.where(mask, 0, -np.inf) if mask.dtype == bool else mask)
-        # A query to which all is hidden takes nothing.
+        # A fully masked query gives zeros.
         return scores.softmax(-1).nan_to_num() @ value
 
     def pool(
         self, reduce: Callable[..., Array], fill: float, kernel: Any, stride: Any, padding: Any,
         n: int,
     ) -> Peer:  # fmt: skip
-        """A reduction of each window."""
+        """Reduce each window."""
         taps, pads = _each_axis(kernel, n), _each_axis(padding, n)
         steps = taps if stride is None else _each_axis(stride, n)
         lead = self.shape[: self.ndim - n]
@@ -281,7 +281,7 @@ class Peer(NDArrayOperatorsMixin):
         return peer(out)
 
     def standard(self, axes: tuple[int, ...], eps: float) -> Peer:
-        """With the mean 0 and the variance 1 along `axes`."""
+        """Normalize to mean 0 and variance 1 along `axes`."""
         return (self - self.mean(axes, True)) / np.sqrt(self.var(axes, False, True) + eps)
 
     def group_norm(self, groups: int, weight: Any = None, bias: Any = 0, eps: float = 1e-5) -> Peer:
@@ -343,7 +343,7 @@ class Peer(NDArrayOperatorsMixin):
         return (1 - label_smoothing) * hard + label_smoothing * even
 
     def _at(self, dim: int, index: Peer) -> tuple[Array, ...]:
-        """Where the elements lie that `index` names along an axis."""
+        """Return the positions of the elements that `index` names along an axis."""
         return tuple(index.array if d == dim % self.ndim else places
                      for d, places in enumerate(np.indices(index.shape)))  # fmt: skip
 
@@ -379,24 +379,24 @@ class Peer(NDArrayOperatorsMixin):
 
 
 def peer(value: Any) -> Peer:
-    """An array, or a number, as a :class:`Peer`."""
+    """Return an array or a number as a :class:`Peer`."""
     return value if isinstance(value, Peer) else Peer(np.array(value))
 
 
 def _plain(value: Any) -> Any:
-    """The array of a peer, wherever it stands."""
+    """Replace peers by their arrays, also in containers."""
     if isinstance(value, tuple | list):
         return type(value)(map(_plain, value))
     return value.array if isinstance(value, Peer) else value
 
 
 def _axes(x: Peer, dim: Any) -> Any:
-    """Axes as NumPy takes them: a scalar has the axis 0, too."""
+    """Return axes in NumPy's form; a scalar has the axis 0, too."""
     return None if x.ndim == 0 else tuple(dim) if isinstance(dim, list) else dim
 
 
 def _last(shape: Any) -> tuple[int, ...]:
-    """The axes that a shape names: the last ones."""
+    """Return the last axes, as many as a shape has."""
     return tuple(range(-np.size(shape), 0))
 
 
@@ -413,7 +413,7 @@ def _reduced(losses: Any, reduction: str) -> Peer:
 
 
 def _each(function: Callable[[float], float]) -> Callable[[Any], Peer]:
-    """A function of the C library on arrays."""
+    """Return a function of the C library that takes arrays."""
     return lambda x: peer(np.vectorize(function, otypes=[np.float64])(_plain(x)))
 
 
@@ -436,7 +436,7 @@ def _avg_pool(n: int) -> Callable[..., Peer]:
     return pool
 
 
-#: What methods mean.
+#: Implementations of methods.
 METHODS: dict[str, Callable[..., Any]] = {
     # elements
     "add": lambda x, y, alpha=1: x + alpha * y,
@@ -536,7 +536,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "l1_loss": lambda x, y, reduction="mean": _reduced(np.abs(x - y), reduction),
     "binary_cross_entropy": lambda x, y, weight=1, reduction="mean": (
         _reduced(-weight * (y * np.log(x) + (1 - y) * np.log(1 - x)), reduction)),
-    # places that are data
+    # index operands
     "take_along_dim": lambda x, index, dim: np.take_along_axis(x.array, index.array, dim),
     "gather": lambda x, dim, index: x[x._at(dim, index)],
     "index_select": lambda x, dim, index: np.take(x.array, index.array, dim),
@@ -567,7 +567,7 @@ ALSO = {
 
 
 def _method(function: Callable[..., Any], *, plain: bool) -> Callable[..., Any]:
-    """A method that gives peers; `plain`, if the function takes arrays."""
+    """Return a method that returns peers; `plain` if the function takes arrays."""
 
     def call(*args: Any, **options: Any) -> Any:
         found = function(*(_plain(args) if plain else args), **options)

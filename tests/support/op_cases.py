@@ -1,8 +1,8 @@
-"""One random call of one row, its values and its gradients, against torch.
+"""One random call of one row, its values and its gradients, compared with torch.
 
-Truth is torch in float64 on the very numbers that the narrow tensors hold. How far a result may
-be off is counted in units of the last place of its type: a few of them, or a few times what
-torch is off when it computes in that type, or what moving the inputs by half a unit does.
+The truth is torch in float64 on exactly the numbers that the narrow tensors hold. The allowed error
+of a result is in units of the last place of its type: a few of them, or a few times torch's error
+in that type, or the effect of moving the inputs by half a unit.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 __all__ = ["generate", "run", "smaller"]
 
-#: Units in the last place that a result may be off anyway, and multiples of torch's own error.
+#: Allowed error in units in the last place, and as a multiple of torch's own error.
 UNITS, TIMES = 6.0, 4.0
-#: The tolerance of a row up to which its op is well-conditioned, and each element exact.
+#: Up to this tolerance of a row, its op is well-conditioned and each element accurate.
 WELL = 8.0
-#: The share of itself by which each number is moved, on its own, to see how far the rounding of
-#: each goes; what moves by more than SMOOTH has jumped.
+#: Relative change of each number, one at a time, to measure the effect of its rounding. Results
+#: that change by more than SMOOTH have jumped.
 APART, SMOOTH = 2.0**-40, 2.0**-18
-#: How often steps round by chance, and how far results may be from the truth, compared with that.
+#: Number of runs with random rounding, and allowed error as a multiple of their spread.
 SAMPLES, SPREADS = 12, 4.0
 #: Results and gradients.
 Found = tuple[list[Any], list[Any]]
@@ -43,14 +43,14 @@ _LEAST = {name: float(torch.finfo(getattr(torch, name)).smallest_normal) for nam
 
 
 def _gelu(x: torch.Tensor, approximate: str = "none") -> torch.Tensor:
-    """Without the sum of 1 and nearly -1 in which torch loses all digits of a small result."""
+    """Return gelu without the cancelling sum in which torch loses all digits of a small result."""
     if approximate == "tanh":
         return x * torch.sigmoid(2 * (2 / torch.pi) ** 0.5 * (x + 0.044715 * x**3))
     return x * torch.special.erfc(-x * 0.5**0.5) * 0.5
 
 
 class _Instead:
-    """A module, some of whose names stand for something else."""
+    """A module with some of its names replaced."""
 
     def __init__(self, module: Any, **others: Any) -> None:
         self.__dict__.update(others)
@@ -60,13 +60,13 @@ class _Instead:
         return getattr(self._module, name)
 
 
-#: torch where it is there to be exact.
+#: torch as the exact reference.
 _WIDE: Final = _Instead(torch, nn=_Instead(torch.nn, functional=_Instead(
     torch.nn.functional, gelu=_gelu)))
 
 
 def _numbers(given: dict[str, Any]) -> np.ndarray:
-    """The elements as float64, int64 or bool, rounded to their type."""
+    """Return the elements as float64, int64 or bool, rounded to their type."""
     dtype = given["dtype"]
     if dtype == "bool":
         return np.array(given["data"], bool).reshape(given["shape"])
@@ -79,7 +79,7 @@ def _numbers(given: dict[str, Any]) -> np.ndarray:
 def _evaluate(
     case: dict[str, Any], ours: bool, wide: bool, shift: int = 0, apart: bool = False
 ) -> Found:
-    """The results, and the gradients of the floating inputs, of one library."""
+    """Return the results, and the gradients of the floating inputs, of one library."""
     row = row_of(case)
     operands, sources = [], []
     for i, (given, spec) in enumerate(zip(case["inputs"], row.specs, strict=True)):
@@ -96,10 +96,10 @@ def _evaluate(
         if leaf.requires_grad:
             sources.append(leaf)
         value = eval(f"leaf{given['way']}", {"leaf": leaf})  # noqa: S307 - of our own
-        if apart and floating:  # here each element counts, those of an expanded tensor, too
+        if apart and floating:  # perturb each element, also of expanded tensors
             rng = np.random.default_rng(shift + 16 * i)
             value = value * torch.tensor(1 + APART * rng.choice([-1, 1], tuple(value.shape)))
-        # torch's batch norm takes the elements beside a strided weight for its own.
+        # torch's batch norm misreads a strided weight.
         operands.append(value if ours else value.contiguous())
     with around_the_mean() if wide else contextlib.nullcontext():
         library = krt if ours else _WIDE if wide else torch
@@ -137,7 +137,7 @@ def _torch_gradients(
 
 
 def _leaf(numbers: np.ndarray, dtype: str) -> krt.Tensor:
-    """Ours, of numbers that the type has exactly."""
+    """Return a kernelrt tensor of numbers that the type represents exactly."""
     if dtype == "bfloat16":
         return krt.tensor(numbers).cast(dtype).realize()
     return krt.tensor(numbers.astype(dtype))
@@ -148,7 +148,7 @@ def _type(case: dict[str, Any]) -> str:
 
 
 def _moved(numbers: np.ndarray, dtype: str, seed: int) -> np.ndarray:
-    """Each number moved by a unit of its last place or less, equal ones of a tensor alike."""
+    """Move each number by at most a unit of its last place, equal numbers of a tensor equally."""
     levels, place = np.unique(numbers, return_inverse=True)
     signs = np.random.default_rng(seed).choice([-1, 1], levels.size)
     with np.errstate(all="ignore"):
@@ -167,7 +167,7 @@ def _all(found: Found) -> list[Any]:
 def _array(out: Any) -> np.ndarray:
     if isinstance(out, torch.Tensor):
         out = out.detach().resolve_conj()
-        # With force: gradients of nothing may be zeros without memory.
+        # force, because gradients of unused inputs may be zeros without memory.
         return (out.double() if out.is_floating_point() else out).numpy(force=True)
     if out.dtype.name == "bfloat16":
         out = out.float()
@@ -176,7 +176,7 @@ def _array(out: Any) -> np.ndarray:
 
 
 def run(case: dict[str, Any], compared: Callable[[], None] = lambda: None) -> str | None:
-    """What is wrong with a case, or None; `compared` is called if there is a value to compare."""
+    """Return a description of an error, or None; call `compared` if a value is compared."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return _run(case, compared)
@@ -227,7 +227,7 @@ def _run(case: dict[str, Any], compared: Callable[[], None]) -> str | None:
 
 
 def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
-    """Whether an error is a decision that the documentation tells."""
+    """Return whether an error is a documented decision."""
     text = str(error)
     return any(words in text for words in (
         " is no ", "bools have no", "integers to the power", "cast the tensor", "one more than",
@@ -237,7 +237,7 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
 
 
 def _wraps(case: dict[str, Any]) -> bool:
-    """Whether torch takes another number for one that the type has not."""
+    """Return whether torch replaces a number that the type cannot represent by another."""
     unsigned = any(given["dtype"] == "uint8" for given in case["inputs"])
     comparison = re.search(
         r"(==|!=|<=?|>=?) -\d|-\d+ (==|!=|<=?|>=?)|(clamp|clip|imum)\(.*-\d", case["call"]
@@ -273,21 +273,21 @@ def _close(case: dict[str, Any], got: Found, typed: Found, truth: Found) -> str 
             with np.errstate(all="ignore"):
                 reach = np.max([np.abs(_array(m[number]) - exact) for m in moved], 0)
                 slope = np.max([np.abs(_array(m[number]) - exact) for m in grown], 0)
-            # What moves by more has jumped, which is no rounding.
+            # A larger change is a jump, not rounding.
             slope = np.where(slope < SMOOTH * np.maximum(np.abs(exact), 1), slope, 0) / APART
             reach = reach + slope * 2.0 ** -max(_DIGITS[dtype], _DIGITS["float32"])
             bad = _beyond(value, peer, exact, dtype, reach, loose)
         adds = number >= outputs or _ADDING.search(case["call"])
         if bad.any() and adds and _overflows(case, dtype):
-            # Which infinity comes first, or NaN of both, depends on the order of the sum; and
-            # what is left of numbers that are nearly infinite may have been it on the way.
+            # The order of a sum decides which infinity comes first, or whether both give NaN.
+            # Nearly infinite numbers may overflow in an intermediate step.
             near = np.abs(exact) > _GREATEST[dtype] / 64
             bad &= np.isfinite(value) | (np.isfinite(exact) & ~near)
-            # No type is wider than float64, where a product on the way may have been infinite.
+            # float64 has no wider reference, and an intermediate product may be infinite.
             if dtype == "float64":
                 lowered = lowered or _all(_evaluate(_lowered(case), ours=False, wide=True))
                 bad &= np.isfinite(exact) | ~np.isfinite(_array(lowered[number]))
-            # Terms that are nearly infinite may leave nothing, and have been it on the way.
+            # Nearly infinite terms may cancel, and overflow in an intermediate step.
             if (bad & np.isfinite(exact) & ~np.isfinite(value)).any():
                 less = less or _all(_evaluate(_lowered(case), ours=True, wide=False))
                 bad &= ~np.isfinite(exact) | ~np.isfinite(_array(less[number]))
@@ -307,7 +307,7 @@ def _close(case: dict[str, Any], got: Found, typed: Found, truth: Found) -> str 
 
 
 def _rounded(case: dict[str, Any]) -> list[list[Any]]:
-    """What comes out where each step rounds to the narrowest type, up or down by chance."""
+    """Return results with each step rounded to the narrowest type, randomly up or down."""
     found = []
     for seed in range(SAMPLES):
         with Rounded(_narrowest(case), seed):
@@ -323,7 +323,7 @@ def _narrowest(case: dict[str, Any]) -> str:
 def _within(
     samples: list[np.ndarray], value: np.ndarray, exact: np.ndarray, dtype: str
 ) -> np.ndarray:
-    """Where `value` is as far from `exact` as rounding goes, or is infinite or NaN by it."""
+    """Return where `value` is within rounding of `exact`, or infinite or NaN because of it."""
     with np.errstate(all="ignore"):
         finite = np.isfinite(samples)
         low = np.min(np.where(finite, samples, np.inf), 0)
@@ -337,14 +337,14 @@ def _within(
     return near | alike
 
 
-#: Lines whose results are sums; gradients are sums wherever something is used twice.
+#: Lines whose results are sums; gradients are sums if a value is used twice.
 _ADDING: Final = re.compile(
     r"sum|mean|var|std|norm|@|matmul|dot|linear|conv|pool|loss|entropy|softmax|scatter|lerp|add"
 )
 
 
 def _lowered(case: dict[str, Any]) -> dict[str, Any]:
-    """The case with smaller numbers where they are nearly infinite."""
+    """Return the case with nearly infinite numbers made smaller."""
     inputs = []
     for given in case["inputs"]:
         data = given["data"]
@@ -356,7 +356,7 @@ def _lowered(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def _overflows(case: dict[str, Any], dtype: str) -> bool:
-    """Whether sums of a few of a case's numbers are infinite."""
+    """Return whether sums of a few of a case's numbers are infinite."""
     numbers = [_numbers(v).ravel() for v in case["inputs"] if v["dtype"] in _DIGITS]
     with np.errstate(all="ignore"):
         sizes = np.abs(np.concatenate(numbers)) if numbers else np.zeros(0)
@@ -367,7 +367,7 @@ def _beyond(
     value: np.ndarray, peer: np.ndarray, exact: np.ndarray, dtype: str, reach: np.ndarray | None,
     loose: float,
 ) -> np.ndarray:  # fmt: skip
-    """Where `value` is too far from `exact`."""
+    """Return where `value` is too far from `exact`."""
     unit, top, least = 2.0 ** -_DIGITS[dtype], _GREATEST[dtype], _LEAST[dtype]
     with np.errstate(all="ignore"):
         error = np.abs(peer - exact)
@@ -377,15 +377,15 @@ def _beyond(
         )
         finite = np.isfinite(error)
         if finite.any():
-            # What torch is off anywhere, relative to the result there, it may be off elsewhere.
+            # torch's greatest relative error is allowed for all elements.
             share = np.max(np.where(finite & (size > least), error / size, 0), initial=0)
             allowed = allowed + TIMES * share * size
-            # An ill-conditioned op is as exact as the greatest of its numbers.
+            # An ill-conditioned op is only accurate relative to its greatest numbers.
             scale = np.sqrt(np.mean(np.where(finite & np.isfinite(exact), exact, 0) ** 2))
             allowed = allowed + loose * unit * scale
         if reach is not None:
             allowed = allowed + 8 * np.where(np.isnan(reach), 0, reach)
-        if dtype in ("float32", "float64"):  # whose exp is 0 where it is below the normal numbers
+        if dtype in ("float32", "float64"):  # their exp flushes subnormal results to 0
             allowed = allowed + least
         near = np.abs(value - exact) <= allowed
         same = (value == exact) | (np.isnan(value) & np.isnan(exact))

@@ -1,4 +1,4 @@
-"""Random calls of the rows of `tests/surface/tables`: sizes, layouts, types, elements, words."""
+"""Draws random calls of rows of `tests/surface/tables`: sizes, layouts, types, elements, words."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ Shape = tuple[int, ...]
 
 FLOATS = ("float32", "float64", "float16", "bfloat16")
 INTEGERS = ("int64", "int32", "int8", "uint8", "int16")
-#: Sizes of axes: none, one, few, a vector and one more, a tile and one more.
+#: Sizes of axes: 0, 1, small ones, and around those of vectors and tiles.
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 16, 17, 33, 65)
 LAYOUTS = ("plain", "plain", "plain", "permuted", "flipped", "sliced", "stepped", "expanded")
-#: Elements of an operand, and what all sizes of a call multiplied are at most.
+#: Maximum elements of an operand, and maximum product of all sizes of a call.
 MOST, WORK = 20_000, 1_000_000
 
 
 def generate(rng: Rng) -> dict[str, Any]:
-    """A case: the name of a row, its call, and what the operands are made of."""
+    """Draw a case: the name of a row, its call, and the construction of its operands."""
     names = drawn()
     while True:
         case = of_row(names[int(rng.integers(len(names)))], rng)
@@ -39,18 +39,18 @@ def generate(rng: Rng) -> dict[str, Any]:
 
 @functools.cache
 def drawn() -> tuple[str, ...]:
-    """The names of the rows that are drawn."""
+    """Return the names of the rows to draw."""
     return tuple(by_name())
 
 
 @functools.cache
 def by_name() -> dict[str, Row]:
-    """Rows by the name of their table and their own."""
+    """Return rows by the names of their table and their own."""
     return {f"{table}-{row.name}": row for table, row in rows.templates()}
 
 
 def row_of(case: dict[str, Any]) -> Row:
-    """The row of a case, with its words and axes."""
+    """Return the row of a case, with its words and axes."""
     row = by_name()[case["row"]]
     return rows.settled(row, np.random.default_rng(case["seed"]), case["rank"], spread=True)
 
@@ -60,7 +60,7 @@ def _pick(rng: Rng, items: Any) -> Any:
 
 
 def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
-    """A case of one row; None where it would be too large, or too small for its indices."""
+    """Draw a case of one row; None if it would be too large, or too small for its indices."""
     case: dict[str, Any] = {
         "row": name, "seed": int(rng.integers(2**31)), "rank": int(rng.integers(0, 5)),
     }  # fmt: skip
@@ -72,7 +72,7 @@ def of_row(name: str, rng: Rng) -> dict[str, Any] | None:
     if not all(rows.fits(spec, of) for spec in row.specs):
         return None
     dtype = _dtype(row, rng)
-    # Equal rows make a singular matrix, whose factors are not unique.
+    # Equal rows make a matrix singular, and its factors ambiguous.
     unequal = name.startswith(("linalg-", "norms-")) or row.values == "apart"
     layouts = [w for w in LAYOUTS if w != "expanded"] if unequal else LAYOUTS
     inputs = []
@@ -99,7 +99,7 @@ def _dtype(row: Row, rng: Rng) -> str:
 
 
 def _sizes(row: Row, rng: Rng) -> dict[str, int]:
-    """Sizes of the letters of a row; 0 and 1 only where the row allows them."""
+    """Draw sizes for the letters of a row; 0 and 1 only if the row allows them."""
     names = rows.letters(row)
     empty = names if row.zero is True else (row.zero or "").split()
     most = min(row.most, 65 if len(names) < 3 else 17 if len(names) < 4 else 7)
@@ -121,7 +121,7 @@ def _input(
     row: Row, spec: In | Index | Bool, shape: Shape, dtype: str, of: dict[str, int], rng: Rng,
     layouts: Sequence[str],
 ) -> dict[str, Any]:
-    """The elements of a base, and as text how the operand is made of it."""
+    """Draw the elements of a base, and the text that makes the operand from it."""
     layout, rank = _pick(rng, layouts), len(shape)
     base, way = shape, ""
     if not rank or 0 in shape or not row.transposed or getattr(spec, "distinct", False):
@@ -166,7 +166,7 @@ def _elements(count: int, dtype: str, values: str, spec: In | Bool, rng: Rng) ->
     if values == "unit" and (low, high) != (-2.0, 2.0):
         return [float(v) for v in rng.uniform(low, high, count)]
     if values == "apart":
-        # Shifted by a part of a step, so that several operands have no number in common.
+        # Shifted by a fraction of a step, so that operands have no number in common.
         return [float(v) for v in (rng.permutation(count) - count // 2 + rng.random() / 2) / 8]
     mood = int(rng.integers(6))
     if values == "ties" or mood == 0:
@@ -204,7 +204,7 @@ def _integers(
 
 
 def smaller(case: dict[str, Any]) -> Any:
-    """Cases with simpler elements, layouts or types."""
+    """Yield cases with simpler elements, layouts or types."""
     for i, given in enumerate(case["inputs"]):
         def with_input(**changed: Any) -> dict[str, Any]:
             inputs = [{**given, **changed} if k == i else v  # noqa: B023

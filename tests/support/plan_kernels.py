@@ -1,4 +1,4 @@
-"""Kernels in LLVM IR for tests of the runtime, written without the code generator."""
+"""Kernels in LLVM IR for tests of the runtime, independent of the code generator."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def source(
     element: str = "i64",
     split: bool = False,
 ) -> str:
-    """IR of `out[i] = body` for i below `count` (a number, or the variable of that name).
+    """Return IR of `out[i] = body` for i below `count` (a number, or a variable's name).
 
     `body` names its result %r; it may use %i, the inputs %x1, %x2, ... and the variables %name.
     """
@@ -84,7 +84,7 @@ def kernel(
     split: bool = False,
     **options: object,
 ) -> CachedKernel:
-    """`source` compiled; a symbolic `count` is a Variable."""
+    """Compile `source`; a symbolic `count` is a Variable."""
     names = [v.arg[0] for v in variables]
     size = count.arg[0] if isinstance(count, UOp) else count
     text = source(name, body, inputs, count=size, names=names, element=element, split=split)

@@ -1,9 +1,9 @@
-"""Random plans, and an interpreter that says what they must compute.
+"""Random plans, and an interpreter that computes their expected results.
 
-A case is plain data: storages, the buffers that lie in them, operations, and what is done with
-the finished plan. `check` carries it out on a real plan and on the interpreter, which runs one
-operation after the other on NumPy arrays, and compares every byte that a user can see. `shrink`
-drops operations and steps for as long as a case still fails.
+A case is plain data: storages, the buffers in them, operations, and uses of the finished plan.
+`check` runs it as a real plan and in the interpreter, which executes the operations one by one on
+NumPy arrays, and compares every byte that a user can see. `shrink` drops operations and steps as
+long as a case still fails.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from kernelrt.runtime import CachedKernel, ExecutionPlan, ExecutionPlanBuilder
 COUNTS = (4, 8, 16)
 N = Variable("n", 1, 4)
 K = Variable("k", -3, 3)
-#: Claimed work that makes the pool run operations on other threads.
+#: Claimed cost that makes the pool run operations on other threads.
 HEAVY = 1 << 26
 GATHER_SIZE = 4
 
@@ -42,7 +42,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Step:
-    """One operation: `kind`, the places it uses (destination first), and a number."""
+    """An operation: `kind`, its buffers (destination first), and a number."""
 
     kind: str
     places: tuple[int, ...]
@@ -52,7 +52,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Case:
-    """A plan and what is done with it."""
+    """A plan and its uses."""
 
     storages: tuple[tuple[int, str], ...]  # elements; "kept", "scratch" or "own"
     places: tuple[Place, ...]
@@ -62,7 +62,7 @@ class Case:
 
 
 class InjectedError(Exception):
-    """What custom functions raise when told to."""
+    """The error that custom functions raise on request."""
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def kernel(kind: str, count: int, number: int, heavy: bool) -> CachedKernel:
 
 
 def generate(seed: int) -> Case:
-    """A random case."""
+    """Draw a case."""
     rng = random.Random(seed)  # noqa: S311 - no secrets here
     given = rng.randint(1, 3)
     storages = [(rng.choice((24, 40, 64)), rng.choice(("kept", "kept", "scratch")))
@@ -124,7 +124,7 @@ def _operation(
 ) -> Step | None:
     fresh = [p for p in range(len(places)) if p not in ready]
     if fresh and rng.random() < 0.3:
-        # The first write to a storage of the plan's own covers it.
+        # The first write to a plan's own storage must cover it.
         first = next(p for p in fresh if places[p].way == "whole")
         ready |= {p for p in fresh if places[p].storage == places[first].storage}
         return Step("fill", (first,), rng.randint(0, 9))
@@ -147,7 +147,7 @@ def _operation(
 
 
 def _reordered(rng: random.Random, ops: list[Step]) -> list[Step]:
-    """Let some operations wait for later ones, as long as that makes no cycle."""
+    """Make some operations wait for later ones, without making a cycle."""
     for _ in range(3):
         i, j = sorted(rng.sample(range(len(ops)), 2)) if len(ops) > 1 else (0, 0)
         reached, stack = set(), [j]
@@ -194,7 +194,7 @@ def _use(rng: random.Random, storages: list[tuple[int, str]], ops: list[Step]) -
 
 @dataclass
 class Model:
-    """What a plan's memory must hold: one array a storage."""
+    """The expected contents of a plan's memory: one array per storage."""
 
     case: Case
     arrays: list[np.ndarray]
@@ -207,7 +207,7 @@ class Model:
         return self.arrays[p.storage][p.start : p.start + p.count]
 
     def order(self) -> list[int]:
-        """Operations by the dependencies given, otherwise as they come."""
+        """Return the operations in the order of the given dependencies, otherwise as listed."""
         left = list(range(len(self.case.ops)))
         done: list[int] = []
         while left:
@@ -217,7 +217,7 @@ class Model:
         return done
 
     def run(self) -> bool:
-        """Run all operations; whether none failed. On failure kept storages stay as they were."""
+        """Run all operations; return success. A failure leaves kept storages unchanged."""
         before = [a.copy() for a in self.arrays]
         if all(self.apply(i, self.case.ops[i]) for i in self.order()):
             return True
@@ -265,7 +265,7 @@ class Model:
 
 
 def custom(kind: str, size: int, out: np.ndarray, x: np.ndarray, k: int) -> None:
-    """What the custom functions of a case do."""
+    """Run a custom function of a case."""
     if kind == "reverse":
         out[:size] = x[:size][::-1].copy()
     elif kind == "custom_k":
@@ -279,7 +279,7 @@ def custom(kind: str, size: int, out: np.ndarray, x: np.ndarray, k: int) -> None
 
 @dataclass
 class Real:
-    """The plan of a case, and the switch that makes one of its custom functions raise."""
+    """The plan of a case, with a switch that makes one of its custom functions raise."""
 
     plan: ExecutionPlan
     index: list[int]  # of each place
@@ -352,7 +352,7 @@ def _add(
 
 
 def check(case: Case, seed: int, reuse_memory: bool) -> None:
-    """Carry `case` out on both sides. Raises AssertionError where they differ."""
+    """Run `case` on both sides; raise AssertionError if they differ."""
     rng = np.random.default_rng(seed)
     arrays = [rng.integers(-4, 12, size) for size, _ in case.storages]
     model = Model(case, [a.copy() for a in arrays])
@@ -419,7 +419,7 @@ def _execute(kind: str, use: tuple[Any, ...], real: Real, model: Model) -> None:
         caught = error
     assert expected == (caught is None), f"expected success: {expected}; raised: {caught!r}"
     if caught is not None:
-        # What is neither kept nor an output may hold anything now.
+        # Memory that is neither kept nor an output may hold anything now.
         _adopt(real, model)
 
 
@@ -434,7 +434,7 @@ def _sliced(case: Case, storage: int) -> bool:
 
 
 def _exchange(use: tuple[Any, ...], real: Real, model: Model, rng: np.random.Generator) -> None:
-    """Write to a storage from outside, or put another array in its place."""
+    """Write to a storage from outside, or replace its array."""
     kind, storage, start = use
     case = model.case
     if case.storages[storage][1] == "own" or _sliced(case, storage):
@@ -467,7 +467,7 @@ def _compare(real: Real, model: Model, use: str) -> None:
 
 
 def failure(case: Case, seed: int, reuse_memory: bool) -> str | None:
-    """What goes wrong in `case`; None if nothing does."""
+    """Return the failure of `case`, or None."""
     try:
         check(case, seed, reuse_memory)
     except Exception as error:  # noqa: BLE001 - any difference counts
@@ -476,7 +476,7 @@ def failure(case: Case, seed: int, reuse_memory: bool) -> str | None:
 
 
 def shrink(case: Case, seed: int, reuse_memory: bool) -> Case:
-    """The smallest case that still fails, found by leaving out operations and steps."""
+    """Return the smallest failing case that leaving out operations and steps can reach."""
     smaller = True
     while smaller:
         smaller = False

@@ -1,4 +1,4 @@
-"""What the dependencies of any plan must say, found by comparing all pairs of its operations."""
+"""The required dependencies of a plan, found by comparing all pairs of its operations."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 __all__ = ["check_order"]
 
-#: First address, the one behind the last, and whether it is written.
+#: First address, end address, and whether the bytes are written.
 _Span = tuple[int, int, bool]
 
 
 def check_order(plan: ExecutionPlan, lasting: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Raise AssertionError where `plan` leaves open what must be settled.
+    """Raise AssertionError if `plan` lacks a required dependency.
 
-    Of two operations that touch a byte, one of them writing, the later waits for the earlier; a
-    write between two of the addresses in `lasting` waits for all that may fail.
+    If two operations touch a byte and one of them writes it, the later waits for the earlier. A
+    write between two of the addresses in `lasting` waits for all operations that may fail.
 
     Returns
     -------
     tuple of int
-        How many pairs met, and how many lasting writes had to wait for a check.
+        Number of conflicting pairs, and number of lasting writes that had to wait for a check.
     """
     ops = plan.prepared_ops
     position = {op.id: i for i, op in enumerate(ops)}

@@ -1,4 +1,4 @@
-"""Tensor-stage graphs evaluated with NumPy, node by node: the truth for schedules and kernels."""
+"""Evaluates tensor-stage graphs with NumPy, node by node: the truth for schedules and kernels."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 
 
 class Evaluator:
-    """Evaluates graphs, remembering every node's value.
+    """Evaluates graphs and remembers every node's value.
 
     Parameters
     ----------
     variables : mapping of str to int, optional
         Values of the Variables.
     memory : mapping of UOp to array, optional
-        Flat content of each BUFFER, if it is not that of the buffer itself.
+        Flat content of each BUFFER; by default that of the buffer itself.
     wide : bool
         Whether to compute all floats in float64.
 
     Raises
     ------
     IndexBoundsError
-        If an index is out of range.
+        An index is out of range.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ def evaluate(
     *,
     wide: bool = False,
 ) -> list[Array]:
-    """The values of `roots`; the parameters are those of :class:`Evaluator`."""
+    """Return the values of `roots`; for the parameters see :class:`Evaluator`."""
     return Evaluator(variables, memory, wide=wide)(roots)
 
 
@@ -155,7 +155,7 @@ def _scatter(e: Evaluator, u: UOp, base: Array, v: Array, *indices: Array) -> Ar
 
 
 def _inner(e: Evaluator, given: Mapping[UOp, Array], roots: Sequence[UOp]) -> list[Array]:
-    """Values of the graphs of a region."""
+    """Return values of the graphs of a control-flow region."""
     inside = Evaluator(e.variables, e.memory, wide=e.wide)
     inside.values.update({p: np.asarray(v).reshape(p.shape) for p, v in given.items()})
     return inside(roots)

@@ -1,4 +1,4 @@
-"""Plans by hand with loops and choices, for tests."""
+"""Handwritten plans with loops and branches, for tests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outer:
 
 
 def running_sum():
-    """carry += x; y = carry: ports (carry, x, y)."""
+    """Return a body of carry += x; y = carry, with the ports (carry, x, y)."""
     body = Body(3)
     carry, x, y = body.ports
     body.add(carry, carry, x)
@@ -51,7 +51,7 @@ def running_sum():
 
 
 def sums(turns: int, **options: object):
-    """A plan of running sums over the rows of `xs`, and its arrays: start, xs, ys."""
+    """Return a plan of running sums over the rows of `xs`, and its arrays: start, xs, ys."""
     rng = np.random.default_rng(turns)
     start = rng.integers(-9, 9, WIDTH)
     xs = rng.integers(-9, 9, (max(turns, 1), WIDTH))
@@ -91,7 +91,7 @@ define void @below(ptr %bufs, ptr %vals) {{
 
 
 def doubling(limit: int, most: int):
-    """A plan that doubles a number while it is below `limit`."""
+    """Return a plan that doubles a number while it is below `limit`."""
     body = Body(1)
     go = body.builder.add_port(1, dt.bool_)
     body.scale(0, 0, 2)
@@ -109,7 +109,7 @@ def doubling(limit: int, most: int):
 
 
 def chooser(bodies: int):
-    """A plan that multiplies by 2, 3, 4 or so, as `which` says."""
+    """Return a plan that multiplies by 2, 3, 4 and so on, chosen by `which`."""
     made = []
     for i in range(bodies):
         body = Body(1)

@@ -1,8 +1,8 @@
-"""torch as if each of its steps rounded to a narrow type, up or down by chance.
+"""torch with each step rounded to a narrow type, randomly up or down.
 
-How far such results lie apart says how many digits a computation leaves, whatever the order of
-its steps: cancelling terms, overflow on the way and decisions by the last digit show themselves
-without being known by name.
+The spread of such results shows how many digits a computation keeps, whatever the order of its
+steps. It reveals cancellation, intermediate overflow and decisions by the last digit, without a
+list of such cases.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ if TYPE_CHECKING:
 
 __all__ = ["LOST", "Rounded"]
 
-#: Digits, and the exponents of the least normal number and of the first that is too great.
+#: Digits, and the exponents of the least normal number and of the first overflow.
 _TYPES: Final = {
     "float16": (11, -14, 16), "bfloat16": (8, -126, 128), "float32": (24, -126, 128),
     "float64": (41, -960, 1024),
 }  # fmt: skip
-#: Digits that are taken from a type for want of a wider one.
+#: Digits removed from a type that has no wider one.
 LOST: Final = {"float64": 12}
 _ATEN: Final = torch.ops.aten
-#: What torch leaves whole for its compilers, and computes in several steps nevertheless.
+#: Ops that torch does not decompose for its compilers but computes in several steps.
 _WHOLE: Final = (
     _ATEN._softmax, _ATEN._log_softmax, _ATEN.native_layer_norm, _ATEN.native_group_norm,
     _ATEN.native_batch_norm, _ATEN.var, _ATEN.var_mean, _ATEN.linalg_vector_norm, _ATEN.gelu,
 )  # fmt: skip
-#: What takes integers and a type to add them up in.
+#: Ops that take integers and an accumulation type.
 _ADDING: Final = (_ATEN.sum, _ATEN.mean, _ATEN.prod, _ATEN.cumsum, _ATEN.cumprod)
-#: What adds up many terms in one step, in an order of its own.
+#: Ops that add many terms in one step, in an unspecified order.
 _LONG: Final = (
     *_ADDING, _ATEN.mm, _ATEN.bmm, _ATEN.addmm, _ATEN.baddbmm, _ATEN.mv, _ATEN.dot,
     _ATEN.convolution, _ATEN.convolution_backward,
 )  # fmt: skip
-# The table that torch gives fills itself only where it is walked or asked by its brackets.
+# torch's table is filled lazily, by iteration or by indexing.
 _STEPS: Final = dict(core_aten_decompositions().items()) | {
     op: steps
     for op, steps in decomposition_table.items()
@@ -48,18 +48,18 @@ _STEPS: Final = dict(core_aten_decompositions().items()) | {
 
 
 class Rounded(TorchDispatchMode):
-    """Within it, results of float64 are rounded to `dtype`, in steps as small as torch has them.
+    """A mode that rounds float64 results to `dtype`, in steps as small as torch's.
 
     Parameters
     ----------
     dtype : str
-        A floating type; float64 is taken as a type of 12 digits (binary) less.
+        A floating type; float64 counts as a type with 12 binary digits less.
     seed : int
-        Of the chance.
+        Seed of the random rounding.
     alike : bool
-        Whether equal numbers are rounded to equal ones, so that what decides between numbers that
-        are computed alike does so as if nothing was rounded; and long sums are as far off as their
-        terms, rounded one by one, may make them.
+        Whether to round equal numbers equally. Then comparisons of equally computed numbers decide
+        as without rounding, and long sums are off by as much as separately rounded terms would make
+        them.
     """
 
     def __init__(self, dtype: str, seed: int, *, alike: bool = False) -> None:
@@ -82,7 +82,7 @@ class Rounded(TorchDispatchMode):
         if func.overloadpacket in _ADDING and kind is not None and kind.is_floating_point:
             args = (self._as_floats(args[0]), *args[1:])
             kwargs = {**kwargs, "dtype": args[0].dtype}
-        if self._by_chance():  # some kernels take numbers in their type
+        if self._by_chance():  # some kernels convert numbers to their type
             args = tree_map(lambda x: self._number(x) if isinstance(x, float) else x, args)
         out = func(*args, **(kwargs or {}))
         if func.is_view:
@@ -105,7 +105,7 @@ class Rounded(TorchDispatchMode):
         return bool(torch.rand((), generator=self._chance) < 0.5)
 
     def _up(self, x: torch.Tensor) -> torch.Tensor:
-        """Which elements are rounded up; of numbers that differ in sign only, one is."""
+        """Return which elements to round up; of two numbers that differ only in sign, one is."""
         if not self._key:
             return torch.rand(x.shape, generator=self._chance, dtype=x.dtype) < 0.5
         mixed = x.abs().contiguous().view(torch.int64) * self._key
@@ -116,13 +116,13 @@ class Rounded(TorchDispatchMode):
         return float(self._round(torch.tensor(x, dtype=torch.float64)))
 
     def _as_floats(self, x: Any) -> Any:
-        """Integers, as they are before they are added up as floats."""
+        """Return integers as floats, before they are summed as floats."""
         if not isinstance(x, torch.Tensor) or x.is_floating_point():
             return x
         return self._round(x.double())
 
     def _off(self, out: torch.Tensor, args: Any) -> torch.Tensor:
-        """A sum of many terms, off by the root of their number; sums of few digits are exact."""
+        """Perturb a sum of many terms by the root of their number; sums of few digits are exact."""
         terms = [x for x in args if isinstance(x, torch.Tensor) and x.numel()]
         quarters = all(torch.equal(x * 4, (x * 4).round()) for x in [*terms, out])
         if not out.numel() or (quarters and out.abs().max() < 2.0 ** (self._digits - 4)):
@@ -133,12 +133,12 @@ class Rounded(TorchDispatchMode):
         return self._round(out + torch.where(self._up(out), off, -off))
 
     def _nudged(self, x: torch.Tensor) -> torch.Tensor:
-        """A sum of one term each, which may have been several that were rounded apart."""
+        """Perturb a sum of one term, which may stand for several separately rounded ones."""
         return x * (1 + 2.0 ** -(self._digits + 1)) if self._takes(x) else x
 
     def _round(self, x: torch.Tensor) -> torch.Tensor:
         _, exponent = torch.frexp(x)
-        # The place of the last digit; that of the numbers below the normal ones stays.
+        # Exponent of the last digit; constant for subnormal numbers.
         place = exponent.clamp(min=self._least + 1) - self._digits
         steps = torch.ldexp(x, -place.to(x.dtype))
         whole = torch.where(self._up(x), steps.ceil(), steps.floor())

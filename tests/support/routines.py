@@ -1,4 +1,4 @@
-"""What routines compute, by NumPy; what they leave in the rest of a row is not said."""
+"""Results of routines in NumPy; the unused rest of a row is unspecified."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ __all__ = ["REST", "called", "known"]
 
 Array = np.ndarray[Any, Any]
 
-#: What stands where a routine leaves what it worked with.
+#: Placeholder for the unspecified rest of a routine's result.
 REST = -77
 
 
 def called(routine: Routine, operands: list[Array]) -> Array:
-    """The result of a routine."""
+    """Return the result of a routine."""
     out = np.full(routine.shape, REST, dt.to_numpy(routine.signature.gives))
     _RULES[routine.name](routine, out, *operands)
     return out
 
 
 def known(roots: Iterable[UOp]) -> bool:
-    """Whether NumPy has all routines that a graph calls."""
+    """Return whether NumPy has all routines that a graph calls."""
     return all(node.arg.name in _RULES for node in toposort(roots) if node.op is Op.CALL)
 
 

@@ -1,9 +1,9 @@
-"""Which cases of each test function a run takes.
+"""Chooses the cases of each test function that a run takes.
 
-A parametrized function may have a thousand cases. They are split into parts of three or a few
-more, or of as many as its marker ``cases(n)`` says, and a run takes one part, drawn by the hash of
-the commit. So a function of 30 cases meets each of them every ten commits on average; one of up to
-five cases runs whole. A slow test with the marker ``cases(1 / 4)`` runs every fourth time.
+A parametrized function may have a thousand cases. They are split into parts of three or a few more
+cases, or of as many as its marker ``cases(n)`` says. A run takes one part, drawn by the hash of the
+commit. So a function with 30 cases runs each of them every ten commits on average; one with up to
+five cases always runs all. A slow test with the marker ``cases(1 / 4)`` runs every fourth time.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ ROOT = Path(__file__).parents[2]
 EVERYTHING = (
     "codegen conformance csrc distributions func jit nn ops plan reliability surface tune unit"
 )
-#: Folders of tests/ that a change below a path most likely breaks; the longest path counts. A
-#: file of tests/ without an entry counts for its own folder.
+#: Folders of tests/ that a change below a path most likely breaks; the longest matching path
+#: applies. A file of tests/ without an entry belongs to its own folder.
 TOUCHES = {
     "csrc/": "csrc plan reliability jit tune",
     "kernelrt/_": "csrc plan reliability jit ops unit",
@@ -60,11 +60,11 @@ TOUCHES = {
     "tests/surface/rows.py": "nn ops surface",
     "tests/surface/tables/": "ops surface",
 }
-#: Cheap, and about everything: documentation, wheels, examples, planted faults.
+#: Cheap folders that test everything: documentation, wheels, examples, planted faults.
 ALWAYS = ("cli", "data", "examples", "faults", "package")
-#: The least number of cases that a run takes of a function without a `cases` marker.
+#: Minimum number of cases that a run takes of a function without a `cases` marker.
 USUAL = 3
-#: A run of four parts takes one in so many of a folder's tests that are marked `exhaustive`.
+#: A run of four parts takes one in this many of a folder's tests marked `exhaustive`.
 ROTATION = 8
 
 
@@ -83,14 +83,14 @@ def commit() -> str:
 
 
 def number(text: str) -> int:
-    """Return the number that `text` draws by: the same on every machine and in every process."""
+    """Return the number that `text` stands for, the same on every machine and in every process."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 
 def ranks(cases: Sequence[T], parts: int, draw: int, name: str) -> list[int]:
-    """Return for each case how many draws before it is in the drawn part: 0 if this one draws it.
+    """Return, for each case, the number of draws until it is in the drawn part: 0 for this one.
 
-    Neighbours tend to be alike, so a part has every n-th case of a shuffle that `name` decides.
+    Neighbors tend to be similar, so a part has every n-th case of a shuffle that `name` seeds.
     """
     order = list(range(len(cases)))
     if parts > 1:
@@ -113,17 +113,17 @@ def chosen(
     Parameters
     ----------
     items : iterable of pytest.Item
-        Everything that was collected.
+        All collected items.
     draw : int
-        Which part of each function has rank 0.
+        Number that chooses the part with rank 0 of each function.
     one_in : int
-        Take some cases of one in so many functions only, which `draw` decides.
+        Take cases of only one in this many functions, chosen by `draw`.
     whole : callable
-        Whether every case of an item's function has rank 0, also one marked `exhaustive`.
+        Whether every case of an item's function has rank 0, including those marked `exhaustive`.
 
     Notes
     -----
-    Of the tests of a folder that are marked `exhaustive`, every eighth has rank 1.
+    Of a folder's tests that are marked `exhaustive`, every eighth has rank 1.
     """
     functions: dict[str, list[pytest.Item]] = defaultdict(list)
     long: dict[Path, list[pytest.Item]] = defaultdict(list)
@@ -138,7 +138,7 @@ def chosen(
     for name, cases in functions.items():
         marker = cases[0].get_closest_marker("cases")
         size = USUAL if marker is None else marker.args[0]
-        # Numbers of names are added, or one draw would take the same part of every function.
+        # The name's number is added, so that a draw takes different parts of the functions.
         if (draw + number(f"{name} function")) % one_in:
             continue
         parts = max(1, int(len(cases) / size)) if size else 1

@@ -1,6 +1,6 @@
-"""The meaning in NumPy of every scalar op, reduction and update: one table for all evaluators.
+"""Every scalar op, reduction and update in NumPy: one table for all evaluators.
 
-bfloat16 values are held in float32. Every op rounds once, FMA included.
+bfloat16 values are held in float32. Every op rounds once, including FMA.
 """
 
 from __future__ import annotations
@@ -24,24 +24,24 @@ Array = np.ndarray[Any, Any]
 
 
 def numpy_type(dtype: dt.DType, *, wide: bool = False) -> np.dtype[Any]:
-    """The NumPy type that holds values of `dtype`: float64 for every float if `wide`."""
+    """Return the NumPy type that holds values of `dtype`; float64 for all floats if `wide`."""
     if wide and dtype.is_float:
         return np.dtype(np.float64)
     return np.dtype(np.float32) if dtype is dt.bfloat16 else dt.to_numpy(dtype)
 
 
 def compute(node: UOp, operands: Sequence[Array], *, wide: bool = False) -> Array:
-    """One scalar op on the elements of arrays, in the type of its result.
+    """Apply one scalar op to the elements of arrays, in the type of its result.
 
-    A cast to bfloat16 rounds; the other ops leave the digits that float32 has. If `wide`, floats
-    are float64, and a cast from one float to another changes nothing.
+    A cast to bfloat16 rounds; the other ops keep float32's digits. If `wide`, floats are float64,
+    and a cast between floats changes nothing.
     """
     kind = numpy_type(node.dtype, wide=wide)
     with np.errstate(all="ignore"):
         if node.op is Op.CAST:
             return _cast(operands[0], node.dtype, kind)
         if node.op is Op.BITCAST:
-            # Bits are those of the type itself, whatever holds its values.
+            # Bits are those of the type itself, not of the NumPy type that holds its values.
             narrow = operands[0].astype(numpy_type(node.src[0].dtype), copy=False)
             found = np.ascontiguousarray(narrow).view(numpy_type(node.dtype))
             return found.reshape(narrow.shape).astype(kind, copy=False)
@@ -51,7 +51,7 @@ def compute(node: UOp, operands: Sequence[Array], *, wide: bool = False) -> Arra
 
 
 def reduce(node: UOp, x: Array, axes: tuple[int, ...], reducer: Op, **options: Any) -> Array:
-    """A reduction in the type of `x`, which accumulates floats in float64.
+    """Reduce in the type of `x`; floats accumulate in float64.
 
     `options` are those of :meth:`numpy.ufunc.reduce`.
     """
@@ -66,9 +66,9 @@ def reduce(node: UOp, x: Array, axes: tuple[int, ...], reducer: Op, **options: A
 
 
 def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
-    """The value of an expression of the kernel stage, bit for bit, without a compiler.
+    """Return the value of a kernel-stage expression, bit for bit, without a compiler.
 
-    It takes plain arithmetic only: it fails on functions, which decompositions replace.
+    It supports plain arithmetic only: it fails on functions, which decompositions replace.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
     Returns
     -------
     array
-        Of the shape of the arrays in `env`, or () where `node` depends on none.
+        Shape of the arrays in `env`, or () if `node` depends on none.
     """
     values: dict[UOp, Array] = dict(env)
     for u in toposort([node], stop=values.__contains__):
@@ -99,7 +99,7 @@ def evaluate(node: UOp, env: Mapping[UOp, Array]) -> Array:
 
 
 def _rare(u: UOp, condition: Array, usual: Array, *inputs: Array) -> Array:
-    """The rare value of all lanes, kept where it is wanted."""
+    """Compute the cold-path value of all lanes; keep it where the condition holds."""
     leaves = [n for n in toposort([u.arg]) if n.op is Op.VAR]
     return np.where(condition, evaluate(u.arg, {n: inputs[n.arg[0]] for n in leaves}), usual)
 
@@ -115,7 +115,7 @@ def _cast(x: Array, to: dt.DType, kind: np.dtype[Any]) -> Array:
         return _to_bfloat16(x)
     if x.dtype.kind != "f" or not to.is_int:
         return x.astype(kind)
-    # Powers of two are exact in every float, the greatest integer is not.
+    # Powers of two are exact in every float; the greatest integer is not.
     low, limit = float(to.min), 2.0 ** (to.bits - (not to.is_unsigned))
     out = np.where((x > low) & (x < limit), x, 0).astype(kind)
     out = np.where(x >= limit, kind.type(to.max), out)
@@ -147,7 +147,7 @@ def _floored(quotient: bool) -> Callable[[Array, Array], Array]:
 
 
 def fused_multiply_add(a: Array, b: Array, c: Array) -> Array:
-    """``a * b + c`` rounded once."""
+    """Return ``a * b + c`` rounded once."""
     if a.dtype == np.float64:
         return _fma_double(*np.broadcast_arrays(a, b, c))
     if a.dtype.kind != "f":
@@ -164,9 +164,9 @@ def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
 
 
 def _add_to_odd(a: Array, b: Array) -> Array:
-    """``a + b``, inexact sums rounded to the neighbour with an odd last bit.
+    """Return ``a + b`` rounded to odd: inexact sums go to the neighbor with an odd last bit.
 
-    Rounding that to a narrower format is then the same as rounding the exact sum.
+    Rounding that to a narrower format then equals rounding the exact sum.
     """
     total, error = _two_sum(a, b)
     even = (total.view(np.uint64) & np.uint64(1)) == 0
@@ -175,7 +175,7 @@ def _add_to_odd(a: Array, b: Array) -> Array:
 
 
 def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
-    """Exact for factors whose exponents are about 0 (Veltkamp, Dekker)."""
+    """Return the product and its error; exact for exponents around 0 (Veltkamp, Dekker)."""
 
     def halves(x: Array) -> tuple[Array, Array]:
         big = x * 134217729.0
@@ -190,13 +190,13 @@ def _two_product(a: Array, b: Array) -> tuple[Array, Array]:
 def _fma_double(a: Array, b: Array, c: Array) -> Array:
     plain = a * b + c
     exact = np.isfinite(a) & np.isfinite(b) & np.isfinite(c) & (a != 0) & (b != 0) & (c != 0)
-    # A zero product or term, or an infinity: the plain sequence rounds once.
+    # With a zero product or term, or an infinity, the plain sequence rounds once.
     out = np.where(exact, 0.0, plain)
     if not exact.any():
         return out
     (ma, ea), (mb, eb), (mc, ec) = (np.frexp(v[exact]) for v in (a, b, c))
     base = ea + eb
-    # Where one part is below every bit of the other, only its sign counts.
+    # If one part is below every bit of the other, only its sign matters.
     base = np.where(ec - base > 200, ec - 200, base)
     scaled = np.ldexp(mc, np.maximum(ec - base, -200))
     high, low = _two_product(ma, mb)
@@ -222,7 +222,7 @@ _OPS: dict[Op, Callable[..., Any]] = {
     Op.WHERE: np.where, Op.FMA: fused_multiply_add,
 }  # fmt: skip
 
-#: Of reductions, of SCATTER and of stores that update.
+#: Ufuncs of reductions, of SCATTER and of updating stores.
 UPDATES: dict[Op, np.ufunc] = {
     Op.ADD: np.add, Op.MUL: np.multiply, Op.MAX: np.maximum, Op.MIN: np.minimum,
 }  # fmt: skip

@@ -1,9 +1,9 @@
-"""Random programs whose sizes, rows and branches change from pass to pass, beside torch.
+"""Random programs with sizes, rows and branches that change between passes, compared with torch.
 
 A case is plain data: ``{"lines": [...], "sizes": [3, 4, 5, 2], "grad": false, "jit": false}``. A
 line is text in which `L` is the library, `n` the size of the pass, `i` a number below it and
-`recurrent` a function; other names are tensors. Each pass begins with new data, and all its tensors
-are compared. With "jit", a pass is a call of one function, and `i` is the same number in all.
+`recurrent` a function; other names are tensors. Each pass starts with new data, and all its tensors
+are compared. With "jit", a pass is a call of one function, and `i` is the same in all passes.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = ["START", "Refused", "check", "generate", "inputs", "run", "shrink"]
 Case = dict[str, Any]
 Shape = tuple[str, ...]
 
-#: What a pass begins with.
+#: Inputs of a pass.
 START: dict[str, Shape] = {
     "a": ("n", "3"), "b": ("n",), "c": ("3", "n"), "d": ("n", "n"), "w": ("3", "4"),
     "p": ("40", "3"), "q": ("40",), "k": ("2", "3", "2"),
 }  # fmt: skip
-#: What gradients are compared for.
+#: Tensors whose gradients are compared.
 LEAVES = "abcwk"
 SIZES = [
     [3, 4, 5, 6, 7, 8], [2, 5, 9, 4, 7, 33], [4, 3, 4, 2, 4, 1, 6], [1, 2, 3, 4, 5], [8, 16, 24, 9],
@@ -126,7 +126,7 @@ class Draw(view_programs.Draw):
         self.make(shape, f"recurrent({x})")
 
     def written(self, x: str, shape: Shape) -> None:
-        """A part of memory, of another size in each pass."""
+        """Write a part of memory, with a different size in each pass."""
         k = len(self.lines)
         self.shapes[f"t{k}"] = ("40", *shape[1:])
         start = self.one(["0", "40 - n", "i"])
@@ -176,7 +176,7 @@ class Draw(view_programs.Draw):
             self.elementwise(x, shape)
 
     def rows(self, x: str, shape: Shape) -> None:
-        """A loop that writes rows, each made of the one before, with a branch."""
+        """Add a loop that writes rows, each made of the previous one, with a branch."""
         k = len(self.lines)
         self.shapes[f"t{k}"] = shape
         self.lines.append("\n".join([
@@ -212,7 +212,7 @@ def check(case: Case) -> None:
     AssertionError
         A tensor of a pass differs.
     Refused
-        torch does not run it.
+        torch does not run the case.
     """
     import torch
 
@@ -234,7 +234,7 @@ def check(case: Case) -> None:
 
 
 def inputs(turn: int, n: int) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
-    """Draw what a pass begins with, in float64, and a number below `n`."""
+    """Draw the inputs of a pass, in float64, and a number below `n`."""
     rng = np.random.default_rng(turn)
     data = {name: rng.normal(size=[{"n": n}.get(d) or int(d) for d in shape])
             for name, shape in START.items()}  # fmt: skip
@@ -242,7 +242,7 @@ def inputs(turn: int, n: int) -> tuple[dict[str, np.ndarray[Any, Any]], int]:
 
 
 def run(library: Any, case: Case, given: dict[str, Any], n: int, i: int) -> dict[str, Any]:
-    """Run the lines as one pass; give the tensors that they make."""
+    """Run the lines as one pass; return the tensors that they make."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return {k: v.numpy() for k, v in _computed(library, case, given, n, i).items()}
@@ -297,7 +297,7 @@ def _turns(x: Any) -> Any:
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """Give cases with less in them."""
+    """Yield smaller cases."""
     lines, sizes = case["lines"], case["sizes"]
     for k in range(len(lines) - 1, -1, -1):
         yield {**case, "lines": lines[:k] + lines[k + 1 :]}

@@ -1,10 +1,10 @@
-"""The only reasons for which a test is skipped, and the options that make any other skip fail.
+"""The only reasons for skipping a test, and options that make any other skip fail.
 
-A test that needs something of the machine says so by a name in MACHINE:
+A test that needs a property of the machine names it by a key of MACHINE:
 
     @needs("Linux")                       # or, in a fixture or a test: require("Linux")
 
-One that needs a package calls pytest.importorskip; one that needs a command calls
+A test that needs a package calls pytest.importorskip; one that needs a command calls
 require_command. A run can insist that nothing else is skipped:
 
     pytest --strict-skips                         every package and command is there
@@ -66,7 +66,7 @@ def _failing_allocator() -> bool:
     return hasattr(_testcapi, "set_nomemory")
 
 
-#: What not every machine has, and how to find out whether this one has it.
+#: Properties that not every machine has, and checks for them.
 MACHINE: dict[str, Callable[[], bool]] = {
     # macOS has no /proc, no LD_PRELOAD, and neither gcc nor its sanitizers.
     "Linux": lambda: sys.platform == "linux",
@@ -94,17 +94,17 @@ MACHINE: dict[str, Callable[[], bool]] = {
 
 @functools.cache
 def has(name: str) -> bool:
-    """Whether this machine has what MACHINE calls `name`."""
+    """Return whether this machine has the property `name` of MACHINE."""
     return MACHINE[name]()
 
 
 def needs(name: str) -> pytest.MarkDecorator:
-    """Mark a test that is skipped where the machine lacks `name`."""
+    """Mark a test to be skipped if the machine lacks `name`."""
     return pytest.mark.skipif(not has(name), reason=f"needs {name}")
 
 
 def require(name: str) -> None:
-    """Skip the running test where the machine lacks `name`."""
+    """Skip the running test if the machine lacks `name`."""
     if not has(name):
         lack(name)
 
@@ -115,7 +115,7 @@ def lack(name: str) -> NoReturn:
 
 
 def require_command(*names: str) -> str:
-    """The path of the first of these commands that is there; without any the test is skipped."""
+    """Return the path of the first command that exists; skip the test if none does."""
     for name in names:
         if found := shutil.which(name):
             return found
@@ -123,16 +123,16 @@ def require_command(*names: str) -> str:
 
 
 class Package:
-    """A package that is imported when a test first uses it; without it, that test is skipped.
+    """A package that is imported when a test first uses it; if it is missing, the test is skipped.
 
-    A module whose every test needs a package calls pytest.importorskip instead.
+    A module all of whose tests need a package calls pytest.importorskip instead.
     """
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def __getattr__(self, attribute: str) -> object:
-        if attribute.startswith("_"):  # pytest looks at what a module has
+        if attribute.startswith("_"):  # pytest inspects the attributes of modules
             raise AttributeError(attribute)
         return getattr(pytest.importorskip(self._name), attribute)
 
@@ -141,7 +141,7 @@ class Package:
 
 
 def add_options(parser: pytest.Parser) -> None:
-    """Add the options that are described above."""
+    """Add the options described above."""
     group = parser.getgroup("skips")
     group.addoption(
         "--strict-skips", action="store_true",
@@ -154,7 +154,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def reasons(reports: Iterable[pytest.TestReport]) -> dict[str, int]:
-    """Count skips by what was missing, the most first."""
+    """Count skips by the missing requirement, the most frequent first."""
     found: Counter[str] = Counter()
     for report in reports:
         reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
@@ -164,7 +164,7 @@ def reasons(reports: Iterable[pytest.TestReport]) -> dict[str, int]:
 
 
 def judge(config: pytest.Config, report: pytest.TestReport | pytest.CollectReport) -> None:
-    """Make a skip that is not allowed a failure, if the run is strict."""
+    """Turn a skip that is not allowed into a failure, if the run is strict."""
     if not config.getoption("strict_skips") or not report.skipped or hasattr(report, "wasxfail"):
         return
     reason = str(report.longrepr[2]).removeprefix("Skipped: ")  # type: ignore[index]
@@ -174,7 +174,7 @@ def judge(config: pytest.Config, report: pytest.TestReport | pytest.CollectRepor
 
 
 def _complaint(reason: str, without: list[str]) -> str | None:
-    """Why a test may not be skipped for `reason`; None if it may."""
+    """Return why a test may not be skipped for `reason`; None if it may."""
     if name := re.match(r"could not import '(\w+)|needs the command ([\w+-]+)", reason):
         if (missing := name[1] or name[2]) in without:
             return None

@@ -1,6 +1,6 @@
-"""Variances and deviations of torch, computed around the mean.
+"""torch's variances and standard deviations, computed around the mean.
 
-In one pass, as torch computes them, float64 may be off by fifty units in the last place.
+torch's one-pass formula may be off by fifty units in the last place in float64.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ def _spread(
     out = (x - x.mean(axis, keepdim=True)).square().sum(axis, keepdim=keepdim) / rest
     if not root:
         return out
-    # The gradient of a root of 0 is taken as 0.
+    # The gradient of the root at 0 is defined as 0.
     return torch.where(out == 0, out, torch.where(out == 0, 1, out).sqrt())
 
 
 @contextlib.contextmanager
 def around_the_mean() -> Iterator[None]:
-    """``x.var`` and ``x.std`` of float64 tensors are what they are by definition."""
+    """Compute ``x.var`` and ``x.std`` of float64 tensors by their definition."""
 
     def var(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
         return _spread(x, False, *args, **options)

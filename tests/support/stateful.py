@@ -1,7 +1,7 @@
-"""Random programs with state: jitted functions, optimizers, gradients and eager code in turn.
+"""Random programs with state: jitted functions, optimizers, gradients and eager code, alternating.
 
-A program is plain data. It is run twice: by PyTorch, where a function is just a function, and by
-kernelrt, where it is jitted, both in float64; after each action all that can be seen must agree.
+A program is plain data. It runs twice, both in float64: in PyTorch, where functions are plain, and
+in kernelrt, where they are jitted. After each action all visible state must agree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIMIZERS = ("sgd", "momentum", "decay", "adam", "adamw")
 
 @dataclass(frozen=True)
 class Function:
-    """Statements, each a tuple of a name and its operands, and how they are jitted."""
+    """Statements, each a tuple of a name and its operands, and options of jit."""
 
     body: tuple[tuple[Any, ...], ...]
     result: str
@@ -90,7 +90,7 @@ def _function(rng: np.random.Generator, n_optimizers: int, index: int) -> Functi
 def _statement(
     rng: np.random.Generator, n_optimizers: int, above: int = -1
 ) -> tuple[Any, ...]:
-    """One statement; of the function with the index `above`, or else eager."""
+    """Draw a statement, of the function with index `above` or eager."""
     opt, i = int(rng.integers(n_optimizers)), int(rng.integers(N_PARAMS))
     statements: list[tuple[Any, ...]] = [
         ("zero", opt),
@@ -132,7 +132,7 @@ def _action(
 
 
 def shrink(case: Case) -> Case:
-    """The same failure in fewer actions and statements, as far as leaving out leads."""
+    """Return a smaller case with the same failure, by leaving out actions and statements."""
     smaller = True
     while smaller:
         smaller = False
@@ -153,11 +153,11 @@ def _smaller(case: Case) -> Any:
                 yield replace(case, functions=(*case.functions[:i], g, *case.functions[i + 1 :]))
 
 
-# ---- the two worlds
+# ---- the two libraries
 
 
 class _World:
-    """Parameters, state, optimizers and functions over one library."""
+    """Parameters, state, optimizers and functions in one library."""
 
     def __init__(self, case: Case) -> None:
         rng = np.random.default_rng(case.seed)
@@ -255,7 +255,7 @@ class _World:
         return None
 
     def act(self, action: tuple[Any, ...]) -> list[np.ndarray]:
-        """Carry an action out and give what it returns."""
+        """Run an action and return its results."""
         name, *operands = action
         x = self.tensor(self.rng.standard_normal(3))
         out: Any = None
@@ -286,7 +286,7 @@ class _World:
         return [self.array(t) for t in found]
 
     def seen(self) -> list[tuple[str, np.ndarray | None]]:
-        """All that can be looked at."""
+        """Return all visible state."""
         out: list[tuple[str, Any]] = [(f"params[{i}]", p) for i, p in enumerate(self.params)]
         out += [("carried", self.carried), ("counted", self.counted)]
         out += [(f"held[{i}]", g) for i, g in enumerate(self.held)]
@@ -396,10 +396,10 @@ class _Kernelrt(_World):
 
 
 def run(case: Case) -> str | None:
-    """What goes wrong with a program, or None.
+    """Return a description of a failure, or None.
 
-    A refusal that says how to keep a gradient ends the program; it is right only where the
-    gradient was in fact not kept.
+    A refusal that says how to keep a gradient ends the program; it is right only if the gradient
+    was in fact not kept.
     """
     ours, theirs = _Kernelrt(case), _Torch(case)
     for i, action in enumerate(case.actions):
@@ -412,7 +412,7 @@ def run(case: Case) -> str | None:
             if "keep_grads" in str(error) and spent:
                 return None
             return f"{where}: {error!r}"
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        except Exception as error:  # noqa: BLE001 - any error is a finding
             return f"{where}: {type(error).__name__}: {error}"
         if len(got) != len(expected):
             return f"{where}: {len(got)} results, expected {len(expected)}"

@@ -1,4 +1,4 @@
-"""Which kernelrt the tests import, and whether it is that of the checkout."""
+"""Finds out which kernelrt the tests import, and whether it is that of the checkout."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_import() -> None:
     Raises
     ------
     pytest.UsageError
-        It cannot be imported, or it is installed and differs from the checkout.
+        kernelrt cannot be imported, or the installed one differs from the checkout.
     """
     try:
         package = importlib.import_module("kernelrt")
@@ -43,7 +43,7 @@ def _folder(file: str | None) -> Path:
 
 
 def _differing(folder: Path) -> list[str]:
-    """Return the Python files of the checkout that `folder` has not or has with another text."""
+    """Return the Python files of the checkout that are missing or different in `folder`."""
     if folder == SOURCES or not SOURCES.exists():
         return []
     names = sorted(path.relative_to(SOURCES) for path in SOURCES.rglob("*.py"))
@@ -56,7 +56,7 @@ def _differing(folder: Path) -> list[str]:
 
 
 def stale_modules() -> str:
-    """Return a source that changed since the compiled modules of the checkout were built, or ""."""
+    """Return a source newer than the compiled modules of the checkout, or ""."""
     folder = _folder(importlib.import_module("kernelrt").__file__)
     built = [path.stat().st_mtime for path in folder.rglob("*.so")]
     if folder != SOURCES or not built:
@@ -64,8 +64,8 @@ def stale_modules() -> str:
     sources = [
         path
         for place in (SOURCES, ROOT / "csrc")
-        for path in place.rglob("*")
-        # Cython writes the C files beside its sources.
+        for path in place.glob("*")
+        # Cython writes its C files next to the sources.
         if path.suffix in NATIVE and not (place == SOURCES and path.suffix == ".c")
     ]
     newer = [path for path in sources if path.stat().st_mtime > min(built)]

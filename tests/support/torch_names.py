@@ -1,6 +1,6 @@
-"""Writes docs/torch_names.md: which of PyTorch's public names kernelrt has.
+"""Writes docs/torch_names.md: the public names of PyTorch that kernelrt has or lacks.
 
-``python -m tests.support.torch_names`` in the project's root, where PyTorch is installed.
+Run ``python -m tests.support.torch_names`` in the project's root, with PyTorch installed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import kernelrt
 from kernelrt.util import unsupported_names
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "torch_names.md"
-#: PyTorch's places, and ours with the advice for what it lacks.
+#: PyTorch's namespaces, and ours with the advice for missing names.
 PLACES: Final = {
     "torch.Tensor": ("kernelrt.Tensor", unsupported_names.TENSOR),
     "torch": ("kernelrt", unsupported_names.TOP),
@@ -24,8 +24,8 @@ PLACES: Final = {
     "torch.linalg": ("kernelrt.linalg", {}),
 }
 
-#: Names that ordinary programs use most, by a judgement of what training loops, models and
-#: notebooks contain; it is no measurement.
+#: Names that ordinary training loops, models and notebooks use most: a judgement, not a
+#: measurement.
 COMMON: Final = {
     "torch.Tensor": """
 abs add addmm all allclose any amax amin argmax argmin argsort backward bool bmm byte
@@ -82,13 +82,13 @@ tanh unfold
 }
 
 
-#: Modules of PyTorch that are names for users.
+#: Modules of PyTorch that are public names.
 MODULES = {"autograd", "distributions", "fft", "func", "functional", "init", "linalg",
            "lr_scheduler", "nn", "optim", "parametrizations", "rnn", "special", "swa_utils",
            "utils"}  # fmt: skip
 
 
-#: Names that are here and mean something near to PyTorch's, or are of another kind.
+#: Names that exist here with a slightly different meaning, or as another kind of object.
 NEAR: Final = {
     ("torch", "Size"): "near: tuple, as shapes are; kernelrt.Size is a size that a run gives",
     ("torch", "cond"): "near: kernelrt.cond(pred, f, g, x, y), with operands one by one and not "
@@ -101,7 +101,7 @@ NEAR: Final = {
 
 
 def _at(path: str) -> Any:
-    """The object of a dotted path; None where there is none."""
+    """Return the object at a dotted path; None if there is none."""
     try:
         return importlib.import_module(path)
     except ImportError:
@@ -110,7 +110,7 @@ def _at(path: str) -> Any:
 
 
 def public(place: str) -> list[str]:
-    """PyTorch's public names there; modules that it imports for itself are none of them."""
+    """Return PyTorch's public names in a place, without modules that it imports for itself."""
     owner = _at(place)
     found = []
     for name in dir(owner):
@@ -118,20 +118,20 @@ def public(place: str) -> list[str]:
             continue
         value = inspect.getattr_static(owner, name, None)
         if inspect.ismodule(value) and name not in MODULES:
-            continue  # which of them are there depends on what was imported
+            continue  # their presence depends on imports
         found.append(name)
     return sorted(found)
 
 
 def _alike(theirs: Any, ours: Any) -> bool:
-    """Whether ours can stand for theirs: a module of that name is no class, and so on."""
+    """Return whether our object can replace theirs: not a module for a class, for example."""
     if inspect.ismodule(theirs) or inspect.ismodule(ours):
         return inspect.ismodule(theirs) and inspect.ismodule(ours)
     return callable(ours) if callable(theirs) else ours is not None or theirs is None
 
 
 def standing(place: str, name: str) -> tuple[str, str]:
-    """Whether a name of PyTorch's is here: "same", "near" with what to write, or "no"."""
+    """Return the status of a PyTorch name here: "same", "near" with advice, or "no"."""
     ours, advice = PLACES[place]
     owner = _at(ours)
     if (place, name) in NEAR:
@@ -147,13 +147,13 @@ def standing(place: str, name: str) -> tuple[str, str]:
 
 
 def common() -> dict[tuple[str, str], str]:
-    """(place, name) -> standing of the names that programs use most."""
+    """Map (place, name) to its status, for the names that programs use most."""
     return {(place, name): standing(place, name)[0]
             for place, text in COMMON.items() for name in dict.fromkeys(text.split())}  # fmt: skip
 
 
 def written() -> str:
-    """The text of the page."""
+    """Return the text of the page."""
     found = common()
     same = sum(s == "same" for s in found.values())
     lines = [

@@ -1,7 +1,7 @@
-"""Random programs that change views in place, beside torch.
+"""Random programs that change views in place, compared with torch.
 
 A case is plain data: ``{"lines": [...], "way": "jit"}``. A line is text in which `L` is the
-library; names are tensors. The lines run eagerly, within jit, in the body of a loop, under vmap, or
+library; names are tensors. The lines run eagerly, in jit, in the body of a loop, under vmap, or
 with gradients (`WAYS`), and every tensor is compared at the end.
 """
 
@@ -26,7 +26,7 @@ Shape = tuple[int, ...]
 
 WAYS = ("eager", "state", "jit", "inside", "scan", "scan state", "vmap", "gradients",
         "gradients jit")  # fmt: skip
-#: Shapes of the tensors that a program begins with.
+#: Shapes of the initial tensors of a program.
 SHAPES: tuple[Shape, ...] = ((4,), (3, 4), (2, 3, 4), (4, 4), (1, 3))
 TARGET = re.compile(r"^(\w+) = ")
 
@@ -77,7 +77,7 @@ class Draw:
             if line is not None:
                 self.lines.append(line)
         elif kind < 19:
-            # In torch a result lies as its operand does, here in row-major order.
+            # torch keeps the operand's layout for a result; kernelrt uses row-major order.
             self.make(shape, f"({name} * 2 + 1).contiguous()")
         else:
             self.lines.append(f"look({name})")
@@ -182,7 +182,7 @@ class Draw:
         return s, f"{t}.contiguous()"
 
     def view_strided(self, t: str, s: Shape) -> tuple[Shape, str] | None:
-        # Only of what lies in memory from its start on, where both libraries count alike.
+        # Only for tensors at the start of their memory, where both libraries count equally.
         packed = any(line.startswith((f"{t} = given", f"{t} = (")) for line in self.lines)
         n = math.prod(s)
         return None if not packed or n < 3 else (((n - 1) // 2,), f"{t}.as_strided(({(n - 1) // 2},), (2,), 1)")  # noqa: E501  # fmt: skip
@@ -217,7 +217,7 @@ VIEWS = tuple(
 
 
 def generate(rng: np.random.Generator) -> Case:
-    """A random case."""
+    """Draw a case."""
     draw = Draw(rng)
     draw.start()
     for _ in range(int(rng.integers(3, 15))):
@@ -226,7 +226,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """Without one of the lines."""
+    """Yield the case without one of its lines."""
     lines = case["lines"]
     for i in reversed(range(len(lines))):
         yield {**case, "lines": lines[:i] + lines[i + 1 :]}
@@ -236,7 +236,7 @@ def shrink(case: Case) -> Iterator[Case]:
 
 
 def given(library: Any, shape: Shape, seed: int) -> Any:
-    """Small whole numbers."""
+    """Return small whole numbers."""
     values = np.random.default_rng(seed).integers(-3, 4, shape).astype(np.float32)
     return library.tensor(values.tolist()).reshape(shape).clone()
 
@@ -247,9 +247,9 @@ class Program:
     Attributes
     ----------
     starts : dict of str to tuple
-        The tensors that it begins with: the shape and the seed of each.
+        Shape and seed of each initial tensor.
     made : list of str
-        The others.
+        Names of the other tensors.
     """
 
     def __init__(self, case: Case, library: Any) -> None:
@@ -267,11 +267,11 @@ class Program:
         self._looks = case["way"] in ("eager", "state")
 
     def fresh(self) -> list[Any]:
-        """The tensors that it begins with."""
+        """Return new initial tensors."""
         return [given(self.library, *start) for start in self.starts.values()]
 
     def run(self, starts: list[Any]) -> tuple[list[Any], list[Any]]:
-        """Run the lines; the values of `starts`, which it may change, and of the others."""
+        """Run the lines; return the values of `starts`, which it may change, and of the others."""
         look = (lambda t: t.detach().numpy().sum()) if self._looks else (lambda t: None)
         scope = {"L": self.library, "look": look, **dict(zip(self.starts, starts, strict=True))}
         exec(self._code, scope)  # noqa: S102 - drawn above
@@ -289,7 +289,7 @@ def _eager(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
 
 
 def _called(wrap: Callable[[Any], Any], inside: bool, p: Program) -> list[np.ndarray[Any, Any]]:
-    """Three calls of a function that changes state, or what it makes."""
+    """Call a function three times that changes state, or tensors that it makes."""
     state = p.fresh()
     if p.library is krt:
         krt.realize(*state)
@@ -307,13 +307,13 @@ def _called(wrap: Callable[[Any], Any], inside: bool, p: Program) -> list[np.nda
 
 
 def given_inside(library: Any, x: Any, shape: Shape, seed: int) -> Any:
-    """Small whole numbers that a function computes."""
+    """Return small whole numbers that a function computes."""
     n = library.arange(math.prod(shape))
     return (((n * 5 + seed) % 7 - 3).float() + x).reshape(shape).clone()
 
 
 def _scanned(p: Program, ours: bool, *, state: bool) -> list[np.ndarray[Any, Any]]:
-    """Three turns of a loop that carries the tensors, or changes them as state."""
+    """Run three iterations of a loop that carries the tensors, or changes them as state."""
     starts = p.fresh()
     xs = p.library.arange(3).float()
     if not ours:
@@ -334,7 +334,7 @@ def _scanned(p: Program, ours: bool, *, state: bool) -> list[np.ndarray[Any, Any
 
 
 def _mapped(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
-    """Three members at once."""
+    """Run three batch elements under vmap."""
     batches = [p.library.stack([t, t * 2, t - 1]) for t in p.fresh()]
 
     def one(*members: Any) -> Any:
@@ -348,7 +348,7 @@ def _mapped(p: Program, ours: bool) -> list[np.ndarray[Any, Any]]:
 
 
 def _differentiated(wrap: Callable[[Any], Any], p: Program) -> list[np.ndarray[Any, Any]]:
-    """A loss of all tensors, which are made of leaves, and its gradients."""
+    """Return a loss of all tensors, which are made of leaves, and its gradients."""
     leaves = [t.requires_grad_() for t in p.fresh()]
 
     def step(c: Any) -> Any:
@@ -380,8 +380,8 @@ def _values(case: Case, library: Any) -> list[np.ndarray[Any, Any]]:
     return _eager(program, ours)
 
 
-#: Errors that are as they should be: a traced function has no masks, as sizes would depend on
-#: values; a gradient that a write made wrong is not computed.
+#: Expected errors: a traced function has no masks, whose result sizes would depend on values; a
+#: gradient that a write invalidated is refused.
 REFUSED = re.compile(
     r"how many elements|data: the tensor|write to y\.detach|assigned since|stored already"
     "|keeps no history of its value"
@@ -394,7 +394,7 @@ def check(case: Case) -> None:
     Raises
     ------
     Refused
-        torch does not run it, or it is one of the programs that kernelrt refuses by design.
+        torch does not run the program, or kernelrt refuses it by design.
     AssertionError
         The values differ.
     """
@@ -404,7 +404,7 @@ def check(case: Case) -> None:
         warnings.simplefilter("ignore")
         try:
             wanted = _values(case, torch)
-        except Exception as error:  # noqa: BLE001 - torch raises what it likes
+        except Exception as error:  # noqa: BLE001 - torch may raise anything
             raise Refused(str(error)) from None
         try:
             found = _values(case, krt)

@@ -1,4 +1,4 @@
-"""Work that does not depend on the machine: how many lines of Python a call runs."""
+"""Measures work independently of the machine: the number of Python lines that a call runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["lines_run"]
 
 
 def lines_run(call: Callable[[], object], most: int | None = None) -> int:
-    """How many lines of Python `call` runs on this thread.
+    """Return the number of Python lines that `call` runs on this thread.
 
-    Above `most` it is ended by an AssertionError, so that what would take for ever fails.
+    Above `most` an AssertionError ends it, so that endless work fails.
     """
     count = 0
 

@@ -1,1 +1,1 @@
-"""One module for each promise; see tests.soak for what a generator is."""
+"""One generator for each promise; tests.soak describes generators."""

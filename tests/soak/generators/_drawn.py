@@ -1,4 +1,4 @@
-"""Generators whose cases a module of tests/support draws, checks beside torch, and shrinks."""
+"""Generators whose cases a module of tests/support draws, compares with torch, and shrinks."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Drawn:
     Parameters
     ----------
     name : str
-        The module, with ``generate``, ``check``, ``shrink`` and ``Refused``.
+        Module with ``generate``, ``check``, ``shrink`` and ``Refused``.
     unit : str
-        What a case is, for the table at the end.
+        Name of a case, for the final table.
     """
 
     def __init__(self, name: str, unit: str) -> None:
@@ -33,7 +33,7 @@ class Drawn:
 
     @property
     def module(self) -> ModuleType:
-        """The module, imported where a case is drawn or run."""
+        """The module, imported when a case is drawn or run."""
         return importlib.import_module(f"support.{self.name}")
 
     def generate(self, rng: np.random.Generator) -> Case:
@@ -42,7 +42,7 @@ class Drawn:
         return case
 
     def run(self, case: Case) -> str | None:
-        """Say how the libraries differ; None if they do not, or torch refuses the program."""
+        """Describe how the libraries differ; None if they agree or torch refuses the program."""
         try:
             self.module.check(case)
         except self.module.Refused:
@@ -53,12 +53,12 @@ class Drawn:
         return None
 
     def shrink(self, case: Case) -> Iterator[Case]:
-        """Give cases with less in them."""
+        """Yield smaller cases."""
         found: Iterator[Case] = self.module.shrink(case)
         return found
 
     def key(self, case: Case) -> str:
-        """Give what cases of one kind have in common."""
+        """Return the common features of cases of one kind."""
         return re.sub(r"\d+", "#", repr(case))
 
     def source(self, case: Case) -> str:

@@ -1,4 +1,4 @@
-"""Cases that fail in every way there is, to test the soak itself."""
+"""Cases that fail in every possible way, to test the soak itself."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ def run(case: dict[str, Any]) -> str | None:
 
 
 def key(case: dict[str, Any]) -> str:
-    """Calls of one row with one type fail for one cause, most likely."""
+    """Return the row and the type: such calls most likely fail for one cause."""
     return case["call"] + " ".join(v["dtype"] for v in case["inputs"])
 
 
 def source(case: dict[str, Any]) -> str:
-    """A program that fails where the case does."""
+    """Return a program that fails where the case does."""
     return (
         "import sys\n\nsys.path.insert(0, 'tests')\n"
         "from support.op_cases import run\n\n"

@@ -1,6 +1,6 @@
-"""No program takes long to compile: lines repeated that multiply work when fused without measure.
+"""Tests compile times, with repeated lines that multiply work under unlimited fusion.
 
-There is no truth to compare with, only the promise that `tests.soak.record` looks after.
+There is no truth to compare with, only the limits that `tests.soak.record` checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Case = dict[str, Any]
 SECONDS = 120.0
 SHARE = 0.6
 
-# Lines over x, repeated; {k} counts up.
+# Lines over x, to repeat; {k} is the number of the repetition.
 REPEATED = (
     "x = x * x", "x = x + x.sum()", "x = x.softmax(-1)", "x = x @ x.transpose(-1, -2)",
     "x = T.cat([x, x[..., :1]], -1)", "x = x.flip(0) + x", "x = x - x.mean(0, keepdim=True)",
@@ -68,9 +68,9 @@ def run(case: Case) -> str | None:
             texts.execute(case, scope)
         if not case["results"] or any(scope[r].numel() > 20_000 for r in case["results"]):
             return None
-    except Exception:  # noqa: BLE001 - torch refuses what does not fit
+    except Exception:  # noqa: BLE001 - torch refuses lines that do not fit
         return None
-    with contextlib.suppress(krt.KernelrtError):  # the generator of programs looks at that
+    with contextlib.suppress(krt.KernelrtError):  # the programs generator tests that
         krt.jit(texts.kernelrt_function(case))(*data.values())
         record.note("programs that grow")
     return None

@@ -1,7 +1,7 @@
-"""Interrupts, forks and memory that is not to be had, at random moments of a small program.
+"""Interrupts, forks and failing allocations at random moments of a small program.
 
-After each disturbance everything must go on: results are NumPy's, what changes together has
-changed together, and nothing hangs.
+After each disturbance everything must still work: results are NumPy's, state that changes together
+is consistent, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Case = dict[str, Any]
 SECONDS = 30.0
 SHARE = 0.6
 TRIES = 3
-"""Where the blow falls is chance: so often a smaller case may try to fail again."""
+"""Tries of a smaller case, since the moment of a disturbance is random."""
 KINDS = ("interrupt", "interrupt", "handler", "fork", "memory")
 ACTIONS = ("make", "eager", "assign", "step", "train", "index", "large", "compile", "threads")
 CHILD_SECONDS = 15.0
@@ -37,7 +37,7 @@ UNITS = {"interrupt": "interrupts", "handler": "signal handlers that compute", "
 
 def generate(rng: np.random.Generator) -> Case:
     kind = str(rng.choice(KINDS))
-    # Python's own threading loses its locks where an interrupt falls into it.
+    # Python's own threading loses locks if an interrupt hits it.
     pool = [action for action in ACTIONS if (kind, action) != ("interrupt", "threads")]
     actions = rng.choice(pool, rng.integers(1, 4), replace=False)
     return {
@@ -50,7 +50,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 class World:
-    """A program with state, each of whose actions knows what must come of it."""
+    """A program with state; each of its actions knows its expected result."""
 
     def __init__(self) -> None:
         import kernelrt as krt
@@ -126,7 +126,7 @@ class World:
         assert (double.numpy() == 3).all()
 
     def compile(self) -> None:
-        self.fresh = fresh = self.fresh + 1  # two threads may take one number: it stays theirs
+        self.fresh = fresh = self.fresh + 1  # keep it, as another thread may take it, too
         x = self.krt.tensor(np.ones(fresh % 97 + 1, np.float32))
         got = (x * 3 + fresh).numpy()
         assert (got == 3 + fresh).all(), got
@@ -138,7 +138,7 @@ class World:
             try:
                 self.eager()
                 self.step()
-            except BaseException as error:  # noqa: BLE001 - handed to the thread that waits
+            except BaseException as error:  # noqa: BLE001 - passed to the waiting thread
                 failures.append(error)
 
         workers = [threading.Thread(target=work) for _ in range(2)]
@@ -150,7 +150,7 @@ class World:
             raise failures[0]
 
     def check(self) -> None:
-        """What must hold at any time."""
+        """Check the invariants."""
         one, two = self.one.numpy(), self.two.numpy()
         assert (two == 2 * one).all(), f"one {one}, two {two}"
         assert (one == one[0]).all(), one
@@ -175,12 +175,12 @@ def run(case: Case) -> str | None:
 
 
 def blows(case: Case) -> int:
-    """How many there are; forks and shortages take long."""
+    """Return the number of disturbances; forks and shortages take long."""
     return min(case["blows"], 20) if case["kind"] in ("fork", "memory") else int(case["blows"])
 
 
 class Blow(KeyboardInterrupt):
-    """What the alarm raises."""
+    """The exception that the alarm raises."""
 
 
 def interrupts(case: Case, world: World, rng: np.random.Generator) -> str | None:
@@ -191,10 +191,10 @@ def interrupts(case: Case, world: World, rng: np.random.Generator) -> str | None
 
 
 def handlers(case: Case, world: World, rng: np.random.Generator) -> str | None:
-    """Handlers that compute.
+    """Run handlers that compute.
 
-    They get what they ask for, but for what the interrupted code is in the middle of: the plan of
-    the very jitted function, and what it is assigning to. Those answer with PlanBusyError.
+    They get results, except for the plan of the interrupted jitted function and for memory that the
+    interrupted code is assigning; those raise PlanBusyError.
     """
 
     def computing(*_: object) -> None:
@@ -286,7 +286,7 @@ def in_child(world: World) -> str | None:
 
 
 def shortages(case: Case, world: World, rng: np.random.Generator) -> str | None:
-    """The address space is nearly full for a while; compiled code alone is run there."""
+    """Run compiled code only, while the address space is nearly full."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     sizes = [300_000, 3_000_000, 20_000_000]
     inputs = [np.ones(n, np.float32) for n in sizes]
@@ -320,7 +320,7 @@ def shrink(case: Case) -> Iterator[Case]:
     for within in (1e-4, 1e-3, 5e-3):
         if within < case["within"]:
             yield {**case, "within": within}
-    # Fewer blows would make a chance smaller, not a case.
+    # Fewer disturbances would lower the probability of a failure, not shrink the case.
 
 
 def key(case: Case) -> str:

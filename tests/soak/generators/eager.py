@@ -1,5 +1,7 @@
-"""Random eager programs beside torch: parts that are views, parts that are written, loops whose
-numbers change, memory under several names, gradients (tests/support/eager_programs).
+"""Random eager programs, compared with torch (tests/support/eager_programs).
+
+They contain views, writes to parts, loops with changing numbers, memory under several names, and
+gradients.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ def value(rng: np.random.Generator) -> int:
 
 
 def place(rng: np.random.Generator) -> Any:
-    """An index of one axis: a number, "i" for that of the loop, all of it, or a slice."""
+    """Draw an index of one axis: a number, "i" for the loop's number, everything, or a slice."""
     chance = rng.random()
     if chance < 0.4:
         return "i" if rng.random() < 0.4 else int(rng.integers(-20, 20))
@@ -121,7 +123,7 @@ def run(case: Case) -> str | None:
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """Fewer actions, simpler ones, fewer and simpler values to begin with."""
+    """Yield fewer and simpler actions, and fewer and simpler initial values."""
     actions = case["actions"]
     for k in range(len(actions) - 1, -1, -1):
         yield {**case, "actions": actions[:k] + actions[k + 1 :]}
@@ -149,7 +151,7 @@ def smaller(start: list[Any]) -> Iterator[list[Any]]:
 
 
 def simpler(each: Action) -> Iterator[list[Action]]:
-    """What may stand in the place of an action."""
+    """Yield replacements of an action."""
     if each[0] == "loop":
         numbers, body = each[1:]
         yield body

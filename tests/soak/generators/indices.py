@@ -1,10 +1,10 @@
 """Indices from data, in range and out of it, with canaries on both sides of every buffer.
 
-An index is an expression over integers; an element of it is one case. In range the values must be
-NumPy's; with one index out of range there must be an IndexBoundsError, and in either case nothing
-may be read or written outside, and no state changed by what failed. An index that nothing looks at,
-as the first of ``T[i][1:]``, is not computed and so not checked (docs/architecture/ir.md): such
-a call must give NumPy's values wherever that index points.
+An index is an expression over integers; each of its elements is a case. In range the values must be
+NumPy's; with one index out of range there must be an IndexBoundsError. In either case nothing
+outside may be read or written, and a failed call must not change state. An unused index, like the
+first of ``T[i][1:]``, is not computed and so not checked (docs/architecture/ir.md): such a call
+must return NumPy's values wherever that index points.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ SHARE = 0.8
 Array = np.ndarray[Any, Any]
 CANARY = 119
 MARGIN = 64
-IGNORED = -(2**61)  # by losses; some products come to it
+IGNORED = -(2**61)  # losses ignore it; some products give it
 TYPES = ("int64", "int64", "int64", "int32", "int16", "int8", "uint8", "uint16", "uint32")
 
-# What is computed from a table T, an index i and values v of i's length; the same on arrays; how
-# negative indices are meant; whether the table is written.
+# An expression over a table T, an index i and values v of i's length; the same on arrays; the
+# meaning of negative indices; whether the table is written.
 FORMS: dict[str, tuple[str, str, bool]] = {
     "pick": ("T[i]", "T[i]", True),
     "pick_last": ("T[..., i]", "T[..., i]", True),
@@ -113,7 +113,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def guarded(array: Array) -> tuple[Array, Array]:
-    """A copy of `array` amid canaries, and the whole."""
+    """Return a copy of `array` between canaries, and the whole."""
     whole = np.full(array.size + 2 * MARGIN, CANARY, array.dtype)
     inner = whole[MARGIN : MARGIN + array.size].reshape(array.shape)
     inner[...] = array
@@ -131,7 +131,7 @@ def added(x: Array, i: Array, v: Array) -> Array:
 
 
 def pool(case: Case) -> tuple[Array, Array]:
-    """Many values of x: those whose index is in range, and those whose is not."""
+    """Return many values of x: those whose index is in range, and those whose is not."""
     rng = np.random.default_rng(case["seed"])
     info = np.iinfo(case["kind"])
     near = rng.integers(-300, 300, 20000)
@@ -145,7 +145,7 @@ def pool(case: Case) -> tuple[Array, Array]:
 
 
 def extent(case: Case) -> int:
-    """The size of the axis that is indexed."""
+    """Return the size of the indexed axis."""
     form, shape = case["form"], case["shape"]
     if form in ("wide", "one_hot"):
         return WIDE
@@ -165,9 +165,9 @@ def host_index(case: Case, x: Array) -> Array:
 
 
 def looked_at(case: Case, x: Array) -> Array:
-    """The elements of x whose indices are used: what nothing looks at is not computed.
+    """Return the elements of x whose indices are used; unused ones are not computed.
 
-    Of shared memory, which the table is, eager code reads all that is picked at once.
+    Eager code reads all selected elements at once from shared memory, such as the table's.
     """
     form = case["form"]
     part = form == "pick_cut" or (form == "pick_part" and case["way"] != "eager")
@@ -175,19 +175,19 @@ def looked_at(case: Case, x: Array) -> Array:
 
 
 def may_be_looked_at(case: Case, x: Array) -> Array:
-    """The elements of x whose indices may be refused: PyTorch refuses what is picked, then cut."""
+    """Return the elements of x whose indices may be refused: PyTorch checks before it cuts."""
     return x if case["form"] == "pick_part" else looked_at(case, x)
 
 
 def outside(case: Case, x: Array) -> Array:
-    """Which elements of x lead out of range."""
+    """Return which elements of x lead out of range."""
     index, limit = host_index(case, x), extent(case)
     far = (index < (-limit if FORMS[case["form"]][2] else 0)) | (index >= limit)
     return far & (index != IGNORED) if case["form"] == "loss" else far
 
 
 def batches(case: Case) -> Iterator[Array]:
-    """Values of x for each call; in every other one of them leads out of range."""
+    """Yield values of x for each call; in every other call, one leads out of range."""
     if "x" in case:
         yield np.array(case["x"], case["kind"])
         return
@@ -213,7 +213,7 @@ def valid(case: Case) -> bool:
 
 
 class Trial:
-    """A table and a state amid canaries, and what a case does with them."""
+    """A table and a state between canaries, and a case that uses them."""
 
     def __init__(self, case: Case) -> None:
         import kernelrt as krt
@@ -231,8 +231,8 @@ class Trial:
         self.shared = shared = tensors["S"]
         writes, shape = self.writes, self.state.shape
 
-        # It names nothing of this class, whose methods count what is compiled: a jitted function
-        # is traced anew where a number that it can reach has changed.
+        # It does not refer to this object, whose methods count compilations: a jitted function
+        # is traced anew if a number that it can reach has changed.
         def program(x: Any, v: Any) -> Any:
             index = eval(case["index"], {"x": x})  # noqa: S307
             made = eval(form, {**tensors, "i": index.cast("int64"), "v": v})  # noqa: S307
@@ -333,7 +333,7 @@ def shrink(case: Case) -> Iterator[Case]:
 
 
 def shorter(text: str) -> Iterator[str]:
-    """An expression with one of its innermost parts replaced by a part of that."""
+    """Yield the expression with one of its innermost parts replaced by a part of that."""
     for found in re.finditer(r"\([^()]*\)", text):
         for part in (*re.split(r" [^ x\d]+ ", found[0][1:-1]), "x"):
             if part.strip() and text != part:

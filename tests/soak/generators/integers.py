@@ -1,4 +1,4 @@
-"""Integer expressions over edge values against NumPy, whose arithmetic wraps as C's does."""
+"""Integer expressions over edge values against NumPy, whose arithmetic wraps like C's."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHARE = 0.3
 TYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 ELEMENTS = 6000
 SINGLE = 4
-"""Elements that are tried once more as constants, which fold."""
+"""Number of elements to try again as constants, which are folded."""
 
 
 class Host:
-    """The functions that expressions use, on NumPy arrays."""
+    """The functions of expressions, on NumPy arrays."""
 
     MAX, MIN, ABS, WHERE = np.maximum, np.minimum, np.abs, np.where
 
@@ -31,7 +31,7 @@ class Host:
 
 
 class Device:
-    """The same on Tensors."""
+    """The functions of expressions, on Tensors."""
 
     @staticmethod
     def MAX(x: Any, y: Any) -> Any:  # noqa: N802
@@ -63,7 +63,7 @@ def scope(functions: type) -> dict[str, Any]:
 
 
 def edges(kind: str) -> list[int]:
-    """Numbers around which integer rules break: limits, powers of two and their neighbours."""
+    """Return numbers where integer rules break: limits, powers of two and their neighbors."""
     info = np.iinfo(kind)
     found = {0, 1, 2, 3, 5, 7, 10, 100, -1, -2, -3, -7, -10}
     for bit in range(info.bits):
@@ -106,7 +106,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def data(case: Case) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Pairs of numbers: those of the case, or edge values with each other and with any."""
+    """Return pairs of numbers: those of the case, or edge values with each other and with any."""
     kind = case["kind"]
     if "pairs" in case:
         x, y = np.array(case["pairs"], kind).T
@@ -134,7 +134,7 @@ def run(case: Case) -> str | None:
     try:
         want = truth(case, x, y)
     except (OverflowError, SyntaxError, TypeError):
-        return None  # a constant that the type does not hold, or a text cut in two
+        return None  # a constant outside the type, or a broken text
     if not isinstance(want, np.ndarray) or want.shape != x.shape or want.dtype != x.dtype:
         return None
 
@@ -197,12 +197,12 @@ def shrink(case: Case) -> Iterator[Case]:
 
 
 def nearer(x: int) -> list[int]:
-    """Numbers closer to 0."""
+    """Return numbers closer to 0."""
     return [less for less in dict.fromkeys((0, 1, -1, 2, x // 2, x - 1)) if abs(less) < abs(x)]
 
 
 def shorter(text: str) -> Iterator[str]:
-    """Parts of an expression, then the expression with parts or numbers made simpler."""
+    """Yield parts of an expression, then the expression with simpler parts or numbers."""
     for found in re.finditer(r"\(", text):
         start, end = found.start(), closing(text, found.start())
         while start and text[start - 1].isalpha():
@@ -219,7 +219,7 @@ def shorter(text: str) -> Iterator[str]:
 
 
 def closing(text: str, start: int) -> int:
-    """The place behind the parenthesis that closes the one at `start`."""
+    """Return the position after the parenthesis that closes the one at `start`."""
     depth = 0
     for end in range(start, len(text)):
         depth += {"(": 1, ")": -1}.get(text[end], 0)

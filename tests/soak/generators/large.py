@@ -1,6 +1,6 @@
-"""Random programs over tensors large enough for tiles, panels and chunks that threads share out.
+"""Random programs over tensors large enough for tiles, panels and chunks for several threads.
 
-The values are compared with torch, and the bits with those of one thread.
+The values are compared with torch; the bits, with those of one thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHARE = 3.0
 
 
 def inputs(rng: np.random.Generator) -> dict[str, str]:
-    """Arrays, of which the first is large, and others fit to it now and then."""
+    """Draw arrays: the first is large, and others sometimes fit it."""
     while True:
         shape = [int(s) for s in rng.choice(SIZES, rng.integers(1, 5))]
         if LEAST <= math.prod(shape) <= MOST // 2:
@@ -33,14 +33,14 @@ def inputs(rng: np.random.Generator) -> dict[str, str]:
     shapes = [shape]
     for _ in range(int(rng.integers(3))):
         other = [s if rng.integers(3) else 1 for s in shape][int(rng.integers(2)) :]
-        if len(shape) > 1 and rng.integers(2):  # one that a product takes
+        if len(shape) > 1 and rng.integers(2):  # an operand for a product
             other = [*shape[-2:]][::-1]
         shapes.append(other)
     found = {}
     for name, size in zip("abc", shapes, strict=False):
         text = f"({', '.join(map(str, size))}{',' if len(size) == 1 else ''})"
         seed = int(rng.integers(100))
-        # Equal numbers would all round alike, and their sums drift with the number of additions.
+        # Equal numbers would round equally, and their sums drift with the number of additions.
         found[name] = f"f(R({seed}).normal(size={text}))"
     return found
 
@@ -68,7 +68,7 @@ def run(case: Case) -> str | None:
 
 
 def different(case: Case) -> str | None:
-    """Which result has other bits with two threads."""
+    """Return the result whose bits differ with two threads."""
     from kernelrt.errors import GradientError
 
     try:
@@ -80,7 +80,7 @@ def different(case: Case) -> str | None:
         ((_, function),) = texts.ways({**case, "ways": [way]})
         try:
             both.append([t.numpy() for t in function(*data.values())])
-        except GradientError:  # which torch has found, too: nothing depends on an input
+        except GradientError:  # in torch, too: nothing depends on an input
             return None
     for number, (one, two) in enumerate(zip(*both, strict=True)):
         if one.tobytes() != two.tobytes():

@@ -1,4 +1,4 @@
-"""Random programs with loops and choices beside torch (tests/support/loop_programs)."""
+"""Random programs with loops and branches, compared with torch (tests/support/loop_programs)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(case: Case) -> str | None:
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """Fewer ways, calls, results and lines; loops as their bodies; simpler texts and sizes."""
+    """Yield fewer ways, calls, results and lines; loops' bodies; simpler texts and sizes."""
     for key, simple in (("grad", 0), ("calls", 1), ("given", False)):
         if case[key] != simple:
             yield {**case, key: simple}
@@ -55,7 +55,7 @@ def shrink(case: Case) -> Iterator[Case]:
 
 
 def smaller_data(case: Case) -> Iterator[Case]:
-    """Fewer and smaller inputs and states."""
+    """Yield fewer and smaller inputs and states."""
     for key in ("inputs", "states"):
         for k, (name, shape, dtype, *rest) in enumerate(case[key]):
             others = case[key][:k], case[key][k + 1 :]
@@ -74,7 +74,7 @@ def smaller_data(case: Case) -> Iterator[Case]:
 
 
 def settled(case: Case) -> Case:
-    """Without results that are no longer made."""
+    """Return the case without results that are no longer made."""
     made: set[str] = set()
     for line in case["body"]:
         to = line.get("to", [])
@@ -84,7 +84,7 @@ def settled(case: Case) -> Case:
 
 
 def blocks(body: list[Line]) -> Iterator[list[Line]]:
-    """Smaller blocks of statements."""
+    """Yield smaller blocks of statements."""
     for k in range(len(body) - 1, -1, -1):
         rest = body[:k], body[k + 1 :]
         yield [*rest[0], *rest[1]]
@@ -93,7 +93,7 @@ def blocks(body: list[Line]) -> Iterator[list[Line]]:
 
 
 def lines(line: Line) -> Iterator[list[Line]]:
-    """What may stand in the place of a statement."""
+    """Yield replacements of a statement."""
     if "text" in line:
         text = line["text"]
         names = dict.fromkeys(re.findall(r"\b[a-z]\d+\b", text))
@@ -114,7 +114,7 @@ def lines(line: Line) -> Iterator[list[Line]]:
 
 
 def with_less_in_and_out(line: Line) -> Iterator[list[Line]]:
-    """A loop or a choice that is given less, carries less, or gives less."""
+    """Yield loops and branches with fewer inputs, carries or results."""
     for key in ("carry", "xs", "args"):
         for k in range(len(line.get(key, ()))):
             inner, outer = line[key][k]
@@ -133,7 +133,7 @@ def with_less_in_and_out(line: Line) -> Iterator[list[Line]]:
 
 
 def choices(line: Line) -> Iterator[Line]:
-    """A choice of fewer or smaller branches, or of fewer results."""
+    """Yield branches that are fewer or smaller, or have fewer results."""
     parts = line["branches"]
     for k, part in enumerate(parts):
         if line["by"] == "int" and len(parts) > 1:
@@ -150,7 +150,7 @@ def without(items: list[Any], k: int) -> list[Any]:
 
 
 def as_read(line: Line, inner: str, outer: str) -> Line:
-    """The line with an inner name replaced by the outer one that it stands for."""
+    """Return the line with an inner name replaced by the outer name that it stands for."""
     return json.loads(re.sub(rf"\b{inner}\b", outer, json.dumps(line)))
 
 

@@ -1,6 +1,6 @@
 """Single operations with their gradients, at shapes and numbers where rules change.
 
-One line of the grammar of programs, in both widths, on data full of zeros, ones, equal numbers and
+One line of the programs' grammar, in both widths, on data full of zeros, ones, equal numbers and
 limits; run eagerly or jitted.
 """
 
@@ -35,7 +35,7 @@ def generate(rng: np.random.Generator) -> Case:
     for name in "ab"[: rng.integers(1, 3)]:
         rank = int(rng.choice([0, 1, 1, 2, 2, 2, 3, 3, 4]))
         shape = [int(s) for s in rng.choice(SIZES, rank)]
-        if shapes and rng.integers(2):  # one that broadcasts with the first, or multiplies it
+        if shapes and rng.integers(2):  # broadcasts with the first, or multiplies it
             shape = [s if rng.integers(3) else 1 for s in shapes[0]][rng.integers(2) :]
             if len(shape) > 1 and rng.integers(3) == 0:
                 shape[-2:] = shape[-2:][::-1]

@@ -1,4 +1,4 @@
-"""Random plans made by hand, against an interpreter over NumPy (tests/support/plan_model)."""
+"""Random handwritten plans, against an interpreter over NumPy (tests/support/plan_model)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def built(case: Case) -> Any:
-    """The model's own classes from plain data."""
+    """Build the model's own classes from plain data."""
     from support import plan_model as model
 
     def frozen(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Eager programs whose sizes and rows change, beside torch (tests/support/size_programs)."""
+"""Eager programs with changing sizes, compared with torch (tests/support/size_programs)."""
 
 from __future__ import annotations
 

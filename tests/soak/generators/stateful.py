@@ -1,4 +1,4 @@
-"""Random programs with state, jitted and eager in turn, beside torch (tests/support/stateful)."""
+"""Random programs with state, jitted and eager, compared with torch (tests/support/stateful)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def built(case: Case) -> Any:
-    """The generator's own classes from plain data."""
+    """Build the generator's own classes from plain data."""
     from support import stateful
 
     def frozen(value: Any) -> Any:

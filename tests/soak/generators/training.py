@@ -1,7 +1,7 @@
-"""Random small networks, losses and optimizers, trained beside torch in float64.
+"""Random small networks, losses and optimizers, trained in kernelrt and in torch in float64.
 
-Layers, losses and optimizers have torch's names, so one text makes both networks. Parameters are
-frozen and thawed, gradients kept and dropped, and learning rates set between the steps.
+Layers, losses and optimizers have torch's names, so one text makes both networks. Between the
+steps, parameters are frozen and unfrozen, gradients kept and dropped, and learning rates set.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ OPTIMIZERS = (
     "Adam(P, lr=0.01, eps=1e-3, weight_decay=0.1)", "AdamW(P, lr=0.01, eps=1e-3)",
     "Adam(P, lr=0.01, betas=(0.5, 0.9), eps=1e-3)",
 )  # fmt: skip
-# What becomes of the network's output z and the targets: t like z, c class numbers.
+# Losses of the network's output z and the targets: t like z, c class numbers.
 LOSSES = (
     "F.mse_loss(z, t)", "F.l1_loss(z, t)", "F.huber_loss(z, t)", "F.smooth_l1_loss(z, t)",
     "F.binary_cross_entropy_with_logits(z, t.sigmoid())", "F.cross_entropy(z, c)",
@@ -41,7 +41,7 @@ LOSSES = (
     "F.nll_loss(z.log_softmax(-1), c)", "(z.std(0) * 0.1 + z.mean(0).tanh()).sum()",
     "z.amax(-1).sum() * 0.1", "z[1:].sum() * 0.1 + z.square().mean()",
 )  # fmt: skip
-# What is done to parameters P before a step, outside of the jitted function.
+# Actions on parameters P before a step, outside of the jitted function.
 ACTS = (
     "thaw(P[{i}:{j}], False)", "thaw(P[{i}:{j}], False)", "thaw(P[{i}:{j}], True)",
     "thaw(P[::2], False)", "thaw(P, True)", "P[{i}].grad = None", "rate(0.02)", "rate(0.0)",
@@ -65,7 +65,7 @@ def thaw(parameters: list[Any], on: bool) -> None:
 def stepper(
     case: Case, net: Any, losses: Any, optimizer: Any, parameters: list[Any]
 ) -> tuple[Any, Any]:
-    """A step up to the gradients, and what a whole one does beside that."""
+    """Return a training step, and the optimizer's step, which the first contains unless "apart"."""
     before, after, behind = FREEZING[case["freezing"]]
     names = {"P": parameters, "thaw": thaw}
 
@@ -86,7 +86,7 @@ def stepper(
 
 
 def between(case: Case, k: int, optimizer: Any, parameters: list[Any], rate: Any) -> None:
-    """What happens before step `k`."""
+    """Run the actions before step `k`."""
     kept: list[bool] = []
     names = {"P": parameters, "rate": rate, "thaw": thaw, "keep": lambda: kept.append(True)}
     exec(case["acts"][k], names)  # noqa: S102
@@ -148,7 +148,7 @@ def generate(rng: np.random.Generator) -> Case:
 
 
 def settle(case: Case) -> None:
-    """Give the first Linear behind a Flatten the width that torch finds there."""
+    """Set the first Linear after a Flatten to the input width that torch finds there."""
     from torch import nn, zeros
 
     at = case["layers"].index("nn.Flatten()")
@@ -173,7 +173,7 @@ def batches(case: Case, width: int) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def by_torch(case: Case, kind: Any, moved: float = 0.0) -> tuple[dict[str, Any], list[Any]]:
-    """The weights at the start, and losses and weights after the steps."""
+    """Return the initial weights, and losses and weights after the steps."""
     import torch
     from torch import nn
     from torch.nn import functional
@@ -252,7 +252,7 @@ def run(case: Case) -> str | None:
                 by_torch(case, torch.float64, 2e-7)[1],
                 by_torch(case, torch.float64, -1e-7)[1],
             ]
-    except Exception:  # noqa: BLE001 - torch refuses in many ways what does not fit
+    except Exception:  # noqa: BLE001 - torch has many errors for networks that do not fit
         return None
     if not all(np.isfinite(w).all() and np.abs(w).max(initial=0) < 1e4 for w in want):
         return None
@@ -269,7 +269,7 @@ def run(case: Case) -> str | None:
         apart = [np.abs(o[i].astype(np.float64) - w).max() for o in others]
         bound = max(1e-5 * max(1.0, float(np.abs(w).max())), 50 * float(max(apart)))
         if bound > 0.05:
-            return None  # an ill-conditioned start: nothing can be told
+            return None  # ill-conditioned initial weights
         worst = float(np.abs(have.astype(np.float64) - w).max())
         if not worst <= bound:
             return f"values: {name} ({case['way']}) is off by {worst:.3g}, allowed {bound:.3g}"
@@ -286,7 +286,7 @@ def output_width(case: Case) -> int:
 
 
 def plainer(case: Case) -> Iterator[Case]:
-    """Without what is done beside a step."""
+    """Yield the case without the actions around steps."""
     for k, act in enumerate(case["acts"]):
         if act:
             yield {**case, "acts": [*case["acts"][:k], "", *case["acts"][k + 1 :]]}

@@ -1,4 +1,4 @@
-"""Programs that change views in place, beside torch (tests/support/view_programs)."""
+"""Programs that change views in place, compared with torch (tests/support/view_programs)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Programs over whole numbers, whose values NumPy has exactly (tests/support).
+"""Programs over whole numbers, which NumPy computes exactly (tests/support).
 
-In one kind several tensors share memory that is assigned to, in the other one indices are computed
-in many ways. The numbers are kept small, by a remainder after each step, so that sums of them are
-exact in every type; wrapping, and numbers that round, are drawn elsewhere (integers, programs).
+In one kind, several tensors share memory that is assigned to; in the other, indices are computed in
+many ways. A remainder after each step keeps the numbers small, so that their sums are exact in
+every type. Other generators (integers, programs) draw wrapping and rounding numbers.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def run(case: Case) -> str | None:
 
 
 def shrink(case: Case) -> Iterator[Case]:
-    """The beginning of the program."""
+    """Yield the start of the program."""
     yield from ({**case, "most": most} for most in range(1, case["most"]))
 
 
