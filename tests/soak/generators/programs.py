@@ -15,7 +15,7 @@ __all__ = ["generate", "key", "run", "shrink", "source"]
 
 SIZES = (0, 1, 1, 2, 2, 3, 3, 4, 5, 7, 8, 9, 15, 16, 17, 33)
 MOST_ELEMENTS = 4_000
-#: A loss that goes through all pairs of classes in torch, a minute for 70,000 of them, and
+#: A loss that compares all pairs of classes in torch (a minute for 70,000 classes), and splits into
 #: thousands of parts.
 SLOW = ("multilabel_margin", ".split(")
 LONGEST = 12
@@ -41,7 +41,7 @@ def inputs(rng: np.random.Generator, open_size: bool) -> dict[str, str]:
 
 def generate(rng: np.random.Generator) -> Case:
     open_size = bool(rng.integers(2))
-    # Windows are only where the least size has room for one.
+    # Windows need a least size that has room for one.
     bounds = [BOUNDS, BOUNDS, (0, 64), (0, 800), (1, 20_000), (5, 64)][int(rng.integers(6))]
     fitting = [size for size in SIZES if size >= bounds[0]]
     sizes = [int(s) for s in rng.choice(fitting, 3)] if open_size else [1]
@@ -71,7 +71,7 @@ def run(case: Case) -> str | None:
 
 
 def grow(rng: np.random.Generator, case: Case, lines: int, most: int = MOST_ELEMENTS) -> None:
-    """Add lines that torch can run for every size, with tame values of `most` elements at most."""
+    """Add lines that torch can run for every size, with tame values of `most` elements or less."""
     import torch
 
     worlds = []
@@ -102,16 +102,16 @@ def grow(rng: np.random.Generator, case: Case, lines: int, most: int = MOST_ELEM
 
 
 def tried(right: str, worlds: list[dict[str, Any]]) -> list[Any]:
-    """The values of a line, none where torch refuses it."""
+    """Return the values of a line, none if torch refuses it."""
     try:
         with texts.strict():
             return [eval(right, scope) for scope in worlds]  # noqa: S307
-    except Exception:  # noqa: BLE001 - torch says in many ways that it does not fit
+    except Exception:  # noqa: BLE001 - torch has many errors for lines that do not fit
         return []
 
 
 def floating(rng: np.random.Generator, right: str, values: list[Any]) -> str:
-    """A line that gives a tensor of floats: one of several results, and numbers for integers."""
+    """Return a line that gives a float tensor: one of several results, or integers as floats."""
     import torch
 
     value = values[0] if values else None
