@@ -127,9 +127,11 @@ class FisherSnedecor(Distribution):
     validate_args : bool, optional
         Whether to check parameters and values.
 
-    Notes ----- The mean is NaN for `df2` up to 2, the variance for `df2` up to 4, and the mode for
-    `df1` up to 2, as in PyTorch. Formulas: Johnson, Kotz and Balakrishnan, Continuous Univariate
-    Distributions 2, 1995, chapter 27.
+    Notes
+    -----
+    The mean is NaN for `df2` up to 2, the variance for `df2` up to 4, and the mode for `df1` up to
+    2, as in PyTorch. Formulas: Johnson, Kotz and Balakrishnan, Continuous Univariate Distributions
+    2, 1995, chapter 27.
 
     Examples
     --------
