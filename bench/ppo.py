@@ -273,10 +273,10 @@ def course(
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=0, help="measure so many agents at once, too")
-    parser.add_argument("--arrays", action="store_true", help="environments of the peer in NumPy")
-    parser.add_argument("--few", action="store_true", help="as few environments as CleanRL has")
-    parser.add_argument("--threads", type=int, help="of both sides; else what each takes itself")
+    parser.add_argument("--seeds", type=int, default=0, help="also measure this many at once")
+    parser.add_argument("--arrays", action="store_true", help="peer's environments in NumPy")
+    parser.add_argument("--few", action="store_true", help="use CleanRL's number of environments")
+    parser.add_argument("--threads", type=int, help="of both sides; else their default")
     given = parser.parse_args()
     if given.threads:
         import torch

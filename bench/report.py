@@ -78,10 +78,10 @@ QUICK = {"rounds": 8, "block_ms": 15.0}
 def main(argv: list[str] | None = None) -> int:
     """Run the chosen groups and print the table as Markdown."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__)
-    parser.add_argument("groups", nargs="*", metavar="group", help=f"of {', '.join(GROUPS)}")
-    parser.add_argument("--quick", action="store_true", help="a rough answer in a fraction of it")
-    parser.add_argument("--paired", action="store_true", help="one and two threads in one row")
-    parser.add_argument("--sides", action="store_true", help="also the time of every side")
+    parser.add_argument("groups", nargs="*", metavar="group", help=f"some of {', '.join(GROUPS)}")
+    parser.add_argument("--quick", action="store_true", help="a rough result in less time")
+    parser.add_argument("--paired", action="store_true", help="show one and two threads in one row")
+    parser.add_argument("--sides", action="store_true", help="also print the time of every side")
     options = parser.parse_args(argv)
     for name in options.groups:
         if name not in GROUPS:

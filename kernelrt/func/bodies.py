@@ -62,7 +62,7 @@ def within(purpose: Purpose, bodies: Sequence[Body], work: Callable[[Trace], T])
     Raises
     ------
     JitError
-        The bodies change Python state, although they run once for all iterations.
+        The bodies set something other than tensors, once for all iterations or branches.
     """
     functions = [body.function for body in bodies]
     trace = state.local.trace
