@@ -172,7 +172,7 @@ def test_bad_options_exit_with_two_and_say_why(
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--batch", "5000"]) == 1
     captured = capsys.readouterr()
-    assert captured.err == "kernelrt: --batch: 5000 images are more than the 1437 there are\n"
+    assert captured.err == "kernelrt: --batch: expected at most 1437 images, not 5000\n"
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
