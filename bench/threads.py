@@ -112,7 +112,7 @@ def empty_execute() -> Call:
 
 def empty_method() -> Call:
     """Build a call of a nearly empty method of a compiled class."""
-    from kernelrt._handle import ArrayHandle
+    from kernelrt.native.array_handle import ArrayHandle
 
     return ArrayHandle()._unbind  # noqa: SLF001 - the cheapest method
 

@@ -1,4 +1,4 @@
-"""Writes Tensor's methods as typed functions: from_methods.pyi of kernelrt and kernelrt/nn.
+"""Writes Tensor's methods as typed functions: from_methods.pyi and nn/_functions.pyi.
 
 Run ``python -m tests.support.function_stub`` in the project's root after adding or removing a
 method.

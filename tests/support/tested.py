@@ -64,7 +64,7 @@ def stale_modules() -> str:
     sources = [
         path
         for place in (SOURCES, ROOT / "csrc")
-        for path in place.glob("*")
+        for path in place.rglob("*")
         # Cython writes its C files next to the sources.
         if path.suffix in NATIVE and not (place == SOURCES and path.suffix == ".c")
     ]
