@@ -18,9 +18,8 @@ from kernelrt._dispatch import HOST_PARALLEL_SAFE, KERNEL, PlanCore
 from kernelrt.backend.cpu import LLVMCompiler, LLVMLoader
 from kernelrt.backend.llvm import LLVMRenderer
 from kernelrt.device import Buffer
-from kernelrt.device.costs import BECOMES
 from kernelrt.ir import Op, UOp, const, toposort
-from kernelrt.ir.ops import BINARY
+from kernelrt.ir.ops import BINARY, EXPANSIONS
 from kernelrt.native.core import get_num_threads
 from kernelrt.threads import num_threads
 
@@ -53,13 +52,13 @@ _RUNS: Final = 30
 _LAUNCHES: Final = 256
 _FLOATS: Final = (
     Op.ADD, Op.MUL, Op.FMA, Op.MAX, Op.WHERE, Op.CAST, Op.FLOOR, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD,
-    *BECOMES,
+    *EXPANSIONS,
 )  # fmt: skip
 _INTS: Final = (Op.ADD, Op.MUL, Op.MAX, Op.WHERE, Op.IDIV, Op.MOD)
 _MOVES: Final = (Op.LOAD, Op.PAD, Op.UNWINDOW, Op.CAT, Op.GATHER, Op.FLIP)
 #: Operand type of the dot-product instructions that accumulate in a type.
 _MULTIPLIED: Final = {dt.int32: dt.int8, dt.float32: dt.bfloat16}
-_DEAR: Final = frozenset({*BECOMES, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
+_DEAR: Final = frozenset({*EXPANSIONS, Op.DIV, Op.SQRT, Op.IDIV, Op.MOD, *_MOVES})
 #: Ops that are measured together: a comparison and its choice, a cast there and back.
 _TWICE: Final = frozenset({Op.WHERE, Op.CAST})
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kernelrt import dtype as dt
-from kernelrt.ir.ops import ALU, COMPARE, Op
+from kernelrt.ir.ops import ALU, COMPARE, EXPANSIONS, Op
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.ir.uop import UOp
 
-__all__ = ["BECOMES", "Becomes", "Costs", "Level", "costs_of", "instructions"]
+__all__ = ["Costs", "Level", "costs_of", "instructions"]
 
 
 #: Duration of a chunk, in multiples of the time to hand it over to a thread. Of 5, 8 and 16 the
@@ -37,57 +37,6 @@ _CHUNK: Final = 6
 _PART: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Becomes:
-    """Numbers of vector instructions that a transcendental op is lowered to.
-
-    Attributes
-    ----------
-    instructions : int
-        All instructions except loads and stores.
-    floats : int
-        Floating-point additions and multiplications, fused ones included.
-    fused : int
-        Fused multiply-adds.
-    divisions : int
-        Divisions and square roots, not counted in `floats`.
-    """
-
-    instructions: int
-    floats: int
-    fused: int
-    divisions: int = 0
-
-
-#: Instructions of transcendental ops for float32 and float64, counted in the assembly of an AVX-512
-#: loop (``LLVMCompiler.assembly``). Narrower floats are computed as float32. Instructions that
-#: float32 runs in float64 count twice, and those of cold paths not at all.
-BECOMES: Final[Mapping[Op, tuple[Becomes, Becomes]]] = {
-    Op.EXP: (Becomes(17, 13, 10), Becomes(23, 19, 16)),
-    Op.EXP2: (Becomes(17, 12, 9), Becomes(23, 18, 15)),
-    Op.EXPM1: (Becomes(25, 17, 8), Becomes(31, 23, 14)),
-    Op.LOG: (Becomes(29, 16, 10), Becomes(34, 21, 9, 1)),
-    Op.LOG2: (Becomes(32, 16, 11), Becomes(35, 19, 11, 1)),
-    Op.LOG10: (Becomes(33, 17, 12), Becomes(37, 20, 12, 1)),
-    Op.LOG1P: (Becomes(38, 23, 11), Becomes(42, 27, 11, 1)),
-    Op.SIN: (Becomes(27, 15, 10), Becomes(44, 33, 18)),
-    Op.COS: (Becomes(26, 15, 10), Becomes(45, 33, 18)),
-    Op.TAN: (Becomes(36, 24, 12, 1), Becomes(43, 31, 19, 1)),
-    Op.ASIN: (Becomes(22, 13, 7, 1), Becomes(29, 20, 14, 1)),
-    Op.ACOS: (Becomes(24, 14, 6, 1), Becomes(31, 21, 13, 1)),
-    Op.ATAN: (Becomes(20, 13, 9, 1), Becomes(31, 24, 20, 1)),
-    Op.ATAN2: (Becomes(35, 13, 9, 1), Becomes(47, 24, 20, 1)),
-    Op.SINH: (Becomes(33, 22, 7), Becomes(39, 28, 13)),
-    Op.COSH: (Becomes(31, 23, 7), Becomes(37, 29, 13)),
-    Op.TANH: (Becomes(22, 14, 9, 1), Becomes(30, 22, 15, 1)),
-    Op.ASINH: (Becomes(50, 30, 11, 2), Becomes(54, 34, 11, 3)),
-    Op.ACOSH: (Becomes(51, 33, 12, 1), Becomes(56, 37, 12, 2)),
-    Op.ATANH: (Becomes(48, 32, 14, 1), Becomes(52, 36, 14, 2)),
-    Op.ERF: (Becomes(24, 12, 8), Becomes(58, 29, 25)),
-    Op.ERFC: (Becomes(90, 72, 37, 1), Becomes(115, 97, 62, 1)),
-    Op.LGAMMA: (Becomes(292, 149, 93, 3), Becomes(195, 144, 81, 2)),
-    Op.POW: (Becomes(77, 41, 17, 1), Becomes(128, 80, 38, 1)),
-}
 #: Bitwise ops and comparisons: processors have more execution units for these than for arithmetic.
 _SIMPLE: Final = COMPARE | {
     Op.NEG, Op.ABS, Op.NOT, Op.AND, Op.OR, Op.XOR, Op.SHL, Op.SHR, Op.WHERE, Op.BITCAST,
@@ -218,9 +167,9 @@ class Costs:
         For comparisons, `dtype` is the operand type.
         """
         wide = dtype.itemsize > 4
-        becomes = BECOMES.get(op)
-        if becomes is not None and dtype.is_float:
-            parts = becomes[wide]
+        expansion = EXPANSIONS.get(op)
+        if expansion is not None and dtype.is_float:
+            parts = expansion[wide]
             fused = parts.fused * self.vector(Op.FMA, dtype)
             divisions = parts.divisions * self.vector(Op.DIV, dtype)
             others = parts.instructions - parts.floats - parts.divisions
@@ -411,5 +360,5 @@ def instructions(op: Op, *, wide: bool = False) -> int:
 
     With `wide`, return those of float64.
     """
-    becomes = BECOMES.get(op)
-    return _WRITTEN.get(op, 1) if becomes is None else becomes[wide].instructions
+    expansion = EXPANSIONS.get(op)
+    return _WRITTEN.get(op, 1) if expansion is None else expansion[wide].instructions

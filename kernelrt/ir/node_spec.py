@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from kernelrt import dtype as dt
 from kernelrt.errors import SpecError
-from kernelrt.ir.ops import COMPARE, FUNCTIONS, Op
+from kernelrt.ir.ops import ALU, COMPARE, Op
 from kernelrt.ir.uop import UOp
 
 if TYPE_CHECKING:
@@ -135,27 +135,22 @@ def variable(u: UOp) -> str | None:
     return None if ok else f"its arg {u.arg!r} must be (name, min, max)"
 
 
-def _fma(u: UOp) -> str | None:
-    return _float(u) or _one_type(u)
-
-
-ELEMENTWISE: dict[Op, tuple[Check, ...]] = {
-    **dict.fromkeys((Op.NEG, Op.ABS), (operands(1), keeps_type, _not_bool)),
-    Op.NOT: (operands(1), keeps_type, _no_float),
-    **dict.fromkeys(
-        (Op.SQRT, *FUNCTIONS, Op.FLOOR, Op.CEIL, Op.TRUNC, Op.ROUND),
-        (operands(1), keeps_type, _float),
-    ),
-    Op.CAST: (operands(1),),
-    Op.BITCAST: (operands(1), _same_width),
-    **dict.fromkeys(
-        (Op.ADD, Op.SUB, Op.MUL, Op.MAX, Op.MIN), (operands(2), _one_type)
-    ),
-    **dict.fromkeys((Op.DIV, Op.POW, Op.ATAN2), (operands(2), _one_type, _float)),
-    **dict.fromkeys((Op.IDIV, Op.MOD), (operands(2), _one_type, _not_bool)),
-    **dict.fromkeys((Op.AND, Op.OR, Op.XOR), (operands(2), _one_type, _no_float)),
-    **dict.fromkeys((Op.SHL, Op.SHR), (operands(2), _one_type, integer)),
-    **dict.fromkeys((Op.LT, Op.LE, Op.EQ, Op.NE), (operands(2), _one_type)),
-    Op.WHERE: (operands(3), _where),
-    Op.FMA: (operands(3), _fma),
+#: Rules of operands' types, by the types that the op's record names.
+_TYPES: dict[str, tuple[Check, ...]] = {
+    "all": (), "numbers": (_not_bool,), "floats": (_float,), "integers": (integer,),
+    "bits": (_no_float,),
 }  # fmt: skip
+#: Rules of ops whose operands have several types.
+_OWN: dict[Op, tuple[Check, ...]] = {Op.CAST: (), Op.BITCAST: (_same_width,), Op.WHERE: (_where,)}
+_OPERANDS = {"unary": 1, "binary": 2, "ternary": 3}
+
+
+def _rules(op: Op) -> tuple[Check, ...]:
+    count = operands(_OPERANDS[op.form.group])
+    if op in _OWN:
+        return count, *_OWN[op]
+    return count, keeps_type if op.form.group == "unary" else _one_type, *_TYPES[op.form.types]
+
+
+#: Rules of the ops on elements.
+ELEMENTWISE: dict[Op, tuple[Check, ...]] = {op: _rules(op) for op in ALU}

@@ -1,9 +1,13 @@
-"""Op: the operations of the graph language."""
+"""Op: the operations of the graph language, each with its record."""
 
 from __future__ import annotations
 
 import enum
-from typing import Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 __all__ = [
     "ALU",
@@ -12,142 +16,257 @@ __all__ = [
     "COMMUTATIVE",
     "COMPARE",
     "ELEMENTWISE",
+    "EXPANSIONS",
+    "FAILING",
     "FUNCTIONS",
     "MOVEMENT",
     "PRODUCTS",
     "REDUCERS",
     "TERNARY",
     "UNARY",
+    "Expansion",
+    "Form",
     "Op",
     "is_fused",
 ]
+
+Group = Literal["leaf", "unary", "binary", "ternary", "movement", "other"]
+#: Types of operands: "numbers" are all but bool, "bits" are integers and bool. Ops with "own" have
+#: rules of their own in ``node_spec.py``.
+Types = Literal["all", "numbers", "floats", "integers", "bits", "own"]
+
+
+@dataclass(frozen=True, slots=True)
+class Expansion:
+    """Numbers of vector instructions that a transcendental op is lowered to.
+
+    Attributes
+    ----------
+    instructions : int
+        All instructions except loads and stores.
+    floats : int
+        Floating-point additions and multiplications, fused ones included.
+    fused : int
+        Fused multiply-adds.
+    divisions : int
+        Divisions and square roots, not counted in `floats`.
+    """
+
+    instructions: int
+    floats: int
+    fused: int
+    divisions: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Properties of an operation that every stage needs.
+
+    Attributes
+    ----------
+    group : str
+        Category of the operation. Elementwise operations are unary, binary or ternary.
+    types : str
+        Types that the operands of an elementwise operation may have. They are equal, and the result
+        has the same type; the result of a comparison is bool.
+    expansion : tuple of Expansion, optional
+        Cost of a transcendental op for float32 and for float64. ``kernelrt.loops.math`` lowers it.
+    associative, commutative : bool
+        Whether operands may be regrouped, or exchanged.
+    compares : bool
+        Whether the operation is a comparison.
+    reduces : bool
+        Whether REDUCE_AXIS and REDUCE can combine elements by it.
+    fails : bool
+        Whether it may stop a run with an error.
+    """
+
+    group: Group = "other"
+    types: Types = "own"
+    expansion: tuple[Expansion, Expansion] | None = None
+    associative: bool = False
+    commutative: bool = False
+    compares: bool = False
+    reduces: bool = False
+    fails: bool = False
+
+
+def _leaf() -> Form:
+    return Form("leaf")
+
+
+def _unary(types: Types) -> Form:
+    return Form("unary", types)
+
+
+def _function(narrow: tuple[int, ...], wide: tuple[int, ...], group: Group = "unary") -> Form:
+    """Return the form of a transcendental op.
+
+    Parameters
+    ----------
+    narrow, wide : tuple of int
+        Fields of its :class:`Expansion` for float32 and for float64, counted in the assembly of an
+        AVX-512 loop (``LLVMCompiler.assembly``). Narrower floats are computed as float32.
+        Instructions that float32 runs in float64 count twice, and those of cold paths not at all.
+    group : str
+        "unary" or "binary".
+    """
+    return Form(group, "floats", (Expansion(*narrow), Expansion(*wide)))
+
+
+def _binary(types: Types, *flags: str) -> Form:
+    return Form("binary", types, **dict.fromkeys(flags, True))  # type: ignore[arg-type]
+
+
+def _movement() -> Form:
+    return Form("movement")
+
+
+def _other(*flags: str) -> Form:
+    return Form("other", **dict.fromkeys(flags, True))  # type: ignore[arg-type]
 
 
 class Op(enum.IntEnum):
     """Kinds of :class:`~kernelrt.ir.uop.UOp`. See docs/architecture/ir.md for each op's sources."""
 
+    form: Form
+
+    def __new__(cls, form: Form) -> Op:  # noqa: D102, PYI034
+        number = len(cls.__members__) + 1
+        op = int.__new__(cls, number)
+        op._value_ = number
+        op.form = form
+        return op
+
     # That of Enum hashes the name, in Python.
     __hash__ = int.__hash__
 
     # Leaves
-    CONST = enum.auto()
-    VAR = enum.auto()
-    BUFFER = enum.auto()
-    IOTA = enum.auto()
-    PARAM = enum.auto()
-    RANGE = enum.auto()
+    CONST = _leaf()
+    VAR = _leaf()
+    BUFFER = _leaf()
+    IOTA = _leaf()
+    PARAM = _leaf()
+    RANGE = _leaf()
     # Unary
-    NEG = enum.auto()
-    ABS = enum.auto()
-    NOT = enum.auto()
-    SQRT = enum.auto()
-    EXP = enum.auto()
-    EXP2 = enum.auto()
-    EXPM1 = enum.auto()
-    LOG = enum.auto()
-    LOG2 = enum.auto()
-    LOG10 = enum.auto()
-    LOG1P = enum.auto()
-    SIN = enum.auto()
-    COS = enum.auto()
-    TAN = enum.auto()
-    ASIN = enum.auto()
-    ACOS = enum.auto()
-    ATAN = enum.auto()
-    SINH = enum.auto()
-    COSH = enum.auto()
-    TANH = enum.auto()
-    ASINH = enum.auto()
-    ACOSH = enum.auto()
-    ATANH = enum.auto()
-    ERF = enum.auto()
-    ERFC = enum.auto()
-    LGAMMA = enum.auto()
-    FLOOR = enum.auto()
-    CEIL = enum.auto()
-    TRUNC = enum.auto()
-    ROUND = enum.auto()
-    CAST = enum.auto()
-    BITCAST = enum.auto()
+    NEG = _unary("numbers")
+    ABS = _unary("numbers")
+    NOT = _unary("bits")
+    SQRT = _unary("floats")
+    EXP = _function((17, 13, 10), (23, 19, 16))
+    EXP2 = _function((17, 12, 9), (23, 18, 15))
+    EXPM1 = _function((25, 17, 8), (31, 23, 14))
+    LOG = _function((29, 16, 10), (34, 21, 9, 1))
+    LOG2 = _function((32, 16, 11), (35, 19, 11, 1))
+    LOG10 = _function((33, 17, 12), (37, 20, 12, 1))
+    LOG1P = _function((38, 23, 11), (42, 27, 11, 1))
+    SIN = _function((27, 15, 10), (44, 33, 18))
+    COS = _function((26, 15, 10), (45, 33, 18))
+    TAN = _function((36, 24, 12, 1), (43, 31, 19, 1))
+    ASIN = _function((22, 13, 7, 1), (29, 20, 14, 1))
+    ACOS = _function((24, 14, 6, 1), (31, 21, 13, 1))
+    ATAN = _function((20, 13, 9, 1), (31, 24, 20, 1))
+    SINH = _function((33, 22, 7), (39, 28, 13))
+    COSH = _function((31, 23, 7), (37, 29, 13))
+    TANH = _function((22, 14, 9, 1), (30, 22, 15, 1))
+    ASINH = _function((50, 30, 11, 2), (54, 34, 11, 3))
+    ACOSH = _function((51, 33, 12, 1), (56, 37, 12, 2))
+    ATANH = _function((48, 32, 14, 1), (52, 36, 14, 2))
+    ERF = _function((24, 12, 8), (58, 29, 25))
+    ERFC = _function((90, 72, 37, 1), (115, 97, 62, 1))
+    LGAMMA = _function((292, 149, 93, 3), (195, 144, 81, 2))
+    FLOOR = _unary("floats")
+    CEIL = _unary("floats")
+    TRUNC = _unary("floats")
+    ROUND = _unary("floats")
+    CAST = _unary("own")
+    BITCAST = _unary("own")
     # Binary
-    ADD = enum.auto()
-    SUB = enum.auto()
-    MUL = enum.auto()
-    DIV = enum.auto()
-    IDIV = enum.auto()
-    MOD = enum.auto()
-    POW = enum.auto()
-    ATAN2 = enum.auto()
-    MAX = enum.auto()
-    MIN = enum.auto()
-    AND = enum.auto()
-    OR = enum.auto()
-    XOR = enum.auto()
-    SHL = enum.auto()
-    SHR = enum.auto()
-    LT = enum.auto()
-    LE = enum.auto()
-    EQ = enum.auto()
-    NE = enum.auto()
+    ADD = _binary("all", "associative", "commutative", "reduces")
+    SUB = _binary("all")
+    MUL = _binary("all", "associative", "commutative", "reduces")
+    DIV = _binary("floats")
+    IDIV = _binary("numbers")
+    MOD = _binary("numbers")
+    POW = _function((77, 41, 17, 1), (128, 80, 38, 1), "binary")
+    ATAN2 = _function((35, 13, 9, 1), (47, 24, 20, 1), "binary")
+    MAX = _binary("all", "associative", "commutative", "reduces")
+    MIN = _binary("all", "associative", "commutative", "reduces")
+    AND = _binary("bits", "associative", "commutative")
+    OR = _binary("bits", "associative", "commutative")
+    XOR = _binary("bits", "associative", "commutative")
+    SHL = _binary("integers")
+    SHR = _binary("integers")
+    LT = _binary("all", "compares")
+    LE = _binary("all", "compares")
+    EQ = _binary("all", "compares", "commutative")
+    NE = _binary("all", "compares", "commutative")
     # Ternary
-    WHERE = enum.auto()
-    FMA = enum.auto()
+    WHERE = Form("ternary")
+    FMA = Form("ternary", "floats")
     # Index checked at run time
-    BOUND = enum.auto()
+    BOUND = _other("fails")
     # Movement
-    RESHAPE = enum.auto()
-    PERMUTE = enum.auto()
-    EXPAND = enum.auto()
-    SHRINK = enum.auto()
-    PAD = enum.auto()
-    FLIP = enum.auto()
-    WINDOW = enum.auto()
-    UNWINDOW = enum.auto()
+    RESHAPE = _movement()
+    PERMUTE = _movement()
+    EXPAND = _movement()
+    SHRINK = _movement()
+    PAD = _movement()
+    FLIP = _movement()
+    WINDOW = _movement()
+    UNWINDOW = _movement()
     # Other tensor ops
-    REDUCE_AXIS = enum.auto()
-    GATHER = enum.auto()
-    SCATTER = enum.auto()
-    CAT = enum.auto()
-    CALL = enum.auto()
-    REGION = enum.auto()
-    CONTIGUOUS = enum.auto()
-    DETACH = enum.auto()
+    REDUCE_AXIS = _other()
+    GATHER = _other()
+    SCATTER = _other()
+    CAT = _other()
+    CALL = _other("fails")
+    REGION = _other("fails")
+    CONTIGUOUS = _other()
+    DETACH = _other()
     # Kernel ops
-    RARE = enum.auto()
-    DOT = enum.auto()
-    WORDS = enum.auto()
-    REDUCE = enum.auto()
-    LOCAL = enum.auto()
-    LOAD = enum.auto()
-    STORE = enum.auto()
-    SINK = enum.auto()
+    RARE = _other()
+    DOT = _other()
+    WORDS = _other()
+    REDUCE = _other()
+    LOCAL = _other()
+    LOAD = _other()
+    STORE = _other()
+    SINK = _other()
     # While scheduling
-    ELEMENT = enum.auto()
+    ELEMENT = _other()
 
 
 for _op in Op:
     # Members as plain attributes, as in Python 3.12: before, each access is a Python call.
     type.__setattr__(Op, _op.name, _op)
 
-UNARY: Final = frozenset(op for op in Op if Op.NEG <= op <= Op.BITCAST)
-BINARY: Final = frozenset(op for op in Op if Op.ADD <= op <= Op.NE)
-#: Functions of one float that are no single instruction anywhere.
-FUNCTIONS: Final = frozenset(op for op in Op if Op.EXP <= op <= Op.LGAMMA)
-TERNARY: Final = frozenset({Op.WHERE, Op.FMA})
+
+def _of_group(group: Group) -> frozenset[Op]:
+    return frozenset(op for op in Op if op.form.group == group)
+
+
+UNARY: Final = _of_group("unary")
+BINARY: Final = _of_group("binary")
+TERNARY: Final = _of_group("ternary")
+MOVEMENT: Final = _of_group("movement")
+#: Costs of transcendental ops for float32 and float64.
+EXPANSIONS: Final[Mapping[Op, tuple[Expansion, Expansion]]] = {
+    op: op.form.expansion for op in Op if op.form.expansion is not None
+}
+#: Transcendental ops of one operand.
+FUNCTIONS: Final = UNARY.intersection(EXPANSIONS)
 ALU: Final = UNARY | BINARY | TERNARY
-#: What is computed of elements of its operands alone.
+#: Ops whose elements depend on the operands' elements at the same index alone.
 ELEMENTWISE: Final = ALU | {Op.DOT}
-#: What sums take in with an instruction of their own, or a cheap one beside it.
+#: Ops that a sum accumulates with one instruction for both, or a cheap one beside it.
 PRODUCTS: Final = frozenset({Op.MUL, Op.DOT})
-COMPARE: Final = frozenset({Op.LT, Op.LE, Op.EQ, Op.NE})
-COMMUTATIVE: Final = frozenset(
-    {Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR, Op.EQ, Op.NE}
-)
-ASSOCIATIVE: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN, Op.AND, Op.OR, Op.XOR})
-#: At which a run may end.
-FAILING: Final = frozenset({Op.BOUND, Op.CALL, Op.REGION})
-REDUCERS: Final = frozenset({Op.ADD, Op.MUL, Op.MAX, Op.MIN})
-MOVEMENT: Final = frozenset(op for op in Op if Op.RESHAPE <= op <= Op.UNWINDOW)
+COMPARE: Final = frozenset(op for op in Op if op.form.compares)
+COMMUTATIVE: Final = frozenset(op for op in Op if op.form.commutative)
+ASSOCIATIVE: Final = frozenset(op for op in Op if op.form.associative)
+#: Ops that may stop a run with an error.
+FAILING: Final = frozenset(op for op in Op if op.form.fails)
+REDUCERS: Final = frozenset(op for op in Op if op.form.reduces)
 
 
 def is_fused(reducer: Op, value: Op, *, is_float: bool) -> bool:

@@ -10,12 +10,13 @@ import pytest
 import kernelrt as krt
 from kernelrt import dtype as dt
 from kernelrt.backend.llvm import LLVMRenderer
-from kernelrt.device.costs import BECOMES, costs_of
+from kernelrt.device.costs import costs_of
 from kernelrt.device.spec import DeviceSpec
 from kernelrt.ir import Op, UOp, rewrite, toposort
-from kernelrt.ir.ops import ALU
+from kernelrt.ir.ops import ALU, EXPANSIONS
 from kernelrt.ir.size import plain
 from kernelrt.loops.math.decompositions import MATH
+from kernelrt.tensor.autograd.rules import RULES
 
 TARGETS = {
     "avx512": DeviceSpec.avx512(), "avx2": DeviceSpec.avx2(),
@@ -43,8 +44,9 @@ def test_functions_cost_what_they_become(op, dtype, build):
         assert 0.6 < costs.element(op, dtype) / parts < 1.6, (spec.vector_bits, parts)
 
 
-def test_every_function_is_in_the_table():
-    assert set(MATH) == set(BECOMES)
+def test_every_function_has_a_polynomial_and_a_derivative():
+    assert set(MATH) == set(EXPANSIONS)
+    assert set(EXPANSIONS) <= set(RULES)
 
 
 def test_kernels_cost_what_their_functions_do(build):

@@ -10,10 +10,10 @@ import math
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kernelrt import dtype as dt
-from kernelrt.device.costs import BECOMES, costs_of, instructions
+from kernelrt.device.costs import costs_of, instructions
 from kernelrt.ir import Dim, Op, UOp
 from kernelrt.ir.local import local_itemsize
-from kernelrt.ir.ops import ALU, MOVEMENT
+from kernelrt.ir.ops import ALU, EXPANSIONS, MOVEMENT
 from kernelrt.ir.shape import dim_max
 
 if TYPE_CHECKING:
@@ -278,7 +278,7 @@ def _is_index(node: UOp, indices: Container[UOp]) -> bool:
 def written(node: UOp) -> int:
     """Return the number of instructions of one evaluation of `node`, without its operands."""
     count = instructions(node.op, wide=node.dtype is dt.float64)
-    return max(_LEAST_WRITTEN, count) + _COLD_BRANCH * (node.op in BECOMES)
+    return max(_LEAST_WRITTEN, count) + _COLD_BRANCH * (node.op in EXPANSIONS)
 
 
 def contraction_reuse(node: UOp) -> float:
