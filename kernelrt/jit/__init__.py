@@ -1,4 +1,4 @@
-"""jit: trace a function once for each kind of arguments, replay its plan in C from then on."""
+"""jit: trace a function once per argument signature, then replay its plan in C."""
 
 from kernelrt.jit.function import JitFunction, jit
 

@@ -1,7 +1,7 @@
 """Guards on attributes and items of user objects that a traced function reads.
 
-They are those that code which may run reads by name: attributes of objects and of classes, and
-what is in dicts and lists that are reached by such names.
+Guarded are the attributes of objects and classes that reachable code reads by name, and the items
+of the dicts and lists that those names lead to.
 """
 
 from __future__ import annotations
@@ -29,38 +29,39 @@ if TYPE_CHECKING:
 __all__ = ["Guards"]
 
 MOST_GUARDED: Final = 1024
-"""How many attributes and items are looked at."""
+"""Maximum number of guarded attributes and items."""
 MOST_ITEMS: Final = 256
-"""A list or dict of more items is not looked at."""
+"""A list or dict with more items is not guarded."""
 MOST_KEYS: Final = 8
-"""Nested containers are followed from a name through at most so many keys."""
-#: What is seen in other ways when it changes, or changes nothing.
+"""Nested containers are followed from a name through at most this many keys."""
+#: Types that need no guard: other checks notice their changes, or the changes do not matter.
 _ELSEWHERE: Final = (Module, Optimizer, Group, types.CellType, types.FunctionType, tuple)
-#: Members of classes that an attribute of an object hides, beside those that are plain values.
+#: Class members, other than plain values, that an instance attribute shadows.
 _HIDDEN: Final = (types.FunctionType, staticmethod, classmethod)
 _GETTERS: Final = ("__getattr__", "__getattribute__")
 
 
 class Guards:
-    """What is looked at of objects, classes, dicts and lists.
+    """The guarded attributes and items of objects, classes, dicts and lists.
 
     Parameters
     ----------
     places : sequence of Place
-        The containers within reach.
+        Reachable containers.
     ways : mapping of int to list
-        Further ways to them, by the identity of the container.
+        Further paths to each container, by the container's id.
     codes : sequence of code objects
-        What may run.
+        Code that may run.
     classes : iterable of type
-        Classes within reach.
+        Reachable classes.
     arguments : iterable of (str, object)
-        What the function is given, whose dicts and lists are made for this call.
+        Arguments of the function. Their dicts and lists are new in each call, so they are not
+        guarded.
 
     Attributes
     ----------
     named, lists, slots : list
-        As :class:`kernelrt.native.name_guards.Names` takes them.
+        Guards in the form that :class:`kernelrt.native.name_guards.Names` expects.
     """
 
     def __init__(
@@ -76,14 +77,14 @@ class Guards:
         if any(names.by_text for names in known):  # the text may come from other code
             read.update(text for code in codes for text in texts_of(code))
         self._names = dict.fromkeys(sorted(n for n in read if not n.startswith("__")))
-        #: Whether code may go on where an attribute is missing.
+        #: Whether code may handle a missing attribute and continue.
         self._copes = any(names.copes for names in known)
         self._uses = uses(codes)
         self._ways = ways
-        #: Of classes: what they and their bases have; whether an attribute of an object hides it.
+        #: Per class: the attributes of it and its bases; whether instance attributes shadow them.
         self._of_classes: dict[type, dict[str, bool]] = {}
         self._in_classes: dict[tuple[int, str], object] = {}
-        #: Objects, and the dicts of their attributes.
+        #: Objects and their attribute dicts.
         self._owners: list[tuple[object, dict[str, Any]]] = []
         self._orders: dict[int, list[object]] = {}
         objects: list[Place] = []
@@ -98,7 +99,7 @@ class Guards:
             self._class_attributes(cls)
         for cls in list(self._of_classes):
             self._absent_of_class(cls)
-        for place in objects:  # behind all that is there, in case that this is much
+        for place in objects:  # last: absent attributes may use up what is left of the limit
             self._absent(place)
 
     @property
@@ -107,7 +108,7 @@ class Guards:
 
     @property
     def _count(self) -> int:
-        """The number of guarded values, with each item and length of a list."""
+        """Number of guarded values; each list item and each list length counts as one."""
         of_lists = sum(len(places) + whole for _, _, places, whole in self.lists)
         return len(self.named) + len(self.slots) + of_lists
 
@@ -115,15 +116,15 @@ class Guards:
         self, items: Iterable[tuple[object, object]], holders: set[int],
         setting: Sequence[Named],
     ) -> bool:  # fmt: skip
-        """Do not look at these items of containers any more, and at nothing in these `holders`.
+        """Remove the guards of these items, and all guards of these `holders`.
 
-        Nor at the order of dicts and at what classes did not have, where code changed these
-        that names this in `setting`.
+        The guards of a dict's order and of absent class attributes are removed too, if they
+        changed and code in `setting` may have changed them.
 
         Returns
         -------
         bool
-            Whether that was done before.
+            Whether a guard was removed.
         """
         keys = {(id(holder), key) for holder, key in items}
         changed = {holder for holder, _ in keys}
@@ -159,7 +160,7 @@ class Guards:
         yield from self._ways.get(id(place.holder), ())
 
     def _read_places(self, places: Sequence[Place]) -> set[int]:
-        """Return the ids of containers that the code can reach by the names in it."""
+        """Return the ids of the containers that the code can reach by the names it mentions."""
         found = set[int]()
 
         def leads(where: Where) -> bool:
@@ -168,7 +169,7 @@ class Guards:
             ))  # fmt: skip
 
         count = -1
-        while count != len(found):  # most are met behind those that they are in
+        while count != len(found):  # most containers come after the container that holds them
             count = len(found)
             for place in places:
                 if id(place) not in found and any(map(leads, self._ways_to(place))):
@@ -176,7 +177,7 @@ class Guards:
         return found
 
     def _use(self, place: Place) -> tuple[bool, dict[Key, None], bool]:
-        """Return whether code reads all items, the constant keys it reads, and if it tests one."""
+        """Return whether code reads all items, which constant keys, and if it tests membership."""
         whole, tested = not is_standard(type(place.holder)), False
         keys: dict[Key, None] = {}
         for use, depth in self._uses_of(place, 0, set()):
@@ -248,7 +249,7 @@ class Guards:
             self.named.append((ALL_ITEMS, holder, text_of(place.where), False))
 
     def _absent(self, place: Place) -> None:
-        """Guard attributes that neither an object nor its class has yet."""
+        """Guard attributes that the object and its class do not have yet."""
         holder: Any = place.holder
         held = attributes(holder)
         if held is None or not self._goes_on(type(holder)):
@@ -275,7 +276,7 @@ class Guards:
     def _class_attributes(self, cls: type) -> dict[str, bool]:
         """Guard the named attributes of a class and its bases.
 
-        Return each name, with whether an attribute of an object hides it.
+        Return each name with whether an instance attribute shadows it.
         """
         known = self._of_classes.get(cls)
         if known is None:
@@ -285,7 +286,7 @@ class Guards:
                     if name in vars(base):
                         value = vars(base)[name]
                         known[name] = is_a(value, _HIDDEN) or not hasattr(type(value), "__get__")
-                # Where a class does not have what its bases do, it may get it.
+                # A class may later define an attribute that only its bases have now.
                 for name in () if is_standard(base) else known:
                     self._look_at_class(base, name)
         return known
@@ -298,7 +299,7 @@ class Guards:
 
 
 def _collections(value: object) -> Iterator[object]:
-    """Nested lists, tuples and dicts."""
+    """Yield the lists, tuples and dicts nested in `value`."""
     stack = [value]
     while stack:
         item = stack.pop()

@@ -1,4 +1,4 @@
-"""The calling convention of a plan: where arguments are copied or bound, and results lie."""
+"""The calling convention of a plan: copied or bound arguments, and addresses of results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ else:
 __all__ = ["Way", "make_replay"]
 
 MOST_WRITTEN_RANGES: Final = 64
-"""Arguments of plans that write to more places than this are always copied in."""
+"""Plans that write more address ranges than this always copy their arguments in."""
 
 
 def make_replay(
@@ -42,22 +42,22 @@ def make_replay(
     structure: Structure | None = None,
     way: Way | None = None,
 ) -> Replay:
-    """Join a plan with the arguments it takes and the results it gives.
+    """Return the replay that runs a plan with the arguments and results of a traced function.
 
     Parameters
     ----------
     plan : ExecutionPlan
-        What runs.
+        The plan to run.
     traced : Traced
-        Where arguments go and what the results are.
+        The trace, with the buffers of the arguments and the nodes of the results.
     specs : sequence of Spec
-        What the arguments are; shapes are numbers.
+        Specs of the arguments, with concrete shapes.
     values : mapping, optional
         Values of the Variables in the shapes of the results and in the plan.
     structure : Structure, optional
-        How the arguments are nested, if they are.
+        Nesting of the arguments, if they are nested.
     way : Way, optional
-        What has to happen before a run.
+        Work to do before a run.
     """
     writes = _written_ranges(plan)
     bindable = len(writes) <= MOST_WRITTEN_RANGES
@@ -99,12 +99,12 @@ def make_replay(
 
 
 class Way:
-    """Commits assignments, and computes lazy tensors that read what a plan is about to change.
+    """Before a run, commit assignments and compute lazy tensors that read what the plan writes.
 
     Parameters
     ----------
     targets : tuple of Buffer
-        What the plan changes.
+        State that the plan writes.
     """
 
     def __init__(self, targets: tuple[Buffer, ...]) -> None:
@@ -113,15 +113,15 @@ class Way:
 
     @property
     def registers(self) -> tuple[Register, ...]:
-        """There is nothing to do while all of these are empty."""
+        """Registers that hold the pending work; while all are empty, nothing has to be done."""
         if not self._targets:
             return (state.pending,)
         return state.pending, state.watched
 
     def __call__(self) -> int:
-        """Do what is to be done; next to nothing if no tensor came since the last time.
+        """Do the pending work; almost free if no tensor was created since the last call.
 
-        Gives the number of births up to which all is done.
+        Return the tensor creation count up to which the work is done, or -1 without targets.
         """
         flush()
         births = state.births[0]
@@ -150,7 +150,7 @@ def _input_spec(
 
 
 def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
-    """Where the plan takes the address of an argument, if it can be bound to the caller's."""
+    """Return the sites where the plan reads an argument's address; empty if it must be copied."""
     here = region_of(home)
     if here.nbytes < BIND_FROM_BYTES or any(here.meets(region_of(b)) for b in plan.output_buffers):
         return ()
@@ -159,7 +159,7 @@ def _sites(plan: ExecutionPlan, home: Buffer) -> Sequence[Site]:
 
 
 def _written_ranges(plan: ExecutionPlan) -> list[tuple[int, int]]:
-    """The address ranges that the plan writes, merged."""
+    """Return the address ranges that the plan writes, merged."""
     buffers = plan.buffers
     written = [
         (region_of(buffers[op.buffer_indices[slot]]), None)

@@ -1,4 +1,4 @@
-"""Axes whose size may change from call to call: one plan, one set of kernels for all sizes."""
+"""Dynamic axes: one plan and one set of kernels for all sizes of an axis."""
 
 from __future__ import annotations
 
@@ -34,39 +34,39 @@ __all__ = ["Dynamic", "SizeHistory", "SizedReplays", "check_dynamic", "dynamic_a
 Dynamic: TypeAlias = "Mapping[str, Mapping[int, UOp | Size]]"
 
 MOST_SIZES: Final = 1024
-"""How many combinations of sizes a plan remembers before it starts anew."""
+"""Maximum number of size combinations a plan has replays for; beyond it all are dropped."""
 _FORM: Final = '{"x": {0: Variable("batch", 1, 256)}}'
-#: The least size of a dynamic axis. An axis of size 1 is broadcast and squeezed, so it is static.
+#: Minimum size of a dynamic axis. An axis of size 1 is broadcast and squeezed, so it is static.
 LEAST_SIZE: Final = 2
-#: How many combinations of sizes are remembered for a kind of call.
+#: Maximum number of size combinations remembered per call signature.
 MOST_SEEN: Final = 16
-#: How many kinds of calls are remembered.
+#: Maximum number of call signatures remembered.
 MOST_KINDS: Final = 64
-#: The upper bound of the smallest sizes, and the ratio of the upper bounds of larger ones. Kernels
-#: are tuned for the upper bound: three rows by 784 x 256 take 9 us with a plan of their own, 16 us
-#: with one for up to 16 rows, and 78 us with one for up to 256 (Zen 5).
+#: The upper bound for the smallest sizes, and the ratio between successive upper bounds. Kernels
+#: are tuned for the upper bound: three rows by 784 x 256 take 9 us with a static plan, 16 us with
+#: a plan for up to 16 rows, and 78 us with a plan for up to 256 (Zen 5).
 LEAST_BOUND: Final = 16
 GROWTH: Final = 4
-#: Limits of these bounds, tried in this order until the function can be traced: none, the least
-#: size that was seen, and the largest one, too. Then no size is dynamic.
+#: How to narrow these bounds, tried in this order until the function can be traced: not at all,
+#: from the smallest size seen, and also to the largest size seen. After that no size is dynamic.
 WIDE, FROM_LEAST, AS_SEEN, GIVEN_UP = range(4)
-#: Calls with the same sizes after which these get a plan of their own, and how many sizes do. Small
-#: kernels of a plan for many sizes may take twice as long.
+#: Number of calls with the same sizes after which these sizes get a static plan, and the maximum
+#: number of sizes that get one. Small kernels of a dynamic plan may take twice as long.
 OWN_AFTER: Final = 64
 MOST_OWN: Final = 4
-#: How many forms are kept for a kind of call; the oldest goes first.
+#: Maximum number of forms kept per call signature; the oldest is dropped first.
 MOST_FORMS: Final = 64
 
 
 def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]] | Literal[False] | None:
-    """Give `dynamic` as plain dicts; None and False as they are.
+    """Return `dynamic` as plain dicts; return None and False unchanged.
 
     Raises
     ------
     DTypeError
         It is neither False nor of the form ``{"x": {0: Variable("batch", 1, 256)}}``.
     VariableError
-        Two different Variables have one name.
+        Two different Variables have the same name.
     """
     if dynamic is None or dynamic is False:
         return dynamic
@@ -92,7 +92,7 @@ def check_dynamic(dynamic: object) -> dict[str, dict[int, UOp]] | Literal[False]
             if other is not variable:
                 raise VariableError(
                     f"dynamic: two Variables are called {variable.arg[0]!r}, with bounds "
-                    f"{other.arg[1:]} and {variable.arg[1:]}; use one of them for both axes"
+                    f"{other.arg[1:]} and {variable.arg[1:]}; use one Variable for both axes"
                 )
     return out
 
@@ -101,9 +101,9 @@ def generalize(
     dynamic: Mapping[str, Mapping[int, UOp]], names: Sequence[str], specs: Sequence[Spec],
     absent: Collection[str] = (),
 ) -> tuple[Spec, ...]:  # fmt: skip
-    """Put the Variables of `dynamic` in place of the sizes in `specs`.
+    """Replace sizes in `specs` by the Variables of `dynamic`.
 
-    Arguments that are None, and those that are `absent` because they have a default, have no sizes.
+    Arguments that are None, and those in `absent` (not passed, they have a default), have no sizes.
 
     Raises
     ------
@@ -112,7 +112,7 @@ def generalize(
     VariableError
         A size lies outside the bounds of its Variable.
     DTypeError
-        A name in `dynamic` is that of no array.
+        A name in `dynamic` is not the name of an array argument.
     """
     out = list(specs)
     sizes: dict[str, tuple[int, str]] = {}
@@ -158,22 +158,22 @@ def _check_size(
 
 
 class SizedReplays:
-    """The replays of one plan, one for each combination of sizes that arguments had.
+    """The replays of one plan, one per combination of argument sizes.
 
     Parameters
     ----------
     plan : ExecutionPlan
-        Made with Variables for sizes; its buffers hold the largest.
+        Plan with Variables for sizes; its buffers hold the largest sizes.
     traced : Traced
-        Where arguments go and what the results are.
+        The trace, with the buffers of the arguments and the nodes of the results.
     specs : sequence of Spec
-        What the arguments are, with Variables in their shapes.
+        Specs of the arguments, with Variables in their shapes.
     structure : Structure or None
-        How they are nested, if they are.
+        Nesting of the arguments, if they are nested.
     way : Way
-        What has to happen before a run.
+        Work to do before a run.
     most_calls : int
-        The calls with the same sizes after which :meth:`often` is asked; 0 for never.
+        Number of calls with the same sizes after which :meth:`often` is true; 0 for never.
     """
 
     def __init__(
@@ -194,7 +194,7 @@ class SizedReplays:
         self._made: dict[tuple[Spec, ...], Replay] = {}
 
     def replay(self, actual: tuple[Spec, ...]) -> Replay:
-        """What runs the plan for arguments that are `actual`."""
+        """Return the replay for arguments with the specs `actual`; make it on first use."""
         found = self._made.get(actual)
         if found is None:
             found = make_replay(
@@ -212,16 +212,16 @@ class SizedReplays:
         return found
 
     def often(self, actual: tuple[Spec, ...]) -> bool:
-        """Return whether these sizes came so often that calls with them ask Python."""
+        """Return whether these sizes reached `most_calls` calls, so that calls go to Python."""
         found = self._made.get(actual)
         return found is not None and 0 < found.most_calls <= found.calls
 
     def keep(self, actual: tuple[Spec, ...]) -> None:
-        """Let calls with these sizes not ask any more."""
+        """Stop counting calls with these sizes; :meth:`often` is false from now on."""
         self.replay(actual).most_calls = 0
 
     def values(self, actual: Sequence[Spec]) -> dict[str, int]:
-        """The values that arguments which are `actual` give to the Variables."""
+        """Return the values of the Variables for arguments with the specs `actual`."""
         values: dict[str, int] = {}
         for spec, given in zip(self._specs, actual, strict=True):
             if isinstance(spec, Array) and isinstance(given, Array):
@@ -233,18 +233,18 @@ class SizedReplays:
 
 @dataclass(slots=True, eq=False, repr=False)
 class _Kind(Used):
-    """Calls that differ in the sizes of arrays alone.
+    """The history of one call signature: calls that differ only in the sizes of arrays.
 
     Attributes
     ----------
     seen : dict
-        The sizes of all axes of calls that got plans of their own.
+        The sizes of all axes of calls without a dynamic plan, oldest first.
     forms : list of (Form, int)
         How sizes depend on each other in calls that share a plan, and the limits of the bounds.
     limits : int
         The first limits that no trace failed with.
     own : int
-        How many sizes got plans of their own because they came often.
+        Number of size combinations that got a static plan because they are frequent.
     """
 
     seen: dict[tuple[int, ...], None] = field(default_factory=dict)
@@ -254,10 +254,10 @@ class _Kind(Used):
 
 
 class SizeHistory:
-    """Which sizes the arguments of a jitted function had, and which axes are dynamic therefore.
+    """The sizes that the arguments of a jitted function had, and the axes to make dynamic.
 
-    The first two combinations of sizes get plans of their own. The third shows which sizes change,
-    and how they depend on each other: those become Variables.
+    The first two combinations of sizes get static plans. The third shows which sizes change and
+    how they depend on each other: these sizes become Variables.
     """
 
     def __init__(self) -> None:
@@ -268,7 +268,7 @@ class SizeHistory:
         self._kinds.clear()
 
     def known(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
-        """Give the arguments with Variables for sizes, if these sizes fit earlier ones."""
+        """Return specs with Variables for sizes if a known form fits these sizes, else None."""
         kind = self._kinds.get(_key(call, actual))
         if kind is None:
             return None
@@ -278,7 +278,7 @@ class SizeHistory:
         return None if form is None else _generalized(actual, form)
 
     def grants(self, call: Call, actual: tuple[Spec, ...]) -> bool:
-        """Return whether sizes that came often get a plan of their own."""
+        """Return whether frequent sizes get a static plan; count the plan if they do."""
         kind = self._kinds.get(_key(call, actual))
         if kind is None or kind.own >= MOST_OWN:
             return False
@@ -286,9 +286,9 @@ class SizeHistory:
         return True
 
     def found(self, call: Call, actual: tuple[Spec, ...]) -> tuple[Spec, ...] | None:
-        """Record a call without a plan; give its arguments with Variables if sizes changed twice.
+        """Record a call without a plan; return specs with Variables if sizes changed twice.
 
-        A trace of these may fail; :meth:`narrowed` gives what to try then.
+        If a trace with these specs fails, :meth:`narrowed` returns the specs to try next.
         """
         sizes = _sizes(actual)
         if not sizes:
@@ -310,14 +310,14 @@ class SizeHistory:
     def narrowed(
         self, call: Call, actual: tuple[Spec, ...], specs: tuple[Spec, ...], *, helps: bool
     ) -> tuple[Spec, ...] | None:
-        """Give arguments with narrower bounds than `specs`, which the function fails with.
+        """Return specs with narrower bounds than `specs`, with which the trace failed.
 
-        Without `helps`, the error says that narrower bounds do not help.
+        If `helps` is false, the error shows that narrower bounds do not help: give up.
         """
         kind = self._kinds.get(_key(call, actual))
         for form, limits in [] if kind is None else kind.forms:
             if kind is not None and _generalized(actual, form) == specs:
-                # Another thread may have failed with these, too.
+                # Another thread may have failed with the same specs.
                 kind.forms = [pair for pair in kind.forms if pair[0] is not form]
                 kind.limits = max(kind.limits, limits + 1 if helps else GIVEN_UP)
         return self.found(call, actual)
@@ -329,7 +329,7 @@ def is_open(specs: Iterable[Spec]) -> bool:
 
 
 def dynamic_axes(names: Sequence[str], specs: Sequence[Spec]) -> str:
-    """Say which axes of arguments became dynamic, and the bounds of their sizes."""
+    """Describe the dynamic axes of the arguments and the bounds of their sizes."""
     shapes = [(name, spec.shape) for name, spec in zip(names, specs, strict=True)
               if isinstance(spec, Array)]  # fmt: skip
     axes = [f"axis {axis} of {name}" for name, shape in shapes
@@ -337,11 +337,11 @@ def dynamic_axes(names: Sequence[str], specs: Sequence[Spec]) -> str:
     found = {dim for _, shape in shapes for dim in shape if isinstance(dim, UOp)}
     free = sorted(dim.arg for dim in found if dim.op is Op.VAR)
     bounds = ", ".join(f"{name} from {least} to {most}" for name, least, most in free)
-    return f"dynamic by its third size: {', '.join(axes)} ({bounds})"
+    return f"dynamic since the third size: {', '.join(axes)} ({bounds})"
 
 
 def _key(call: Call, actual: Sequence[Spec]) -> Hashable:
-    """What calls have in common that differ in sizes alone."""
+    """Return the call signature without sizes, as a dict key."""
     return call, tuple(
         (spec.dtype, len(spec.shape)) if isinstance(spec, Array) else spec for spec in actual
     )
@@ -353,7 +353,7 @@ def _sizes(actual: Sequence[Spec]) -> tuple[int, ...]:
 
 
 def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> Form | None:
-    """The form of these sizes; those in which an axis that varies is tiny are left out."""
+    """Return the form of these sizes, leaving out calls in which a varying axis is too small."""
     while True:
         if len(seen) <= size_families.MOST_APART:
             return None
@@ -381,7 +381,7 @@ def _form(seen: list[tuple[int, ...]], now: tuple[int, ...], limits: int) -> For
 
 
 def _generalized(actual: Sequence[Spec], form: Form) -> tuple[Spec, ...]:
-    """The arguments with Variables for the sizes that vary."""
+    """Return the specs with Variables for the sizes that vary."""
     dims = iter([term.dim(form.variables) for term in form.terms])
     return tuple(
         Array(spec.dtype, tuple([next(dims) for _ in spec.shape]))

@@ -1,4 +1,4 @@
-"""Whole epochs of a jitted function in one call: no Python runs between the steps."""
+"""Run whole epochs of a jitted function in one call, without Python between the steps."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ R = TypeVar("R")
 
 @functools.cache
 def _work() -> Any:
-    """The module that does it."""
+    """Return the module `kernelrt.jit.multi_step`, imported on first use."""
     load("kernelrt.jit.multi_step")
     return sys.modules["kernelrt.jit.multi_step"]
 
 
 class Epochs(JitCore, Generic[R]):
-    """What a jitted function has for whole epochs."""
+    """Base class of jitted functions that adds :meth:`over`."""
 
     _name: str
     _parameters: Parameters
@@ -60,56 +60,57 @@ class Epochs(JitCore, Generic[R]):
         callback: Callable[[int, R], object] | None = None,
         **kwargs: Any,
     ) -> R:
-        """Run a step for each batch of the rows of some arrays, for whole epochs, in one call.
+        """Run the function once per batch of rows, for whole epochs, in one call.
 
-        Does what a loop of calls over :func:`kernelrt.data.batches` does, bit for bit, without
-        running Python between the steps. Arrays and tensors with at least one axis are rows, also
-        those in lists, tuples and dicts: each step gets some of them. Everything else is passed to
-        each step as it is.
+        The result is bitwise equal to a loop over :func:`kernelrt.data.batches`, but no Python
+        runs between the steps. Arrays and tensors with at least one axis, also those in lists,
+        tuples and dicts, are sliced into batches along their first axis. Everything else is
+        passed to each step unchanged.
 
         Parameters
         ----------
         *args, **kwargs
-            The arguments of the function, with the rows of all steps in the place of a batch.
+            Arguments of the function, with all rows instead of one batch.
         batch_size : int
-            Rows of a step.
+            Number of rows per step.
         shuffle : bool
-            Whether each epoch takes the rows in an order of its own: the orders that
-            :func:`kernelrt.data.batches` has with an equal seed.
+            Whether to shuffle the rows in each epoch. The orders are those of
+            :func:`kernelrt.data.batches` with the same seed.
         epochs : int
-            How often all rows are gone through.
+            Number of passes over all rows.
         first_epoch : int
-            How many epochs were run before, which tells the order of the first.
+            Number of epochs that were run before; selects the order of the first epoch.
         seed : int, optional
-            Where the orders come from; else they follow :func:`kernelrt.manual_seed`.
+            Seed of the orders. By default they follow :func:`kernelrt.manual_seed`.
         drop_last : bool
-            Whether to leave out a last batch with fewer rows, which has a plan of its own.
+            Whether to skip a last batch with fewer rows, which needs a separate plan.
         const : mapping of str to object, optional
-            Arguments by name that each step gets whole, though they have axes.
+            Arguments by name that each step receives unsliced, although they have axes.
         every : int, optional
-            After how many steps the callback is called; those of an epoch if not given.
+            Number of steps between calls of the callback. By default the steps of one epoch.
         callback : callable, optional
-            ``callback(k, results)`` is called when `k` steps, a multiple of `every`, are done,
-            with the results of these, which are the first rows of what is returned in the end:
-            change a ``clone()`` of them. It may do anything; the next step finds what it did. If
-            what it returns is true, no more steps are run; what it raises comes out of this call.
+            ``callback(k, results)`` is called after `k` steps, for each `k` that is a multiple of
+            `every`. `results` holds the results of all steps so far, in the memory that is
+            returned at the end: modify only a ``clone()`` of it. The callback may change any
+            state; the next step sees the change. Return True from it to stop early. An exception
+            that it raises propagates.
 
         Returns
         -------
         Tensor, or a structure of them
-            What the function returns, each tensor with an axis before the others that has an
-            element for each step that was run. Numbers, strings and None are as in one step.
+            Results of the function. Each tensor has an additional first axis with one element per
+            step that was run. Numbers, strings and None are those of a single step.
 
         Raises
         ------
         ShapeError
-            Numbers of rows differ, nothing has rows, a number is too small, or a result of the
-            last batch has another shape than those of the others.
+            Row counts differ, no argument has rows, a number is too small, or the last batch gives
+            a result of another shape.
         IndexBoundsError, LinAlgError
-            From a step, which the message and the attribute ``step`` name, counted from 0. State
+            A step failed. The message and the attribute ``step`` give its number, from 0. State
             is as it was before that step.
         KeyboardInterrupt
-            Likewise: a whole number of steps was run.
+            The user interrupted the call. State is as it was between two steps.
         JitError
             A function is being traced or differentiated.
 
@@ -128,10 +129,12 @@ class Epochs(JitCore, Generic[R]):
         if state.local.trace is not None:
             raise JitError(
                 f"{what} is called by a traced function, where values are unknown; call it "
-                "outside, or write the loop in that function with krt.scan over the batches"
+                "outside that function, or write the loop in it with krt.scan over the batches"
             )
         if threading.get_ident() in state.differentiating:
-            raise JitError(f"{what} is not differentiated; call it outside of what is")
+            raise JitError(
+                f"{what} cannot be differentiated; call it outside the function that is"
+            )
         return _work().run_epochs(  # type: ignore[no-any-return]
             self, args, kwargs, const or {}, batch_size=batch_size, shuffle=shuffle, epochs=epochs,
             first_epoch=first_epoch, seed=seed, drop_last=drop_last, every=every, callback=callback,

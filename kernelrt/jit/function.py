@@ -1,4 +1,4 @@
-"""jit: a function of tensors becomes one plan for each kind of arguments, replayed in C."""
+"""jit: trace a function of tensors into one plan per argument signature, replayed in C."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ R = TypeVar("R")
 
 RETRACES_BEFORE_WARNING: Final = 8
 MOST_PLANS: Final = 256
-"""Plans that a function keeps; the oldest goes first."""
+"""Maximum number of plans that a function keeps; the oldest is dropped first."""
 MOST_ATTEMPTS: Final = 64
-"""Plans of which a call finds, one after the other, that they fit no more when they are to run."""
+"""Maximum number of plans that a call makes and finds stale before they run."""
 MOST_REPLAYS: Final = 1024
-"""Replays that are tried in turn before they are collected anew."""
+"""Maximum number of replays that a call tries in order; beyond it the list is cleared."""
 
 
 class JitFunction(Epochs[R]):
-    """A function that is traced once for each kind of arguments and replayed from then on.
+    """A function that is traced once per argument signature and replayed from then on.
 
-    Made by :func:`jit`. Calls are thread-safe; two threads that run the same plan take turns.
+    Created by :func:`jit`. Calls are thread-safe; runs of the same plan exclude each other.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class JitFunction(Epochs[R]):
         self._serials = itertools.count()
         self._traced = 0
         self._widened: set[str] = set()
-        #: Float arguments that are parts of the program, because something needs their values.
+        #: Float arguments that are constants of the program because the trace needs their values.
         self._by_value: frozenset[str] = frozenset()
         self._name = name_of(fn)
         self._attribute = self._name
@@ -113,10 +113,10 @@ class JitFunction(Epochs[R]):
     if TYPE_CHECKING:  # arrays and floats stand in for tensors, so parameters are not checked
 
         def __call__(self, *args: Any, **kwargs: Any) -> R:
-            """Run the plan for these arguments, made if need be."""
+            """Run the plan for these arguments; trace the function if there is none."""
 
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call with arguments, or in a situation, that the replays do not take directly."""
+        """Call with arguments, or in a state, that the replays cannot handle directly."""
         if is_tracing() or threading.get_ident() in state.differentiating:
             return self._fn(*args, **kwargs)
         if state.local.stepwise:
@@ -126,8 +126,8 @@ class JitFunction(Epochs[R]):
         return self._attempt(args, kwargs, _run)[1]
 
     def _run_checked(self, variant: Variant, replay: Replay, leaves: Sequence[Any]) -> Any:
-        """Run, unless a number would come out that is not finite: then NonFiniteError."""
-        variant.traced.watch.before()  # gradients that it reads are where it reads them
+        """Run the plan, or raise NonFiniteError if it would compute a non-finite number."""
+        variant.traced.watch.before()  # puts gradients where the plan reads them
         if replay.load(*leaves) is MISMATCH:
             return MISMATCH
 
@@ -138,23 +138,24 @@ class JitFunction(Epochs[R]):
                 name for name, tensor in around.reached((Tensor,))
                 if isinstance(tensor, Tensor) and tensor._buffer is buffer
             ]
-            return min(names, key=lambda name: "._" in name, default="")  # those of users first
+            return min(names, key=lambda name: "._" in name, default="")  # public names first
 
         traced = variant.traced
         nonfinite.check(traced.nodes, traced.commits, plan=variant.plan, named=named)
         return replay(*leaves)
 
     def plan(self, *args: Any, **kwargs: Any) -> ExecutionPlan:
-        """Give the plan for these arguments, made if need be, with the arguments copied in.
+        """Return the plan for these arguments, with the arguments copied in.
 
-        Executing it writes to state as a call does. It takes no arguments and hands out neither
-        results nor gradients: a ``grad`` that is None stays None.
+        The function is traced if there is no plan yet. Executing the plan writes state as a call
+        does. It takes no arguments and returns neither results nor gradients: a ``grad`` that is
+        None stays None.
         """
         forbid(f"{self._name}.plan()")
         return self._attempt(args, kwargs, _load, sized=False)[0].plan
 
     def profile(self, *args: Any, **kwargs: Any) -> list[KernelProfile]:
-        """Run once as a call does, and give the time that each kernel took."""
+        """Run once as a call does, and return the time that each kernel took."""
         forbid(f"{self._name}.profile()")
         variant, samples = self._attempt(args, kwargs, _profile)
         return variant.plan.profiles_of(samples)
@@ -164,40 +165,41 @@ class JitFunction(Epochs[R]):
         what: Callable[[Variant, Replay, Sequence[Any]], Any], *, sized: bool = True,
         exact: bool = False,
     ) -> tuple[Variant, Any]:  # fmt: skip
-        """Do something with the replay for these arguments, made if need be; what it comes to."""
+        """Apply `what` to the replay for these arguments; return the variant and the result."""
         for _ in range(MOST_ATTEMPTS):
             variant, leaves, replay = self._variant_for(args, kwargs, sized=sized, exact=exact)
             result = what(variant, replay, leaves)
             if result is not MISMATCH:
                 return variant, result
-            if variant.fits():  # its state was moved, or else another thread changed something
+            if variant.fits():  # its state moved in memory; else another thread changed something
                 self._drop(variant)
         raise JitError(
             f"{self._name}: another thread changed state that the function reads, after each of "
-            f"{MOST_ATTEMPTS} traces and before the plan could run; do not change it during a call"
+            f"{MOST_ATTEMPTS} traces and before the plan could run; do not change that state "
+            "during a call"
         )
 
-    if not TYPE_CHECKING:  # else any name would pass for one that is there
+    if not TYPE_CHECKING:  # with __getattr__, type checkers would accept any attribute
 
         def __getattr__(self, name: str) -> Any:
             fn = self.__dict__.get("_fn")
             text = f"{type(self).__name__!r} object has no attribute {name!r}"
             if not name.startswith("_") and hasattr(fn, name):
                 text += (
-                    f", but the {type(fn).__name__} that it calls has: ask that itself, and keep "
-                    "both, as in run = kernelrt.jit(model)"
+                    f", but the wrapped {type(fn).__name__} has it: keep both objects, as in "
+                    "run = kernelrt.jit(model), and read the attribute from the wrapped one"
                 )
             raise AttributeError(text, name=name, obj=self)
 
-    # ---- what was traced
+    # ---- plans
 
     @property
     def plans(self) -> tuple[ExecutionPlan, ...]:
-        """The plans made so far, in order."""
+        """The plans made so far, oldest first."""
         return tuple(variant.plan for variant in self._order)
 
     def tunable(self) -> list[tuple[ExecutionPlan, list[int]]]:
-        """Give the plans, each with the indices of the buffers that arguments are copied into."""
+        """Return the plans, each with the indices of the buffers that arguments are copied to."""
         found = []
         for variant in self._order:
             places = variant.plan.ast_to_buffer_map
@@ -207,11 +209,11 @@ class JitFunction(Epochs[R]):
 
     @property
     def retraces(self) -> int:
-        """How often the function was traced after the first time."""
+        """Number of traces after the first."""
         return max(0, self._traced - 1)
 
     def explain(self) -> str:
-        """Say which plans there are, and for each but the first what it was made for.
+        """Describe the plans, and for each after the first why it was made.
 
         Examples
         --------
@@ -232,7 +234,7 @@ class JitFunction(Epochs[R]):
         return "\n".join(lines)
 
     def clear(self) -> None:
-        """Forget all plans; the next call traces anew."""
+        """Drop all plans; the next call traces again."""
         with state.lock:
             self._clear_replays()
             self._variants = {}
@@ -244,7 +246,7 @@ class JitFunction(Epochs[R]):
 
     @property
     def _order(self) -> list[Variant]:
-        """The plans in the order in which they were made; where they are kept is one place only."""
+        """The plans, oldest first; sorted on demand so that only `_variants` stores them."""
         with state.lock:
             every = [variant for alike in list(self._variants.values()) for variant in alike]
         return sorted(every, key=lambda variant: variant.serial)
@@ -253,9 +255,9 @@ class JitFunction(Epochs[R]):
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, sized: bool = True,
         exact: bool = False,
     ) -> tuple[Variant, list[Any], Replay]:  # fmt: skip
-        """Give the plan for these arguments, made if need be, their leaves, and what runs it.
+        """Return the plan for these arguments (traced if necessary), their leaves and the replay.
 
-        With `sized`, it may be one for many sizes; if `exact`, it is one for these sizes alone.
+        With `sized`, the plan may be dynamic; with `exact`, it is for these sizes only.
         """
         sized = sized and not exact
         if kwargs:
@@ -279,7 +281,7 @@ class JitFunction(Epochs[R]):
         try:
             if variant is None and sized and self._sizes is not None:
                 specs, variant, made = self._for_many(call, actual, leaves, self._sizes)
-            # No lock is held while the function runs: it may wait for a thread that calls another.
+            # No lock is held while the function runs: it may wait for a thread that makes a call.
             if variant is None and made is None:
                 made = self._make(call, specs, leaves)
         except ByValue as asked:
@@ -306,21 +308,21 @@ class JitFunction(Epochs[R]):
         return variant, leaves, replay
 
     def _check_without_gradient(self, name: str, leaf: Any) -> None:
-        """Refuse an argument with a history where the gradient that the function takes meets it."""
+        """Raise JitError if a gradient computed by the function would stop at this argument."""
         if not isinstance(leaf, Tensor) or not leaf._lineage:
             return
         is_result = isinstance(leaf._lineage, Severed)
         what = "is the result of a jitted function" if is_result else "requires a gradient"
         raise JitError(
-            f"{name}: the argument {what}, and the gradient that {self._name} takes flows into it, "
-            "from where it does not reach the tensors behind it; reach those through the closure "
-            "or an attribute, or pass detach()"
+            f"{name}: the argument {what}, and the gradient that {self._name} computes flows into "
+            "it, but cannot flow on to the tensors that the argument depends on; access these "
+            f"through the closure or an attribute of {self._name}, or pass {name}.detach()"
         )
 
     def _known(
         self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]
     ) -> Variant | None:
-        """The plan for these arguments, if it was made."""
+        """Return the plan for these arguments if there is one."""
         with state.lock:
             known = self._variants.get((call, specs), ())
             return next((v for v in known if v.takes(leaves) and v.fits()), None)
@@ -330,7 +332,8 @@ class JitFunction(Epochs[R]):
     ) -> tuple[tuple[Spec, ...], Variant | None, Variant | None]:
         """Find or make a plan for many sizes.
 
-        Gives what it takes, and the plan: a known one, a new one, or none, for one of these sizes.
+        Return the specs, the known plan or None, and the new plan or None. If both are None, the
+        caller makes a static plan.
         """
         specs = sizes.known(call, actual)
         known = None if specs is None else self._known(call, specs, leaves)
@@ -340,7 +343,7 @@ class JitFunction(Epochs[R]):
             if not sizes.grants(call, actual):
                 known.replays.keep(actual)
                 return specs, known, None
-            own = f"a plan of its own, after {OWN_AFTER} calls"
+            own = f"a static plan for these sizes, after {OWN_AFTER} calls"
             return actual, None, self._make(call, actual, leaves, why=own)
         why: str | None = None
         specs = specs or sizes.found(call, actual)
@@ -349,7 +352,7 @@ class JitFunction(Epochs[R]):
                 made = self._make(call, specs, leaves, why=dynamic_axes(call.leaves, specs))
             except Warning:
                 raise
-            except Exception as error:  # noqa: BLE001 - the trace with numbers raises its own
+            except Exception as error:  # noqa: BLE001 - the trace with static sizes raises it again
                 why = f"{reason(self._order, call, actual, leaves)}; not dynamic: {error}"
                 helps = not isinstance(error, JitError)
                 specs = sizes.narrowed(call, actual, specs, helps=helps)
@@ -382,7 +385,7 @@ class JitFunction(Epochs[R]):
         )
 
     def _traced_for(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Traced:
-        """Trace the function; it must not tell sizes that became dynamic from numbers."""
+        """Trace the function; raise JitError if it can tell dynamic sizes from ints."""
         traced = functools.partial(
             trace, self._fn, self._name, call, specs, leaves, keep_grads=self._keep_grads
         )
@@ -391,11 +394,11 @@ class JitFunction(Epochs[R]):
         with SizeWatch() as watch:
             found = traced()
         if told := watch.told():
-            raise JitError(f"{self._name} can tell sizes from numbers: {told}")
+            raise JitError(f"{self._name} can tell dynamic sizes from ints: {told}")
         return found
 
     def _check_bound(self, plan: ExecutionPlan, specs: tuple[Spec, ...]) -> None:
-        """Raise JitError where the plan depends on a Variable that is the size of no argument."""
+        """Raise JitError if the plan depends on a Variable that no argument has as a size."""
         dims = [d for spec in specs if isinstance(spec, Array) for d in spec.shape]
         bound = {v.arg[0] for v in plan_sizes.variables_of(dims)}
         strange = [name for name in plan.variables if name not in bound]
@@ -403,8 +406,8 @@ class JitFunction(Epochs[R]):
             names = ", ".join(map(repr, strange))
             raise JitError(
                 f"{self._name}() depends on Variable {names}, but none of its arguments has that "
-                "size: it was kept from another trace, or made by the function; pass the size as a "
-                "tensor, or the array that has it with dynamic="
+                "size: the function kept the Variable from another trace, or created it; pass the "
+                "size as a tensor, or pass the array that has it and name its axis in dynamic="
             )
 
     def _warn_of_retraces(self) -> None:
@@ -412,7 +415,7 @@ class JitFunction(Epochs[R]):
             warnings.warn(
                 f"{self._name} was traced {self._traced} times, the last time because "
                 f"{self._order[-1].why}. Pass numbers that change as floats or arrays, and make "
-                "changing axes dynamic, or pad them. explain() lists all plans.",
+                "axes that change dynamic, or pad them. explain() lists all plans.",
                 RetraceWarning,
                 stacklevel=5,
             )
@@ -421,15 +424,15 @@ class JitFunction(Epochs[R]):
         if name and name not in self._widened:
             self._widened.add(name)
             warnings.warn(
-                f"{name}: it is float64, and {self._name} computes with float32 state next to it, "
-                "so the results are float64 and take about twice the time; pass "
+                f"{name}: it is float64, but {self._name} combines it with float32 state, so the "
+                "results are float64 and take about twice the time; pass "
                 f"{name}.astype(numpy.float32), or make the state float64",
                 KernelrtWarning,
                 stacklevel=5,
             )
 
     def _drop(self, variant: Variant) -> None:
-        """Forget a plan."""
+        """Drop a plan."""
         with state.lock:
             key = (variant.call, variant.specs)
             left = _others(self._variants.get(key, ()), variant)
@@ -443,7 +446,7 @@ class JitFunction(Epochs[R]):
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._attribute = name
-        # The descriptor is part of it, so that a method can call the one that it overrides.
+        # The key contains the descriptor's id, so that a method can call the one it overrides.
         self._key = f"_jit_{owner.__qualname__}.{name}.{id(self)}"
 
     @overload
@@ -457,13 +460,13 @@ class JitFunction(Epochs[R]):
             bound = instance.__dict__[self._key]
         except (AttributeError, KeyError):
             bound = None
-        # A copied instance brings its original's functions along, hence the other tests.
+        # A copied instance still holds the bound functions of its original, hence the other tests.
         if bound is None or bound.instance is not instance or bound._method is not self:
             bound = self._bind(instance)
         return bound
 
     def _bind(self, instance: object) -> JitFunction[R]:
-        """Make the function of one instance, kept with it."""
+        """Return the jitted method bound to one instance, and store it there."""
         bound = JitFunction(
             functools.partial(self._fn, instance), **self._options()
         )
@@ -471,14 +474,14 @@ class JitFunction(Epochs[R]):
         bound.instance, bound._name, bound._attribute = instance, self._name, self._attribute
         bound._method = self
         try:
-            if isinstance(instance, type):  # of a class method; the __dict__ of a class is a view
+            if isinstance(instance, type):  # a class method; a class's __dict__ is read-only
                 setattr(instance, self._key, bound)
             else:
                 instance.__dict__[self._key] = bound
         except (AttributeError, TypeError):
             raise JitError(
-                f"{self._name}: methods can be jitted in classes whose instances have a __dict__, "
-                f"not in {type(instance).__name__}; jit a function instead"
+                f"{self._name}: a jitted method needs an instance with a __dict__, but "
+                f"{type(instance).__name__} has none; jit a function instead"
             ) from None
         return bound
 
@@ -487,7 +490,7 @@ class JitFunction(Epochs[R]):
 
     @property
     def __wrapped_function__(self) -> Callable[..., R]:
-        """What is traced."""
+        """The function that is traced."""
         return self._fn
 
     def tree_items(self) -> tuple[()]:
@@ -499,7 +502,7 @@ class JitFunction(Epochs[R]):
             return _jitted_method, (self.instance, self._attribute)
         path: str = getattr(self, "__qualname__", "")  # partial functions have none
         if _named(self.__module__, path) is self:
-            return path  # what has a name is pickled by it, as functions are
+            return path  # pickled by name, as functions are
         return _jitted, (self._fn, self._options())
 
     def _options(self) -> dict[str, Any]:
@@ -533,7 +536,7 @@ def _others(variants: Iterable[Variant], one: Variant) -> list[Variant]:
 
 
 def _named(module: object, path: str) -> object:
-    """What a module calls so, or None."""
+    """Return the object at this path in a module, or None."""
     found: object = sys.modules.get(str(module))
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -570,34 +573,35 @@ def jit(
     keep_grads: bool = False,
     freeze: bool = False,
 ) -> Any:
-    """Trace a function once for each kind of arguments, and replay the plan from then on.
+    """Trace a function once per argument signature, and replay the plan from then on.
 
-    Arrays, tensors and Python floats are inputs. Ints, bools, strings, None and modules are part
-    of the program: another value is traced anew, as is another shape or dtype. Tensors that the
-    function reaches in another way (parameters, moments, the state of random numbers) are read,
-    and if it assigns to them written, in place. Results are the caller's own.
+    Arrays, tensors and Python floats are inputs. Ints, bools, strings, None and modules are
+    static: another value causes a new trace, as does another shape or dtype. Tensors that the
+    function accesses in another way (parameters, moments, random state) are state: they are read,
+    and updated in place if the function assigns to them. Results are new arrays that the caller
+    owns.
 
     Parameters
     ----------
     fn : callable
-        Takes arrays, tensors, floats and static values, also in lists, tuples and dicts, and
-        returns tensors, also in lists, tuples and dicts. May be a method.
+        Function or method. Takes arrays, tensors, floats and static values, and returns tensors;
+        both may be nested in lists, tuples and dicts.
     dynamic : mapping of str to mapping of int to Variable, or False, optional
-        Axes of arguments whose size may change without another plan, as in
+        Axes of arguments whose size may change without a new plan, as in
         ``{"x": {0: Variable("batch", 1, 256)}}``. By default an axis becomes dynamic with its third
-        size, if the function can be traced for all sizes at once; `explain` says so. With False,
-        each size has a plan of its own.
+        size, if the function can be traced for all sizes at once; `explain` reports it. With
+        False, each size has a separate plan.
     threads : int, optional
-        The most threads that the plans may use.
+        Maximum number of threads of the plans.
     keep_grads : bool
-        Store gradients even where the function clears them, computes them and uses them up in an
-        optimizer's step. Otherwise that is left out, and reading such a ``grad`` outside raises
-        GradientError. All other gradients are stored in any case.
+        Whether to store gradients even if the function clears them, computes them and uses them in
+        an optimizer's step. By default these are not stored, and reading their ``grad`` outside
+        raises GradientError. All other gradients are always stored.
     freeze : bool
         Whether state that the function only reads, such as the weights of a trained model, changes
-        rarely. Its matrices are then kept a second time, laid out as their products read them,
-        which spares inference a tenth to two fifths of its time from four rows on. A change is seen
-        as ever, by the next call, which lays them out anew and takes the longer for it.
+        rarely. Its matrices are then stored a second time in the layout that matrix products read,
+        which saves 10 to 40 % of the time of inference with four or more rows. The next call still
+        sees any change, but takes longer because it packs the matrices again.
 
     Returns
     -------
@@ -607,9 +611,9 @@ def jit(
     Raises
     ------
     JitError
-        From a call: the function reads a value while it is traced, assigns to an argument, takes
-        or returns something else than the above. Values of tensors, gradients and random numbers
-        are as they were before the call.
+        Raised by a call if the function reads a value while it is traced, assigns to an argument,
+        or takes or returns another type than those above. Values of tensors, gradients and random
+        state are as they were before the call.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Multi-step runner of `over`: batches of rows, their plans, and steps between callbacks."""
+"""Multi-step runner of `JitFunction.over`: batches of rows, their plans, and callbacks."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 __all__ = ["run_epochs"]
 
 MOST_PLACES: Final = 1 << 18
-"""Numbers of rows in orders that are made at once, unless one epoch has more."""
+"""Maximum number of row indices generated at once, unless one epoch has more."""
 MOST_ATTEMPTS: Final = 64
-"""Plans of which a step finds, one after the other, that they fit no more when they are to run."""
+"""Maximum number of plans that a step makes and finds stale before they run."""
 _CONTAINERS: Final = (list, tuple, dict)
 
 
@@ -49,7 +49,7 @@ def run_epochs(
     const: Mapping[str, Any], *, batch_size: object, shuffle: object, epochs: object,
     first_epoch: object, seed: object, drop_last: object, every: object, callback: Any,
 ) -> Any:  # fmt: skip
-    """Do what `over` says of itself."""
+    """Run `JitFunction.over`; its docstring describes the arguments."""
     size = size_option(batch_size, "batch_size")
     epochs = integer(epochs, "epochs", 0)
     first_epoch = integer(first_epoch, "first_epoch", 0)
@@ -97,7 +97,7 @@ def _one_by_one(
     run: _Run, parts: Sequence[_Part], orders: Iterable[np.ndarray[Any, Any] | None],
     calls: _Calls | None,
 ) -> Any:  # fmt: skip
-    """Call the function for each batch, where each call is looked at; the results, stacked."""
+    """Call the function for each batch (for step-by-step and nonfinite modes); stack results."""
     results: list[Any] = []
     for order in orders:
         for rows, first, steps in parts:
@@ -116,7 +116,7 @@ def _one_by_one(
 
 
 def _stacked(run: _Run, results: Sequence[Any]) -> Any:
-    """Results of steps, each tensor with one more axis."""
+    """Return the results of all steps, each tensor stacked along a new first axis."""
     taken = [flatten(result, "result") for result in results]
     template, first = taken[0]
     columns = list(zip(*[[leaf for _, leaf in leaves] for _, leaves in taken], strict=True))
@@ -130,7 +130,7 @@ def _stacked(run: _Run, results: Sequence[Any]) -> Any:
 
 
 def _alike(column: Sequence[Any]) -> bool:
-    """Whether the results of all steps can be stacked."""
+    """Return whether the results of all steps can be stacked."""
     first = column[0]
     if isinstance(first, Tensor):
         return all(
@@ -141,11 +141,14 @@ def _alike(column: Sequence[Any]) -> bool:
 
 
 _Part: TypeAlias = tuple[int, int, int]
-"""Batches of one size: that, where the first of them begins, and how many there are."""
+"""Batches of one size: rows per batch, index of the first row, number of batches."""
 
 
 def _together(parts: Sequence[_Part]) -> int:
-    """How many epochs to have the orders of at once: those of one size of batches are one run."""
+    """Return the number of epochs to generate orders for at once.
+
+    Only epochs whose batches all have one size can be joined.
+    """
     if len(parts) != 1:
         return 1
     size, _, steps = parts[0]
@@ -155,7 +158,7 @@ def _together(parts: Sequence[_Part]) -> int:
 def _orders(
     rows: int, seed: int, epochs: range, parts: Sequence[_Part]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The orders of some epochs one after the other, without what is left out at their ends."""
+    """Return the concatenated row orders of some epochs, without the rows that are dropped."""
     if len(epochs) == 1:
         return order_of(rows, seed, epochs[0])
     used = sum(size * steps for size, _, steps in parts)
@@ -163,11 +166,13 @@ def _orders(
 
 
 class _Calls:
-    """When the callback is called."""
+    """The callback of `over`, and the step at which it is called next."""
 
     def __init__(self, every: object, callback: Any) -> None:
         if callback is None:
-            raise DTypeError("every: says when to call a callback, and there is none")
+            raise DTypeError(
+                "every: it needs a callback, but there is none; pass callback= or leave out every"
+            )
         if not callable(callback):
             raise DTypeError(f"callback: expected a function, not {type(callback).__name__}")
         self._callback = callback
@@ -175,27 +180,27 @@ class _Calls:
         self._next = 0
 
     def begin(self, steps: int) -> None:
-        """Say how many steps an epoch has."""
+        """Set the number of steps of an epoch, the default of `every`."""
         self._every = self._every or max(steps, 1)
         self._next = self._every
 
     def until_next(self, done: int, most: int) -> int:
-        """How many of `most` steps to run before the next call."""
+        """Return the number of steps to run before the next call, at most `most`."""
         return min(most, self._next - done)
 
     def due(self, done: int) -> bool:
-        """Whether to call it now."""
+        """Return whether the callback is due after `done` steps."""
         return done == self._next
 
     def call(self, done: int, results: object) -> bool:
-        """Call it; whether to stop."""
+        """Call the callback; return whether to stop."""
         assert self._every
         self._next += self._every
         return bool(self._callback(done, results))
 
 
 class _Run:
-    """One call: its arguments, and the replays that it has found for them."""
+    """One call of `over`: its arguments, and the replays found for them."""
 
     __slots__ = (
         "_batches", "_course", "_direct", "_form", "_function", "_given", "_keywords", "_leaves",
@@ -210,7 +215,7 @@ class _Run:
         if type(const) is not dict and not isinstance(const, Mapping):
             raise DTypeError(
                 f"const: expected a dict of arguments by name, not {type(const).__name__}; each "
-                'step gets them whole, as in const={"table": table}'
+                'step receives them unsliced, as in const={"table": table}'
             )
         if kwargs or const:
             twice = [name for name in const if name in kwargs]
@@ -244,7 +249,7 @@ class _Run:
         self.look()
 
     def look(self) -> None:
-        """Find the arguments where they are now."""
+        """Read the arguments again: their memory may have changed."""
         leaves: list[Any] = []
         with_rows: list[Any] = []
         rows, first = self.rows, "before"
@@ -260,7 +265,7 @@ class _Run:
             elif leaf.shape[0] != rows:
                 raise ShapeError(
                     f"{name}: expected {rows} rows, as {first}, not shape "
-                    f"{format_shape(leaf.shape)}; what each step gets whole is passed by name, as "
+                    f"{format_shape(leaf.shape)}; to pass an argument unsliced to each step, use "
                     f"const={{{name!r}: ...}}"
                 )
         if rows < 0:
@@ -278,7 +283,7 @@ class _Run:
         return f"{self._function._name}.over()"
 
     def parts(self, size: int, *, drop_last: bool) -> Sequence[_Part]:
-        """The batches of an epoch."""
+        """Return the batches of an epoch."""
         count, rest = divmod(self.rows, size)
         parts = [(size, 0, count)] if count else []
         if rest and not drop_last:
@@ -286,7 +291,7 @@ class _Run:
         return parts
 
     def begin(self, steps: int, size: int, parts: Sequence[_Part]) -> Course:
-        """Have plans for batches of all sizes, and room for what they give, before any runs."""
+        """Find plans for all batch sizes, and allocate their results, before any step runs."""
         course = Course(steps)
         course.read(self._rows, self.rows)
         self._course = course
@@ -295,13 +300,13 @@ class _Run:
         return course
 
     def results(self, *, apart: bool) -> Any:
-        """What the function returns, for the steps that were run."""
+        """Return the results of the steps that were run."""
         assert self._course is not None
         assert self._form is not None
         return hand_out(self._form, self._course.so_far(self._form, apart))
 
     def stretch(self, rows: int, first: int, count: int) -> None:
-        """Run so many steps of `rows` rows each."""
+        """Run `count` steps of `rows` rows each, starting at row `first`."""
         course = self._course
         assert course is not None
         attempts = 0
@@ -319,13 +324,13 @@ class _Run:
             first += ran * rows
             if not count:
                 return
-            # Something is not as it was: a tensor lies elsewhere, or a plan has ceased to fit.
+            # Something changed: a tensor moved to other memory, or a plan no longer fits.
             attempts = 0 if ran else attempts + 1
             if attempts > MOST_ATTEMPTS:
                 raise JitError(
                     f"{self._what}: another thread changed state that the function reads, after "
                     f"each of {MOST_ATTEMPTS} traces and before the plan could run; do not change "
-                    "it during the call"
+                    "that state during the call"
                 )
             if not ran and variant is not None and variant.fits():
                 self._function._drop(variant)
@@ -333,7 +338,7 @@ class _Run:
             self.look()
 
     def _batch(self, rows: int) -> tuple[Any, ...]:
-        """The leaves, with arrays of the size of a batch in the places of all rows."""
+        """Return the leaves, with sliced arguments replaced by arrays of one batch."""
         found = self._batches.get(rows)
         if found is None:
             found = self._batches[rows] = tuple(
@@ -343,7 +348,10 @@ class _Run:
         return found
 
     def _find(self, rows: int, *, known: bool = False) -> tuple[Variant | None, Replay]:
-        """Give what runs batches of so many rows, traced if need be; `known` makes that quick."""
+        """Return the replay for batches of `rows` rows; with `known`, try existing replays first.
+
+        The variant is None if an existing replay was found.
+        """
         variant = replay = None
         if known and self._direct:
             assert self._course is not None
@@ -359,7 +367,7 @@ class _Run:
         return variant, replay
 
     def _check(self, replay: Replay, rows: int) -> None:
-        """Raise where the results of a plan are not like those of the first."""
+        """Raise ShapeError if the results of a plan cannot be stacked with those of the first."""
         assert self._course is not None
         if self._form is None:
             self._form = replay
@@ -380,11 +388,11 @@ class _Run:
             raise self.unlike(f" with {rows} rows")
 
     def unlike(self, which: str = "") -> ShapeError:
-        """The error for results that cannot be stacked."""
+        """Return the error for results that cannot be stacked."""
         return ShapeError(
-            f"{self._what}: a step{which} gives results of other shapes, types or numbers than the "
-            "first, which cannot be stacked; pass drop_last=True, or return what does not depend "
-            "on the number of rows"
+            f"{self._what}: the results of a step{which} cannot be stacked: they differ from those "
+            "of the first step in shape, type or Python value; pass drop_last=True, or return "
+            "results that do not depend on the number of rows"
         )
 
     def call(self, chosen: slice | np.ndarray[Any, Any]) -> Any:
@@ -399,7 +407,7 @@ class _Run:
 
 
 def _belongs(leaf: str, arguments: Mapping[str, Any]) -> bool:
-    """Whether a leaf of this name is in one of the arguments."""
+    """Return whether a leaf of this name belongs to one of the arguments."""
     return any(
         leaf.startswith(name) and leaf[len(name) : len(name) + 1] in ("", "[", ".")
         for name in arguments
@@ -413,7 +421,7 @@ def _has_rows(leaf: object) -> bool:
 
 
 def _batch_of(leaf: Any, rows: int) -> Any:
-    """An array of the shape and the history of so many rows; its elements do not matter."""
+    """Return an array with `rows` rows and the autograd history of `leaf`, of any content."""
     if isinstance(leaf, np.ndarray) and rows <= leaf.shape[0]:
         return leaf[:rows]
     shape = (rows, *leaf.shape[1:])
@@ -426,7 +434,7 @@ def _batch_of(leaf: Any, rows: int) -> Any:
 
 
 def _tell(error: KernelrtError, step: int) -> None:
-    """Have an error say in which step it came up."""
+    """Add the number of the failed step to an error."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])
     known = CustomFunctionError | DomainError | IndexBoundsError | LinAlgError | NonFiniteError

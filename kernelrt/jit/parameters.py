@@ -1,4 +1,4 @@
-"""Parameter names of a jitted function, and how calls bind them."""
+"""Parameter names of a jitted function, and the binding of arguments to them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ __all__ = ["Parameters", "name_of"]
 
 
 class Parameters:
-    """The parameters of `fn`; of a module, those of its forward. Some builtins tell none."""
+    """The parameters of `fn`, or of its `forward` if it is a module.
+
+    The signature of some builtins is unknown; then no parameters are known.
+    """
 
     def __init__(self, fn: Callable[..., object]) -> None:
         self._signature: inspect.Signature | None
@@ -24,17 +27,17 @@ class Parameters:
         except (TypeError, ValueError):
             self._signature = None
         module = "" if isinstance(fn, Module) else str(getattr(fn, "__module__", ""))
-        #: Functions of this package take other names of parameters, too, and check them themselves.
+        #: Functions of this package accept aliases of parameter names, and check them themselves.
         self._has_other_names = module.partition(".")[0] == "kernelrt"
         self._all = () if self._signature is None else tuple(self._signature.parameters.values())
         self.optional = frozenset(p.name for p in self._all if p.default is not p.empty)
-        """Arguments that a call may leave out."""
-        #: Names that the function takes beside those of its signature, as `axis` for `dim`.
+        """Names of the parameters with defaults."""
+        #: Aliases that the function accepts in addition to its signature, as `axis` for `dim`.
         self._others: frozenset[str] = getattr(fn, "other_names", frozenset())
         self._named: dict[int, tuple[str, ...]] = {}
 
     def passed_either_way(self) -> Iterator[str]:
-        """What can be passed by position and by name; nothing where only the position counts."""
+        """Yield the names of the positional parameters; "" for those that are positional-only."""
         for parameter in self._all:
             if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
                 yield parameter.name
@@ -46,12 +49,14 @@ class Parameters:
     def positional(
         self, name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Pass by position what can be, so that both ways of calling share a plan.
+        """Convert keyword arguments to positional ones where possible.
+
+        Calls by position and by keyword then share a plan.
 
         Raises
         ------
         TypeError
-            The function, which errors call `name`, takes no such arguments.
+            The arguments do not fit the signature. The message calls the function `name`.
         """
         if self._signature is None:
             return args, dict(kwargs)
@@ -66,7 +71,7 @@ class Parameters:
         return bound.args, {**bound.kwargs, **others} if others else bound.kwargs
 
     def names(self, count: int) -> tuple[str, ...]:
-        """Names of the first `count` positional parameters."""
+        """Return the names of the first `count` positional parameters."""
         found = self._named.get(count)
         if found is None:
             found = self._named[count] = self._names(count)
@@ -84,7 +89,7 @@ class Parameters:
 
 
 def name_of(fn: Callable[..., object]) -> str:
-    """What errors call a function."""
+    """Return the name of a function for error messages."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     return getattr(fn, "__name__", None) or type(fn).__name__

@@ -1,4 +1,4 @@
-"""Guards of a plan on state beside its arguments, checked after something has changed."""
+"""Guards of a plan on state other than its arguments, checked after any such state changed."""
 
 from __future__ import annotations
 
@@ -25,32 +25,31 @@ __all__ = ["Watch"]
 
 
 class Watch:
-    """Python state that a traced function read, and what its plan does to gradients.
+    """Guards on the Python state that a traced function read, and the gradient effects of its plan.
 
-    A replay asks it before a run whenever `kernelrt.native.array_handle.touch` was called since the
-    last run that it had nothing to do for.
+    A replay checks the guards before a run if `kernelrt._handle.touch` was called since the last
+    run in which there was nothing to do.
 
     Parameters
     ----------
     noted : sequence of Noted
         Attributes of modules and optimizers that were read, with their values.
     names : Names
-        Variables that were read; a replay itself looks at them in each call.
+        Variables that were read. The replay itself checks them in each call.
     rebound : str
-        One of them that the function rebound itself.
+        Name of a variable that the function rebound itself; empty if there is none.
     roots : iterable of UOp
-        What gradients were taken of, and what gradients of results would come to.
+        Nodes that were differentiated, and nodes that gradients of the results would flow to.
     effects : sequence of Effect
-        What happens to gradients.
+        Changes of gradients.
     read, written : collection of Buffer
         Memory that the plan reads and writes.
     required : sequence of (Tensor, bool)
-        Tensors that were asked or told whether they require a gradient, and whether they did
-        before the function ran.
+        Tensors whose `requires_grad` was read or set, with its value before the function ran.
     settings : sequence of (Tensor, bool)
-        Whether those whose answer it changes require a gradient when it has run.
+        Tensors whose `requires_grad` the function changes, with the value after a run.
     parameters : sequence of (Tensor, bool)
-        Tensors that were asked whether they are parameters, and whether they were.
+        Tensors that were queried for being parameters, with the answers.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class Watch:
         for item in self._noted:
             if isinstance(item.owner, Module):
                 modes.watch(item)
-        # The function may have set what it read. Then this call is the only one that the plan fits.
+        # The function may have set state that it read; then the plan fits only this call.
         self._once = next((item.change() for item in self._noted if not item.holds()), "")
         if rebound:
             self._once = f"{rebound} was rebound"
@@ -83,8 +82,8 @@ class Watch:
         self._required = tuple(required)
         self._settings = tuple(settings)
         self._parameters = tuple(parameters)
-        #: Held by a call from its look at the gradients until they are handed on, where there are
-        #: any: another one would bring them to where this one computes.
+        #: Lock that a call with gradient effects holds from reading the gradients until it hands
+        #: them over: another call would move gradients to the memory this call computes in.
         self.entry = locks.Lock(locks.CALL) if self._effects else None
         self._sources = frozenset(
             node.arg for node in toposort(list(roots)) if node.op is Op.BUFFER
@@ -100,11 +99,11 @@ class Watch:
 
     @property
     def once(self) -> bool:
-        """Whether the plan fits one call alone, the one that it was traced for."""
+        """Whether the plan fits only the call that it was traced for."""
         return bool(self._once)
 
     def _live_leaves(self) -> frozenset[tuple[Buffer, Hooks]]:
-        """Those of the sources whose tensors collect gradients, with what sees these."""
+        """Return the sources whose tensors accumulate gradients, with their hooks."""
         if not self._sources:
             return frozenset()
         with state.lock:
@@ -112,7 +111,7 @@ class Watch:
         return frozenset(both for both in live if both[0] in self._sources)
 
     def differs(self) -> str:
-        """What is not as it was when the function was traced; empty if the plan fits."""
+        """Describe the first change since the function was traced; empty if the plan fits."""
         if self._once:
             return f"{self._once} by the function itself"
         change = self.names.changed()
@@ -128,9 +127,9 @@ class Watch:
             if not effect.fits():
                 shape = effect.tensor.shape
                 now = kind_of(effect.tensor._grad)
-                return f"the grad of a tensor of shape {shape} is {now}, it was {effect.reads}"
+                return f"the grad of a tensor of shape {shape} was {effect.reads} and is {now} now"
         if self._found and not are_shared_alike(self._found, self._read, self._written):
-            return "a tensor began or ceased to be the gradient of another, or of two"
+            return "a tensor began or ceased to be the gradient of another tensor, or of two"
         for tensor, answer in self._required:
             if (tensor._lineage is True) is not answer:
                 return "a tensor began or ceased to require a gradient"
@@ -145,16 +144,17 @@ class Watch:
         return ""
 
     def fits(self) -> bool:
-        """Whether the plan does what the function would do now."""
+        """Return whether the plan does what the function would do now."""
         if self._first:
             self._first = False
             return True
         return not self.differs()
 
     def before(self) -> tuple[bool, Handover, tuple[tuple[TensorBase, bool], ...]]:
-        """Make ready for a run; whether there was anything to do, and what there is afterwards.
+        """Prepare the gradients for a run.
 
-        The last are tensors, and whether they require a gradient from then on.
+        Return whether there was work, or will be in the next run; the gradients to hand over after
+        the run; and the tensors whose `requires_grad` the run changes, with the new values.
         """
         if not self._effects:
             return bool(self._once), _NOTHING, self._settings
@@ -163,8 +163,8 @@ class Watch:
 
 
 def _leaves() -> list[tuple[Any, Hooks]]:
-    """The memory of all tensors that collect gradients, with what sees these."""
-    # A list of the references is made in one step; interrupting code may make leaves.
+    """Return the memory of all tensors that accumulate gradients, with their hooks."""
+    # The list of references is copied in one step: code that interrupts may create leaves.
     return [
         (t._memory, leaf.hooks) for ref in state.leaves.valuerefs()
         if (t := ref()) is not None and (leaf := t._leaf) is not None

@@ -1,7 +1,8 @@
-"""Flattens arguments and results of traced functions to lists of leaves.
+"""Flatten arguments and results of traced functions to lists of leaves.
 
-A *leaf* is a value that is no list, tuple, dict or dataclass. A *template* is what is left of
-nested containers when the leaves are taken out: it compares and hashes, and fills up again.
+A *leaf* is a value that is not a list, tuple, dict or dataclass. A *template* is the structure of
+nested containers without their leaves (a pytree definition in JAX): it can be compared, hashed,
+and filled with leaves again.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ __all__ = ["Array", "Float", "Spec", "Static", "Template", "differences", "flatt
            "flatten_arguments", "normalize", "short", "spec_of"]  # fmt: skip
 
 MOST_LEVELS: Final = 50
-"""How deep arguments may be nested and still be taken apart in C."""
+"""Maximum nesting depth of arguments that C code flattens."""
 
 MOST_NESTED: Final = 5000
-"""How deep arguments and results may be nested: names of leaves grow with the depth."""
+"""Maximum nesting depth of arguments and results: names of leaves grow with the depth."""
 
 
 # ---- containers
@@ -51,15 +52,15 @@ class _Node:
     Attributes
     ----------
     kind : type
-        What it is.
+        Type of the container.
     size : int
-        How many it has.
+        Number of children.
     keys : tuple
-        Those of a dict; the names of the fields of a dataclass that hold children.
+        Keys of a dict, or names of the dataclass fields that hold children.
     fixed : tuple of (str, object)
-        The other fields of a dataclass, by name.
+        Static fields of a dataclass, by name.
     key : tuple
-        What `keys` and `fixed` are compared by.
+        Comparison key of `keys` and `fixed`.
     """
 
     kind: type
@@ -79,7 +80,7 @@ class _Node:
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """Nested containers without their leaves, in the order in which they are met (prefix)."""
+    """Nested containers without their leaves, in prefix order."""
 
     nodes: tuple[_Node | None, ...]
 
@@ -94,12 +95,12 @@ class Template:
 
     @property
     def single(self) -> bool:
-        """Whether this is one leaf."""
+        """Whether this is a single leaf."""
         return self.nodes == (None,)
 
     @property
     def structure(self) -> Structure | None:
-        """The same as nested tuples, for matching in C; None if there are very many levels."""
+        """The template as nested tuples for matching in C; None if it is too deep."""
         built: list[tuple[int, Structure | None]] = []
         for node in reversed(self.nodes):
             if node is None:
@@ -116,7 +117,7 @@ class Template:
         return built[0][1]
 
     def fill(self, leaves: Sequence[object]) -> Any:
-        """The containers again, with `leaves` in them."""
+        """Return the nested containers with `leaves` in them."""
         remaining = iter(reversed(leaves))
         built: list[object] = []
         for node in reversed(self.nodes):
@@ -141,14 +142,14 @@ def _container(node: _Node, children: list[object]) -> object:
 
 
 def flatten(value: object, name: str) -> tuple[Template, list[tuple[str, object]]]:
-    """Take the leaves out of nested lists, tuples (also named ones), dicts and dataclasses.
+    """Flatten nested lists, tuples (also named tuples), dicts and dataclasses.
 
     Returns
     -------
     template : Template
-        What is left.
+        The structure without the leaves.
     leaves : list of (str, object)
-        Each with a name such as ``batch[0]["x"]``.
+        The leaves, each with a name such as ``batch[0]["x"]``.
     """
     nodes, leaves = _walk([(name, value)])
     return Template(tuple(nodes)), leaves
@@ -157,13 +158,13 @@ def flatten(value: object, name: str) -> tuple[Template, list[tuple[str, object]
 def flatten_arguments(
     named: Sequence[tuple[str, object]],
 ) -> tuple[Template, list[tuple[str, object]]]:
-    """As :func:`flatten` for a tuple whose items have names of their own."""
+    """Flatten a tuple of named items, as :func:`flatten` does."""
     nodes, leaves = _walk(list(reversed(named)))
     return Template((_Node(tuple, len(named)), *nodes)), leaves
 
 
 class _End:
-    """On the stack below the items of a container: all of them were visited."""
+    """Stack marker below the items of a container: when popped, all items were visited."""
 
     __slots__ = ("container",)
 
@@ -186,14 +187,14 @@ def _walk(
             above.discard(item.container)
             depth -= 1
             continue
-        # Most are none, and need not ask the module that knows.
+        # Most types are not dataclasses: skip the call (and import) of `records` for them.
         holds = hasattr(kind, "__dataclass_fields__") and records.is_record(item)
         if kind in (list, dict) or holds:
-            # Whatever contains itself does so through one of these.
+            # Every cycle passes through a container of one of these types.
             if id(item) in above:
                 raise JitError(
                     f"{path}: the {kind.__name__} contains itself; expected nested lists, tuples "
-                    "and dicts with an end"
+                    "and dicts without cycles"
                 )
             above.add(id(item))
         if kind in (list, dict) or isinstance(item, tuple) or holds:
@@ -211,7 +212,7 @@ def _walk(
             stack.extend((f"{path}[{key!r}]", item[key]) for key in reversed(keys))
         elif kind in (tuple, list) or (isinstance(item, tuple) and hasattr(kind, "_fields")):
             assert isinstance(item, tuple | list)
-            # What the container holds, whatever its class makes of iteration, as in a replay.
+            # Reads the stored items even if the class overrides __iter__, as a replay does.
             parts = tuple(tuple.__iter__(item)) if isinstance(item, tuple) else tuple(item)
             nodes.append(_Node(kind, len(parts)))
             fields: Sequence[str] = getattr(kind, "_fields", ())
@@ -228,7 +229,7 @@ def _walk(
 
 
 def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
-    """The fields of a dataclass that are part of the program."""
+    """Return the static fields of a dataclass; raise JitError if one is not hashable."""
     found: tuple[tuple[str, object], ...] = records.fixed_of(item)
     for name, value in found:
         try:
@@ -236,7 +237,7 @@ def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
         except TypeError:
             raise JitError(
                 f"{path}.{name}: a static field holds a {type(value).__name__}, which is not "
-                "hashable; give it a tuple, a string or a number, or make the field not static"
+                "hashable; use a tuple, a string or a number, or make the field non-static"
             ) from None
     return found
 
@@ -246,7 +247,7 @@ def _fixed(path: str, item: object) -> tuple[tuple[str, object], ...]:
 
 @dataclass(frozen=True, slots=True)
 class Array:
-    """An array; the plan is made for its type and shape."""
+    """An array; its dtype and shape are part of the signature."""
 
     dtype: DType
     shape: tuple[Dim, ...]
@@ -257,14 +258,14 @@ class Array:
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A Python float: an input of shape () whose value may change from call to call."""
+    """A Python float: an input of shape () whose value may differ in each call."""
 
     def __str__(self) -> str:
         return "float"
 
 
 class Static:
-    """A value that is part of the traced program; another value needs another plan."""
+    """A value that is a constant of the traced program; another value needs another plan."""
 
     __slots__ = ("value",)
 
@@ -285,7 +286,7 @@ class Static:
 
     @property
     def by_value(self) -> bool:
-        """Whether an equal value does as well; for other objects it must be this one."""
+        """Whether values are compared by equality; other objects are compared by identity."""
         return type(self.value) is float or isinstance(self.value, _BY_VALUE)
 
     __repr__ = __str__
@@ -293,19 +294,19 @@ class Static:
 
 Spec: TypeAlias = Array | Float | Static
 _PLAIN: Final = frozenset("?bBhHiIlLqQefd")
-"""NumPy's letters for the types that are held as they are."""
+"""NumPy's type codes of the arrays that need no conversion."""
 _BY_VALUE = (int, str, bytes, type(None), DType, enum.Enum)
 
 
 def normalize(name: str, leaf: object) -> Any:
-    """`leaf` as a realized Tensor, a NumPy array, a float, or a static value.
+    """Return `leaf` as a realized Tensor, a NumPy array, a float, or a static value.
 
     Raises
     ------
     JitError
-        It is none of these and nothing that exposes memory.
+        `leaf` is none of these and does not expose memory.
     DTypeError
-        Its elements are of a type that kernelrt does not hold.
+        kernelrt has no dtype for the elements.
     """
     if type(leaf) is np.ndarray and leaf.dtype.char in _PLAIN and leaf.dtype.isnative:
         return leaf
@@ -319,7 +320,7 @@ def normalize(name: str, leaf: object) -> Any:
         return leaf
     if isinstance(leaf, np.generic):
         if isinstance(leaf, np.floating):
-            # A narrow one keeps its type, as it does without jit.
+            # A scalar narrower than float64 keeps its dtype, as it does without jit.
             return np.asarray(leaf) if leaf.dtype.itemsize < 8 else float(leaf)
         return leaf.item() if isinstance(leaf, np.integer | np.bool_) else _refuse(name, leaf)
     if isinstance(leaf, np.ndarray):
@@ -327,7 +328,7 @@ def normalize(name: str, leaf: object) -> Any:
     if isinstance(leaf, float):
         return float(leaf)
     if callable(leaf):
-        return leaf  # a module or a function: its state is reached through it
+        return leaf  # a module or a function: the closure walk finds its state
     return _from_memory(name, leaf)
 
 
@@ -352,7 +353,9 @@ def _from_memory(name: str, leaf: object) -> Any:
         except REFUSALS as error:
             if not hasattr(leaf, "__array__") and not hasattr(leaf, "__dlpack__"):
                 return _refuse(name, leaf)
-            raise DTypeError(f"{name}: {kind_name(leaf)} does not convert: {error}") from None
+            raise DTypeError(
+                f"{name}: {kind_name(leaf)} cannot be converted to an array: {error}"
+            ) from None
         return _plain_array(name, array)
     shape = getattr(leaf, "shape", None)
     shape = (buffer.size,) if shape is None else tuple(int(size) for size in shape)
@@ -370,7 +373,7 @@ def _refuse(name: str, leaf: object) -> Any:
 
 
 def spec_of(leaf: Any, *, by_value: bool = False) -> Spec:
-    """What a normalized leaf is to a plan; `by_value`: also where it is a float."""
+    """Return the spec of a normalized leaf; with `by_value`, floats are static too."""
     if isinstance(leaf, Tensor):
         return Array(leaf.dtype, leaf.dims)
     if isinstance(leaf, np.ndarray):
@@ -383,7 +386,7 @@ def spec_of(leaf: Any, *, by_value: bool = False) -> Spec:
 def differences(
     names: Sequence[str], before: Sequence[Spec], after: Sequence[Spec]
 ) -> Iterator[str]:
-    """One clause for each argument that differs."""
+    """Yield one clause for each argument that differs."""
     for name, old, new in zip(names, before, after, strict=True):
         if old == new:
             continue
@@ -401,7 +404,7 @@ def differences(
 
 
 def short(value: object, most: int = 40) -> str:
-    """The repr of a value, cut where it is long."""
+    """Return the repr of a value, truncated to `most` characters."""
     text = repr(value)
     return text if len(text) <= most else text[: most - 1] + "…"
 

@@ -23,7 +23,7 @@ __all__ = ["Variant", "reason"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Variant:
-    """A function traced for one kind of arguments, and its plan."""
+    """A trace of a function for one argument signature, and its plan."""
 
     serial: int
     call: Call
@@ -36,15 +36,15 @@ class Variant:
     why: str
 
     def fits(self) -> bool:
-        """Whether what the function read beside its arguments is as it was."""
+        """Return whether the state that the function read is unchanged."""
         return self.traced.records in (None, state.local.grad) and self.traced.watch.fits()
 
     def takes(self, leaves: Sequence[Any]) -> bool:
-        """Whether arguments are to gradients what they were where the function asked."""
+        """Return whether the arguments answer the function's autograd queries as in the trace."""
         return all(ask(leaves[i]) == answer for (i, ask), answer in self.traced.asked.items())
 
     def lines(self, number: int) -> list[str]:
-        """What `JitFunction.explain` says of it."""
+        """Return the lines that `JitFunction.explain` prints for this plan."""
         named = zip(self.call.leaves, self.specs, strict=True)
         text = ", ".join(f"{name}: {spec}" for name, spec in named) or "no arguments"
         found = [f"  {number}. {text}" + (f"; {self.why}" if self.why else "")]
@@ -56,12 +56,12 @@ class Variant:
 def reason(
     known: Sequence[Variant], call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]
 ) -> str:
-    """Say what is new in comparison with the most similar of the plans made so far."""
+    """Describe how a call differs from the most similar plan made so far."""
     if not known:
         return ""
     alike = [v for v in known if v.call == call]
     if not alike:
-        return "the arguments are nested, or passed, differently"
+        return "the arguments are nested or passed differently"
     found = [list(differences(call.leaves, v.specs, specs)) for v in alike]
     _, fewest = min((len(clauses), clauses) for clauses in found)
     if fewest:
@@ -72,4 +72,4 @@ def reason(
             return f"{call.leaves[i]} began or ceased to {what}"
     if alike[-1].traced.records not in (None, state.local.grad):
         return f"gradients are {'' if state.local.grad else 'not '}recorded where it is called"
-    return alike[-1].traced.watch.differs() or "its state was moved"
+    return alike[-1].traced.watch.differs() or "its state moved in memory"

@@ -1,4 +1,4 @@
-"""Runs jitted functions step by step with values, without jit."""
+"""Run jitted functions operation by operation with values, without compiling them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ def run_stepwise(
     name: str, fn: Callable[..., Any], parameters: Parameters, args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
 ) -> Any:  # fmt: skip
-    """What a call of a jitted function gives, computed operation by operation.
+    """Return the result of a call of a jitted function, computed operation by operation.
 
-    Arguments are what a jitted function sees of them, with values. Results are computed, and as
-    those of jitted functions without a history. Where an exception comes out, values of tensors,
-    gradients and random numbers are as before.
+    The function sees its arguments as a jitted function does, but with values. Results are
+    computed and, as those of jitted functions, have no autograd history. If an exception is
+    raised, values of tensors, gradients and random state are as before.
 
     Raises
     ------
     JitError
-        The function assigns to an argument, returns what a jitted function cannot, or leaves the
-        gradient mode changed.
+        The function assigns to an argument, returns a type that a jitted function cannot return,
+        or changes the gradient mode and does not restore it.
     """
-    if weak_types.stepwise.numbers is not None:  # called by another one, as part of it
+    if weak_types.stepwise.numbers is not None:  # called by another jitted function
         return fn(*args, **kwargs)
     if kwargs:
         args, kwargs = parameters.positional(name, args, kwargs)
@@ -56,12 +56,12 @@ def run_stepwise(
         return _with_numbers(name, fn, template, named, list(kwargs), names, numbers)
 
 
-# A function of its own: an interrupt at the end of a loop would skip the end of the with block.
+# A separate function: an interrupt at the end of a loop would skip the end of the with block.
 def _with_numbers(
     name: str, fn: Callable[..., Any], template: Any, named: Sequence[tuple[str, object]],
     keywords: Sequence[str], names: Sequence[str], numbers: Numbers,
 ) -> Any:  # fmt: skip
-    """Call the function while float arguments are numbers."""
+    """Call the function with float arguments as weakly typed numbers."""
     seen = [(path, _seen(normalize(path, leaf), numbers)) for path, leaf in named]
     filled = template.fill([value for _, value in seen])
     n = len(filled) - len(keywords)
@@ -80,7 +80,7 @@ def _called(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     given: Sequence[tuple[str, Tensor]],
 ) -> Any:  # fmt: skip
-    """Call the function; JitError if it assigned to one of the `given` arguments."""
+    """Call the function; raise JitError if it assigned to one of the `given` arguments."""
     before = [_copy(value) for _, value in given]
     form, found = result_of(name, fn, args, kwargs)
     results = [_given_back(check_result(path, value, name), name) for path, value in found]
@@ -105,7 +105,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _given_back(value: object, function: str) -> object:
-    """Return a result as a jitted function does: a copy without a history."""
+    """Return a result as a jitted function does: a copy without autograd history."""
     if not isinstance(value, Tensor):
         return value
     result = value.detach().clone()
@@ -129,7 +129,7 @@ class _State:
         self._values += [(held, _copy(held)) for _, held in self._grads if isinstance(held, Tensor)]
 
     def restore(self) -> None:
-        """Give all state its former value."""
+        """Restore the former values of all state."""
         for generator, before in self._drawing:
             generator.set_state(before)
         for owner, grad in self._grads:
@@ -149,7 +149,7 @@ class _State:
 
 
 def _seen(leaf: Any, numbers: Numbers) -> Any:
-    """What the function sees of an argument."""
+    """Return an argument in the form in which the function sees it."""
     if isinstance(leaf, Tensor):
         return Tensor._of(leaf.uop)
     if isinstance(leaf, np.ndarray):

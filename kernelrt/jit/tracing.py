@@ -1,4 +1,4 @@
-"""Traces a function: the graphs of its results and of its changes to state."""
+"""Trace a function to the graphs of its results and of its state updates."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ else:
 __all__ = ["Call", "Traced", "active", "assigned_error", "check_result", "result_of", "trace"]
 
 _TORCHS = re.compile(r"\bTensor\b.*, (?:but )?(?:not|got) Tensor\b")
-"""What PyTorch says of a tensor that is not its own."""
+"""Matches PyTorch's error messages for a tensor of another library."""
 
 active: dict[int, str] = {}
-"""Functions that are being traced; while there are any, no call goes straight to its plan."""
+"""Functions that are being traced; while there are any, no call replays a plan directly."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """How a function was called, apart from what the leaves are."""
+    """How a function was called: everything but the leaves."""
 
     positional: int
     keywords: tuple[str, ...]
@@ -60,11 +60,11 @@ class Call:
 
     @property
     def direct(self) -> bool:
-        """Whether the leaves are the arguments themselves, all by position."""
+        """Whether the leaves are the arguments themselves, all positional."""
         return self.template.flat and not self.keywords
 
     def arguments(self, leaves: Sequence[object]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Positional and keyword arguments with `leaves` in them."""
+        """Return the positional and keyword arguments with `leaves` in them."""
         values = self.template.fill(leaves)
         by_name = zip(self.keywords, values[self.positional :], strict=True)
         return values[: self.positional], dict(by_name)
@@ -72,7 +72,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Traced:
-    """What a trace found: graphs, state, and where arguments go."""
+    """The result of a trace: graphs, state, and the buffers of the arguments."""
 
     nodes: list[UOp]
     commits: list[tuple[UOp, UOp]]
@@ -90,14 +90,14 @@ class Traced:
     builder: Callable[..., object] | None
 
     def lineage(self, place: int) -> int:
-        """How much of a lineage an argument may have, as it is compared in C."""
+        """Return the autograd history that an argument may have, as the code for C."""
         if place in self.reached:
             return NO_LINEAGE
         return SEVERED if self.asked.get((place, lineage_kind)) == "" else WHOLE
 
     @property
     def asked_in_c(self) -> bool:
-        """Whether that says all that the function asked of its arguments."""
+        """Whether :meth:`lineage` covers all autograd queries of the function."""
         return all(ask is lineage_kind and not answer for (_, ask), answer in self.asked.items())
 
 
@@ -110,14 +110,16 @@ def trace(
     *,
     keep_grads: bool = False,
 ) -> Traced:
-    """Call `fn` with placeholders and collect what it computes and assigns.
+    """Call `fn` with placeholders and collect the graphs of its results and assignments.
+
+    Exceptions of `fn` propagate. Values of tensors, gradients and random state are always as
+    before the trace.
 
     Raises
     ------
     JitError
-        It assigns to an argument, returns something else than tensors and numbers, or reads a
-        value. What it raises itself comes through. Values of tensors, gradients and random numbers
-        are as before in every case.
+        The function assigns to an argument, returns something other than tensors and numbers, or
+        reads a value.
     """
     key = id(call)
     arguments: list[Tensor] = []
@@ -166,12 +168,12 @@ def trace(
                 [*current.told.values(), *current.asked_of.values()], settings,
                 [*current.asked_parameters.values()],
             )
-            # Made where gradients are recorded, and without a look at that, it serves all calls.
+            # A trace that recorded gradients but never used that fits calls in both modes.
             matters = not state.local.grad or current.asked or current.differentiated
     finally:
         active.pop(key, None)
         current.take_back()
-        for argument in (*arguments, *current.starts):  # what was kept has no value outside
+        for argument in (*arguments, *current.starts):  # kept references have no value outside
             argument._born = current
             if argument.is_realized:
                 argument._unbind()
@@ -201,31 +203,31 @@ def trace(
 
 
 def assigned_error(path: str, name: str) -> JitError:
-    """The error of a function `name` that assigns to the argument at `path`."""
+    """Return the error for a function `name` that assigns to the argument at `path`."""
     return JitError(
-        f"{path}: {name} assigns to its argument, where the new value would be lost; return it, or "
-        "reach the tensor through the closure or an attribute"
+        f"{path}: {name} assigns to its argument, and the new value would be lost; return the new "
+        "value, or access the tensor through the closure or an attribute"
     )
 
 
-# Loops with conditions are not in trace() itself: at their ends CPython 3.13 lets an interrupt out
-# of a with block whose end then does not run.
+# Loops with conditions are outside trace(): at the end of such a loop in a with block, CPython 3.13
+# lets an interrupt leave the block without running __exit__.
 
 
 def _label(homes: Sequence[Buffer | None], paths: Sequence[str], name: str) -> None:
-    """Let the memory of the arguments of the function `name` say which one it is for."""
+    """Label the argument buffers of the function `name` for error messages."""
     for path, home in zip(paths, homes, strict=True):
         if home is not None:
             home.label = f"argument {path!r} of {name}"
 
 
 def _tensors(values: Sequence[object]) -> dict[int, Tensor]:
-    """Those of `values` that are tensors, by their places."""
+    """Return the tensors in `values`, by index."""
     return {i: value for i, value in enumerate(values) if isinstance(value, Tensor)}
 
 
 def _called_by_plans(graph: Iterable[UOp]) -> list[object]:
-    """The Python functions that a plan calls when it runs."""
+    """Return the Python functions that a plan calls when it runs."""
     nodes = list(graph)
     if not any(node.op is Op.CALL or node.op is Op.REGION for node in nodes):
         return []
@@ -240,7 +242,10 @@ def _sources(graph: Iterable[UOp]) -> set[Buffer]:
 def result_of(
     name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Template, list[tuple[str, Any]]]:
-    """Call the function `name` and take its result apart. It must not change the gradient mode."""
+    """Call the function `name` and flatten its result.
+
+    Raise JitError if the function changes the gradient mode and does not restore it.
+    """
     before = state.local.grad
     try:
         try:
@@ -249,14 +254,14 @@ def result_of(
             if not _TORCHS.search(str(error)):
                 raise
             raise DTypeError(
-                f"{error}: a function or module of PyTorch's was given a Tensor of kernelrt; use "
-                "kernelrt's of that name, or build the model of the layers of kernelrt.nn"
+                f"{error}: a PyTorch function or module was called with a kernelrt Tensor; use the "
+                "kernelrt function of the same name, or build the model from layers of kernelrt.nn"
             ) from error
         found = flatten(result, "result")
         if state.local.grad is not before:
             raise JitError(
-                f"set_grad_enabled() in {name} outlives it, which replays would not repeat; enter "
-                "it with 'with', or call it outside"
+                f"set_grad_enabled() in {name} stays in effect after the function returns, and "
+                "replays would not repeat that; use it in a 'with' statement, or call it outside"
             )
         return found
     finally:
@@ -267,7 +272,7 @@ def result_of(
 def _assigned_arguments(
     given: Sequence[tuple[str, Tensor, UOp]], written: Collection[Buffer | None]
 ) -> list[str]:
-    """Which arguments, each with the node it began with, have another value now."""
+    """Return the paths of the arguments whose value changed from the given initial node."""
     return [
         path
         for path, argument, node in given
@@ -282,7 +287,7 @@ def _assigned_arguments(
 def _widening(
     nodes: Sequence[UOp], commits: Sequence[tuple[UOp, UOp]], homes: Mapping[Buffer | None, str]
 ) -> str:
-    """The float64 argument next to which float32 state is computed with in float64, if any is."""
+    """Return the name of a float64 argument that promotes float32 state; empty if none does."""
     seen = list(toposort([*nodes, *(value for _, value in commits)]))
     wide = [homes[n.arg] for n in seen if n.op is Op.BUFFER and n.dtype is float64
             and n.arg in homes and n.arg.size > 1]  # fmt: skip
@@ -300,7 +305,10 @@ _MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.
 
 
 def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:
-    """What a result is marked with in any case, and the arguments whose gradients it would cut."""
+    """Return the tag of a result without history, and the arguments whose gradients it cuts off.
+
+    The tag is None if the result depends on no state that requires a gradient.
+    """
     leaves, given, severed = origins(result)
     if not leaves and not severed:
         return None, given
@@ -315,7 +323,7 @@ def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]
 
 
 def _begun(results: Sequence[UOp]) -> list[UOp]:
-    """State that gradients of results come to, or would if it required them."""
+    """Return the state that gradients of the results flow to, or would if it required them."""
     found = []
     for node in (n for root in results for n in history(root)):
         state_here = node.op is Op.DETACH and (node.arg is None or isinstance(node.arg, Leaf))
@@ -330,11 +338,11 @@ def _begun(results: Sequence[UOp]) -> list[UOp]:
 def _placeholder(
     place: int, spec: Spec, leaf: object, trace: Trace
 ) -> tuple[Buffer | None, object]:
-    """The memory an argument is copied to, if any, and what the function sees of it."""
+    """Return the buffer that an argument is copied to, if any, and the placeholder for it."""
     if isinstance(spec, Static):
         return None, leaf
     if isinstance(spec, Float):
-        # As precise as Python's float; in promotion it counts as one.
+        # float64 holds a Python float exactly; type promotion treats it as weakly typed.
         home = Buffer(1, float64)
         trace.numbers.add(home)
         trace.number_places[home] = place
@@ -350,13 +358,13 @@ def _placeholder(
 
 
 def check_result(name: str, value: object, function: str) -> object:
-    """A leaf of what `function` returns, called `name`; JitError where plans cannot give it."""
+    """Return `value`, a leaf of a result; raise JitError if a plan cannot return such a value."""
     if value is None or isinstance(value, Tensor | bool | int | float | str):
         return value
     if isinstance(value, Size | Real):
         raise JitError(
-            f"{name}: {function} returns {value!r}, a size that differs with the arguments; return "
-            "kernelrt.tensor(...) of it, or read it from the shape of a result"
+            f"{name}: {function} returns {value!r}, a size that depends on the arguments; return "
+            "kernelrt.tensor(size) instead, or read the size from the shape of a result"
         )
 
     masked.refuse_part(value)
@@ -367,7 +375,10 @@ def check_result(name: str, value: object, function: str) -> object:
 
 
 def _builder(template: Template, results: Sequence[object]) -> Callable[..., object] | None:
-    """What makes the returned value of the result tensors; None for one, or a tuple of several."""
+    """Return the function that builds the returned value from the result tensors.
+
+    It is None if the value is a single tensor or a tuple of several tensors.
+    """
     tensors = [isinstance(value, Tensor) for value in results]
     if all(tensors) and (template.single or (template.flat and len(results) > 1)):
         return None
@@ -385,7 +396,7 @@ def _builder(template: Template, results: Sequence[object]) -> Callable[..., obj
 
 
 def _apart(node: UOp, targets: set[Buffer]) -> UOp:
-    """`node`, copied if it is the old value of state that the plan will have overwritten."""
+    """Return `node`, or a copy of it if it is state that the plan overwrites."""
     base = node
     while base.op is Op.RESHAPE:
         base = base.src[0]

@@ -41,7 +41,7 @@ def test_the_third_size_makes_an_axis_dynamic() -> None:
         np.testing.assert_allclose(scaled(data(n, 3)).numpy(), data(n, 3) * 2 / n)
     assert len(scaled.plans) == MOST_APART + 1
     assert names(scaled) == [
-        ("  3. x: float64 (size_0, 3); dynamic by its third size: axis 0 of x "
+        ("  3. x: float64 (size_0, 3); dynamic since the third size: axis 0 of x "
         f"(size_0 from 2 to {LEAST_BOUND})")
     ]
 
@@ -64,7 +64,8 @@ def test_sizes_that_come_often_have_plans_of_their_own() -> None:
         for n in sizes:
             np.testing.assert_array_equal(doubled(data(n)).numpy(), data(n) * 2)
     assert len(doubled.plans) == MOST_APART + 1 + MOST_OWN
-    assert doubled.explain().count(f"a plan of its own, after {OWN_AFTER} calls") == MOST_OWN
+    text = f"a static plan for these sizes, after {OWN_AFTER} calls"
+    assert doubled.explain().count(text) == MOST_OWN
     runs = [replay for replay in doubled._replays if replay.plan is doubled.plans[-1]]
     before = runs[0].calls
     doubled(data(sizes[-1]))

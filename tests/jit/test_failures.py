@@ -166,7 +166,7 @@ def test_explain_names_what_changed() -> None:
     assert text[0] == "f: 5 plans"
     assert "y changed its shape from (3,) to (4,)" in text[2]
     assert "x changed its dtype from float32 to float64" in text[3]
-    assert "nested, or passed, differently" in text[4]
+    assert "nested or passed differently" in text[4]
     assert "n changed from 2 to 3" in text[5]
     assert f.retraces == 4
 

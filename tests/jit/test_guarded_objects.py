@@ -540,7 +540,7 @@ def test_clocks_are_told_once_with_their_line(name: str) -> None:
     function = CLOCKS[name]
     line = function.__code__.co_firstlineno
     f = krt.jit(function)
-    with pytest.warns(krt.KernelrtWarning, match=rf"reads the time by {name}\(\) \(.*:{line}\)"):
+    with pytest.warns(krt.KernelrtWarning, match=rf"reads the time with {name}\(\) \(.*:{line}\)"):
         f(X)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

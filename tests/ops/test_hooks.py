@@ -764,7 +764,7 @@ def test_a_traced_function_does_not_change_the_mode():
         krt.set_grad_enabled(False)
         return x + 1
 
-    with pytest.raises(JitError, match=r"set_grad_enabled\(\) in step outlives it"):
+    with pytest.raises(JitError, match=r"set_grad_enabled\(\) in step stays in effect"):
         step(krt.ones(2))
     assert krt.is_grad_enabled()
 

@@ -1,3 +1,3 @@
-"""Finds the side effects of traced functions, and the state that they read."""
+"""Detection of side effects of traced functions, and of the state that they read."""
 
 __all__: list[str] = []

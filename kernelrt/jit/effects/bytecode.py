@@ -1,4 +1,4 @@
-"""Names in the bytecode of a function: variables, attributes and modules."""
+"""Extract names from bytecode: variables, attributes and modules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STORES: Final = ("STORE_GLOBAL", "DELETE_GLOBAL")
 _SHARED: Final = ("STORE_DEREF", "DELETE_DEREF")
 _ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM")
 _SET_ATTRIBUTES: Final = ("STORE_ATTR", "DELETE_ATTR")
-#: What finds attributes by names that are not written in the code.
+#: Functions that access attributes by names that do not appear in the bytecode.
 _BY_TEXT: Final = frozenset((
     "getattr", "hasattr", "setattr", "delattr", "vars", "eval", "exec", "attrgetter",
     "methodcaller", "getmembers", "__dict__", "__getattribute__",
@@ -27,7 +27,7 @@ _SETTERS: Final = frozenset((
     "setattr", "delattr", "vars", "eval", "exec", "__dict__", "__setattr__", "__delattr__",
 ))  # fmt: skip
 _ITEMS: Final = ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE")
-#: Methods of collections, and functions, that change what is in them.
+#: Methods and functions that change the items of collections.
 CHANGING: Final = frozenset((
     "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "pop",
     "popleft", "popitem", "clear", "remove", "discard", "sort", "reverse", "rotate", "__setitem__",
@@ -37,28 +37,28 @@ CHANGING: Final = frozenset((
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Named:
-    """What one code object names, that of functions written in it left out.
+    """The names used in one code object, without those in nested functions.
 
     Attributes
     ----------
     reads : tuple of str
-        Globals and builtins.
+        Globals and builtins that the code reads.
     stores : tuple of str
         Globals that it sets or deletes.
     shared : tuple of str
-        Variables of functions around or in it that it sets or deletes.
+        Closure variables that it sets or deletes.
     attributes : tuple of str
-        Attributes of anything that it reads, or that it may read by a text.
+        Attributes, of any object, that it reads, or may read by getattr with a constant string.
     set_attributes : tuple of str
-        Attributes of anything that it sets or deletes.
+        Attributes, of any object, that it sets or deletes.
     imports : tuple of (str, int)
-        Modules, each with the number of dots before its name.
+        Imported modules, each with the number of dots before its name.
     by_text : bool
-        Whether it may read attributes whose names are not written in it.
+        Whether it may read attributes by computed names.
     copes : bool
-        Whether it may go on where something is missing.
+        Whether it may handle a missing attribute and continue.
     sets_any : bool
-        Whether it may set attributes whose names are not written in it.
+        Whether it may set attributes by computed names.
     sets_items : bool
         Whether it may set or delete items of lists and dicts.
     """
@@ -77,14 +77,14 @@ class Named:
 
 @functools.lru_cache(4096)
 def named(code: types.CodeType) -> Named:
-    """What `code` names."""
-    # A prefix of the instruction behind it says nothing that this does not.
+    """Return the names used in `code`."""
+    # EXTENDED_ARG only prefixes the next instruction; `dis` already merges it there.
     steps = [s for s in dis.get_instructions(code) if s.opname != "EXTENDED_ARG"]
     reads, stores, shared, attributes, set_attributes = (
         dict.fromkeys(step.argval for step in steps if step.opname in kinds)
         for kinds in (_READS, _STORES, _SHARED, _ATTRIBUTES, _SET_ATTRIBUTES)
     )
-    # How many dots there are is loaded first, then what is taken from the module.
+    # Two instructions before an import push the number of dots and the imported names.
     imports = [
         (step.argval, int(steps[i - 2].argval))
         for i, step in enumerate(steps)
@@ -108,13 +108,13 @@ def named(code: types.CodeType) -> Named:
 
 
 def texts_of(code: types.CodeType) -> list[str]:
-    """The texts in code that may be names."""
+    """Return the string constants in code that may be names."""
     return [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
 
 
 @functools.lru_cache(4096)
 def dotted(code: types.CodeType) -> tuple[tuple[tuple[str, ...], int], ...]:
-    """Globals, each with the attributes that are read of it, and the line: ``time.time``."""
+    """Return the dotted names that code reads, such as ``time.time``, with their lines."""
     found: list[tuple[tuple[str, ...], int]] = []
     goes_on = False
     for step in dis.get_instructions(code):
@@ -131,7 +131,7 @@ def dotted(code: types.CodeType) -> tuple[tuple[tuple[str, ...], int], ...]:
 
 
 def nested(code: types.CodeType) -> Iterator[types.CodeType]:
-    """A function's code and that of the functions that are written in it."""
+    """Yield a code object and those of the functions nested in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

@@ -1,4 +1,4 @@
-"""Detects clocks that a traced function reads: a replay would see the time of the trace."""
+"""Detect clocks that a traced function reads: replays would see the time of the trace."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _told: set[tuple[str, int]] = set()
 def tell_clocks(
     name: str, codes: Iterable[types.CodeType], variables: Mapping[str, object]
 ) -> None:
-    """Warn of each line of the code of the function `name` that reads a clock, once.
+    """Warn once about each line of the function `name` that reads a clock.
 
     Parameters
     ----------
     name : str
-        What the function is called.
+        Name of the function for the warning.
     codes : iterable of code
-        What may run while it is traced.
+        Code that may run while the function is traced.
     variables : mapping
-        The globals that it reads.
+        Globals that the code reads.
     """
     for code in codes:
         for names, line in dotted(code):
@@ -47,13 +47,12 @@ def tell_clocks(
             if place in _told or not _is_clock(variables.get(names[0]), names[1:]):
                 continue
             warnings.warn(
-                f"{name} reads the time by {'.'.join(names)}() ({place[0]}:{line}): replays repeat "
-                "what it was when the function was traced; read it outside and pass it as an "
-                "argument, as a float",
+                f"{name} reads the time with {'.'.join(names)}() ({place[0]}:{line}), but replays "
+                "repeat the time of the trace; read the clock outside and pass a float argument",
                 KernelrtWarning,
                 stacklevel=2,
             )
-            _told.add(place)  # behind it: it may be an error
+            _told.add(place)  # after the warning, which may be turned into an error
 
 
 def _is_clock(value: Any, attributes: tuple[str, ...]) -> bool:

@@ -1,4 +1,4 @@
-"""Closure walk: the code and containers that a function can reach."""
+"""Closure walk: find the code and containers that a function can reach."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 __all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf", "is_ours", "is_standard"]
 
 MOST_CONTAINERS: Final = 10_000
-"""How many objects are looked at; what lies further away goes unseen."""
+"""Maximum number of objects visited; objects further away are not seen."""
 NUMBERS = (bool, int, float, complex, np.generic, Size, Real)
 
 _STANDARD = sys.stdlib_module_names | {
     "numpy", "torch", "jax", "numba", "llvmlite", "kernelrt",
 }
-#: Types of what nothing is looked for in, for a quick answer.
+#: Types of leaves that the walk recognizes without further checks.
 _PLAIN: Final = frozenset((bool, int, float, complex, str, bytes, type(None), Tensor, np.ndarray))
-#: Items that a look at a container or a function takes as long as.
+#: Cost of visiting a container or a function, in items.
 _WEIGHT: Final = 8
 _MAKING: Final = ("__new__", "__init__", "__post_init__", "__del__")
 _DESCRIBING: Final = ("__get__", "__set__", "__delete__")
@@ -55,7 +55,7 @@ _WRAPPED: Final = "__wrapped_function__"  # of a jitted function
 
 
 class Binding:
-    """A global that was met: what it was then, and what it is called."""
+    """A global variable with its value at the time of the walk."""
 
     __slots__ = ("before", "name", "names", "path")
 
@@ -67,48 +67,48 @@ class Binding:
 
     @property
     def now(self) -> object:
-        """What it is."""
+        """Current value of the variable."""
         return self.names.get(self.name, NOTHING)
 
 
 class Reach:
-    """A walk from a function to all that is within its reach.
+    """A walk over all objects reachable from a function.
 
     Parameters
     ----------
     roots, room
-        As of :class:`kernelrt.jit.effects.side_effects.Surroundings`.
+        See :class:`kernelrt.jit.effects.side_effects.Surroundings`.
     """
 
     def __init__(self, roots: Iterable[tuple[Where, object]], room: int | None) -> None:
         self._left = room
         self._codes: list[types.CodeType] = []
-        #: Of these, what the function calls as far as names tell; the rest is of other methods.
+        #: The part of it that the function calls, judged by names; the rest is other methods.
         self._running: list[types.CodeType] = []
         self._held: dict[str, list[tuple[Where, object]]] = {}
-        #: Objects that are attributes of classes, looked at once code names these.
+        #: Objects stored in class attributes, visited when code mentions the attribute.
         self._shared: dict[str, list[tuple[Where, object]]] = {}
         self._idle = False
         self._places: list[Place] = []
         self._seen: set[int] = set()
-        #: Other ways to what was met before, by its identity.
+        #: Further paths to objects that were visited before, by id.
         self._ways: dict[int, list[Where]] = {}
         self._bindings: dict[tuple[int, str], Binding] = {}
         self._read: dict[tuple[int, str], tuple[str, dict[str, Any]]] = {}
         self._modules: dict[int, tuple[str, dict[str, Any]]] = {}
         self._cells: list[tuple[str, types.CellType]] = []
-        #: Numbers, each with the attribute that it is, if it is one.
+        #: Numbers, each with the attribute that holds it, if there is one.
         self._candidates: list[tuple[Where, object, object]] = []
-        #: Code that makes an object what it is, with the class; and the classes that may be called.
+        #: Code of constructors, with the class; and the classes that may be called.
         self._making: dict[types.CodeType, type] = {}
         self._called: list[type] = []
         self._mentioned = self._follow(roots)
 
     def _follow(self, found: Iterable[tuple[Where, object]]) -> set[str]:
-        """Look at what may run, then at the rest; the attributes that the former mentions.
+        """Visit the code that may run, then the rest; return the attributes the former mentions.
 
-        A method may run where code that may run mentions its name. Variables that only other
-        methods read, such as the counter of the loop that calls the function, change nothing.
+        A method may run if code that may run mentions its name. Variables that only other methods
+        read, such as the counter of the loop that calls the function, do not matter.
         """
         mentioned: set[str] = set()
         known = -1
@@ -136,11 +136,11 @@ class Reach:
         return mentioned
 
     def _has_room(self) -> bool:
-        """Whether there are not too many containers to look at."""
+        """Return whether the limit of visited containers is not reached."""
         return self._left > 0 if self._left is not None else len(self._places) < MOST_CONTAINERS
 
     def _take(self, count: int) -> None:
-        """Count something that is looked at, and what is in it."""
+        """Count a visited object and its items towards the limit."""
         if self._left is not None:
             self._left -= _WEIGHT + count
 
@@ -155,13 +155,13 @@ class Reach:
                 if self._left is None and not is_a(value, (type, types.FunctionType)):
                     self._ways.setdefault(id(value), []).append(where)
                 continue
-            with contextlib.suppress(Exception):  # of code of users that a look at objects runs
+            with contextlib.suppress(Exception):  # visiting objects may run user code
                 if not is_leaf(value):
                     self._seen.add(id(value))
                     queue.extend(list(self._look(where, value)))
 
     def _look(self, where: Where, value: Any) -> Iterator[tuple[Where, object]]:
-        """What is within reach of an object."""
+        """Yield the objects that an object refers to."""
         if is_a(value, types.FunctionType):
             yield from self._function(where, value)
         elif is_a(value, types.MethodType):
@@ -203,10 +203,10 @@ class Reach:
             yield from self._methods(where, kind)
 
     def _methods(self, where: Where, cls: type) -> Iterator[tuple[Where, object]]:
-        """The methods that may run; the others are held."""
+        """Yield the methods of a class that may run; hold the others back."""
         self._take(0)
         ours = {base for base in cls.__mro__ if _root(base.__module__) in _STANDARD}
-        # What overrides a method of a library is called by that library.
+        # The library may call any method that overrides one of its own.
         called = {name for base in ours for name in vars(base)}
         for base in cls.__mro__:
             for name, item in vars(base).items() if base not in ours else ():
@@ -225,7 +225,7 @@ class Reach:
         self, where: Where, fn: types.FunctionType
     ) -> Iterator[tuple[Where, object]]:
         cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-        if _root(fn.__module__) in _STANDARD:  # what it was made of may be a user's
+        if _root(fn.__module__) in _STANDARD:  # its closure may hold user functions
             yield from ((name, c.cell_contents) for name, c in cells if is_filled(c))
             return
         codes = list(nested(fn.__code__))
@@ -255,7 +255,7 @@ class Reach:
     def _variable(
         self, path: str, names: dict[str, Any], name: str, *, read: bool = True
     ) -> Iterator[tuple[Where, object]]:
-        """Remember a global that is read, or else set, and what it is, unless it is known."""
+        """Record a global that code reads (or sets), and yield its value if it is new."""
         key = id(names), name
         binding = self._bindings.get(key)
         if binding is None:
@@ -268,7 +268,7 @@ class Reach:
                 self._candidates.append((path, binding.before, None))
 
     def _module_attributes(self, known: list[Named]) -> Iterator[tuple[Where, object]]:
-        """What code that names these may read or set in the modules that were met."""
+        """Yield the attributes of the visited modules that code may read or set by name."""
         if not self._modules:
             return
         read = dict.fromkeys(a for names in known for a in names.attributes)
@@ -283,7 +283,7 @@ class Reach:
 
 
 def is_leaf(value: Any) -> bool:
-    """Whether nothing is looked for in `value`."""
+    """Return whether the walk stops at `value`."""
     if type(value) in _PLAIN or is_a(value, (Tensor, np.ndarray)):
         return True
     if is_a(value, (*COLLECTIONS, types.CellType)):
@@ -310,21 +310,21 @@ def _has_wrapped(value: object) -> bool:
 
 
 def is_ours(value: object) -> bool:
-    """Whether an object is of a class of a library, which holds no attributes of a user."""
+    """Return whether a library defines the class of an object, so it has no user attributes."""
     kind = type(value)
-    # Holders of a user's own attributes.
+    # These standard classes hold user attributes.
     if kind is types.SimpleNamespace or (kind.__module__, kind.__name__) == _ARGUMENTS:
         return False
     return _root(kind.__module__) in _STANDARD
 
 
 def is_standard(cls: type) -> bool:
-    """Whether a class is of a library."""
+    """Return whether a class is defined by a library."""
     return _root(cls.__module__) in _STANDARD
 
 
 def _is_library(module: types.ModuleType) -> bool:
-    """Whether a module was installed: what it names is not looked at."""
+    """Return whether a module is an installed library; the walk skips its attributes."""
     if _root(module.__name__) in _STANDARD:
         return True
     places = (vars(module).get("__file__"), *vars(module).get("__path__", ()))
@@ -335,7 +335,7 @@ def _is_library(module: types.ModuleType) -> bool:
 def _imported(
     name: str, dots: int, names: dict[str, Any]
 ) -> Iterator[tuple[str, types.ModuleType]]:
-    """The modules that an import in a function with these globals gives, if they are there."""
+    """Yield the loaded modules that an import in a function with these globals refers to."""
     if dots:
         parts = str(names.get("__package__") or "").split(".")
         name = ".".join([*parts[: len(parts) - dots + 1], *filter(None, [name])])
@@ -345,7 +345,7 @@ def _imported(
 
 
 def _callables(member: Any) -> Iterator[object]:
-    """What runs when an attribute of a class is called, read or set."""
+    """Yield the functions that run when an attribute of a class is called, read or set."""
     if is_a(member, (staticmethod, classmethod)):
         yield from _callables(member.__func__)
     elif is_a(member, property):
@@ -360,7 +360,7 @@ def _callables(member: Any) -> Iterator[object]:
 
 
 def _is_special(name: str) -> bool:
-    """Whether Python calls a method of that name by itself."""
+    """Return whether Python itself calls methods of this name."""
     return name.startswith("__") and name.endswith("__")
 
 

@@ -1,7 +1,7 @@
-"""How code uses lists and dicts: by constant keys, or otherwise.
+"""Find out how code uses lists and dicts: by constant keys, or in other ways.
 
-A list of which only the first item is read may grow without a change of what is read; what runs
-over it, or asks for its length, reads all of it.
+If code reads only the first item of a list, the list may grow without a retrace. Code that
+iterates over the list or asks for its length reads all of it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOADS: Final = (
     "LOAD_FROM_DICT_OR_DEREF", "LOAD_ATTR", "LOAD_METHOD", "LOAD_SUPER_ATTR", "IMPORT_FROM",
 )  # fmt: skip
 _CONSTANTS: Final = ("LOAD_CONST", "LOAD_SMALL_INT")
-#: What pushes one value, whatever lies on the stack.
+#: Instructions that push one value and pop none.
 _PUSHES: Final = (
     *_CONSTANTS, "LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW", "LOAD_DEREF", "LOAD_GLOBAL",
     "LOAD_NAME",
@@ -36,23 +36,23 @@ _PUSHES: Final = (
 _CALLS: Final = ("PRECALL", "CALL")
 _SETS: Final = ("STORE_SUBSCR", "DELETE_SUBSCR")
 _METHODS: Final = ("LOAD_METHOD", "LOAD_ATTR")
-#: Methods that change a list or dict and tell nothing of what was in it.
+#: Methods that change a list or dict but do not reveal its items.
 _SILENT: Final = ("append", "extend", "insert", "update", "clear")
 
 
 @dataclass(slots=True, eq=False)
 class Use:
-    """The uses of a name, over all places that read it.
+    """The uses of a name, over all code that reads it.
 
     Attributes
     ----------
     depth : float
-        How many constant keys follow it at least. What is that deep in it, or deeper, may be read
-        in any way.
+        Minimum number of constant keys that follow the name. Containers at this depth or deeper
+        may be read in any way.
     keys : set of (int, str or int)
-        The constant keys that follow it, each with how many keys come before.
+        The constant keys that follow the name, each with the number of keys before it.
     tested : set of int
-        How deep something is that is asked whether it has a constant key.
+        Depths of containers that code tests for a constant key with ``in``.
     """
 
     depth: float = math.inf
@@ -88,7 +88,7 @@ def _uses_in(code: types.CodeType) -> tuple[tuple[str, float, tuple[Key, ...], b
 
 
 def _use(steps: list[dis.Instruction], at: int) -> tuple[float, tuple[Key, ...], bool]:
-    """Return the use of the name that one of these instructions reads."""
+    """Return the use of the name that the instruction ``steps[at]`` reads."""
     keys: list[Key] = []
     i = at + 1  # every code ends with an instruction that reads no name
     while _is_key(steps[i]) and _is_subscript(steps[i + 1]):
@@ -111,7 +111,7 @@ def _use(steps: list[dis.Instruction], at: int) -> tuple[float, tuple[Key, ...],
 
 
 def _tested(steps: list[dis.Instruction], at: int, end: int) -> Key | None:
-    """Return the constant left of ``in``, or None if it is not known."""
+    """Return the constant left of ``in``, or None if it is not a constant."""
     first = at
     while steps[first].opname in _METHODS:
         first -= 1
@@ -123,7 +123,7 @@ def _tested(steps: list[dis.Instruction], at: int, end: int) -> Key | None:
 
 
 def _is_key(step: dis.Instruction) -> bool:
-    """Return whether a key names the same item for any length of a list."""
+    """Return whether an instruction pushes a key that is independent of the list's length."""
     value = step.argval
     return step.opname in _CONSTANTS and (type(value) is str or (type(value) is int and value >= 0))
 

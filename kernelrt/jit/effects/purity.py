@@ -1,7 +1,7 @@
-"""Checks functions that run once for all replays, iterations or members for side effects.
+"""Check functions that run once for all replays, iterations or batch elements for side effects.
 
-What they compute becomes a graph, which runs as often as it has to. Attributes that they set,
-counts that they keep and numbers that they draw elsewhere are of that one call.
+Their computations become a graph, which runs as often as necessary. Attributes that they set,
+counters that they increment and random numbers that they draw elsewhere belong to that one call.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ __all__ = ["BRANCHES", "MEMBERS", "REPLAYS", "TURNS", "Observed", "Purpose", "ca
 T = TypeVar("T")
 
 ROOM: Final = 1_000
-"""How many items are looked at where each call of a loop looks: for a millisecond, or two."""
+"""Maximum number of items checked in each call of a loop function: one or two milliseconds."""
 MOST_GENERATORS: Final = 4
-"""Of random numbers, likewise."""
+"""Maximum number of random generators checked in each such call."""
 
 
 @dataclass(frozen=True, slots=True)
 class Purpose:
-    """What a function is called for, in the words of errors and warnings.
+    """The purpose of a call of a function: phrases for errors and warnings, and strictness.
 
     Attributes
     ----------
     missing : str
-        What is wrong about a change that it makes.
+        Why a change that the function makes has no effect.
     counting : str
-        What to do in the place of counting.
+        Advice for a function that counts.
     assigning : str
-        What becomes of an assignment to a tensor; empty where none can be made.
+        The effect of an assignment to a tensor; empty if assignments are impossible.
     keeping : str
-        How a tensor gets out.
+        Advice for a function that stores a tensor.
     drawing : tuple of str
-        What is wrong about a draw of others' random numbers, and where kernelrt's draw afresh.
+        Why random numbers of other libraries are wrong, and where kernelrt draws new numbers.
     passing : str
-        How numbers drawn outside get in.
+        How to pass in numbers that were drawn outside.
     strict : bool
-        Whether tensors that it makes may be left nowhere, and what it sets is undone behind any
-        error. Where it is called in each call, these have no value outside, as whoever reads
-        one is told, and may be what it works with.
+        Whether storing tensors of the trace anywhere is an error, and changes are undone after any
+        error. If false, the function is called in each outer call: stored tensors are allowed, as
+        the function may need them, and reading one outside raises an error.
     """
 
     missing: str
@@ -63,7 +63,7 @@ class Purpose:
 
 
 REPLAYS: Final = Purpose(
-    missing="and replays run no Python",
+    missing="but replays do not run Python code",
     counting="count outside of the function",
     assigning="which every replay repeats",
     keeping="return the tensor and {verb} it outside",
@@ -72,46 +72,46 @@ REPLAYS: Final = Purpose(
     strict=True,
 )
 TURNS: Final = Purpose(
-    missing="and iterations run no Python",
+    missing="but iterations do not run Python code",
     counting="carry it from iteration to iteration",
     assigning="which every iteration repeats",
     keeping="carry the tensor, or return it, and {verb} it outside",
     drawing=("iterations repeat them", "in each iteration"),
-    passing="pass them in what is carried or in slices",
+    passing="pass them in the carried values or as slices",
 )
 BRANCHES: Final = Purpose(
     missing="whichever branch runs",
-    counting="return it and keep it outside",
+    counting="return it and store it outside",
     assigning="which happens only if the branch runs",
     keeping="return the tensor and {verb} it outside",
-    drawing=("are drawn whichever branch runs", "in the branch that runs"),
+    drawing=("they are drawn whichever branch runs", "in the branch that runs"),
     passing="pass them as operands",
 )
 MEMBERS: Final = Purpose(
-    missing="but runs once for all members",
+    missing="but runs once for all batch elements",
     counting="count outside of the function",
     assigning="",
     keeping="return the tensor and {verb} it outside",
-    drawing=("all members have the same", "for each member"),
-    passing="pass them as arguments with an axis for the members",
+    drawing=("all batch elements use the same numbers", "for each batch element"),
+    passing="pass them as arguments with a batch axis",
 )
 
 
 class Observed:
-    """What a function that is called once may change, looked at just before.
+    """A snapshot of the state that a function may change, taken just before its only call.
 
     Parameters
     ----------
     trace : Trace
-        The active one.
+        The active trace.
     purpose : Purpose
-        What it is called for.
+        Purpose of the call.
     name : str
-        What it is called in errors.
+        Name of the function for errors.
     around : Surroundings
-        What it reaches.
+        State that the function can reach.
     own : callable
-        Which objects have no value outside, beside what the trace makes.
+        Predicate for objects without a value outside, in addition to the tensors of the trace.
     """
 
     def __init__(
@@ -122,23 +122,23 @@ class Observed:
         self._around, self._own = around, own
         self._draws: Draws | None = None
         outer = cast("Draws | None", trace.draws)
-        if outer is not None:  # of a function around this one, which met the rest before
+        if outer is not None:  # the call of an enclosing function compares these containers
             around.leave_out(outer.met)
             return
-        # Libraries draw from those of the process, too; a look at these takes as long as a small
-        # loop.
+        # Libraries also draw from the process-wide generators, but reading the states of these
+        # takes as long as a small loop.
         shared = purpose.strict or around.mentions("random")
         most = None if purpose.strict else MOST_GENERATORS
         self._draws = trace.draws = Draws(around.reached, shared=shared, most=most)
         self._draws.met = around.met  # alive as long as this is
 
     def call(self, work: Callable[[], T]) -> T:
-        """What `work`, which calls the function, gives.
+        """Return the result of `work`, which calls the function.
 
         Raises
         ------
         JitError
-            The function set what cannot stay; that is as before then.
+            The function made a change that must not persist. The change is undone.
         """
         if self._draws is not None:
             self._draws.begin()
@@ -147,7 +147,7 @@ class Observed:
             result = work()
             failed = False
             self._around.check(self._name, self._purpose, self._made)
-        except BaseException:  # once more, where the check was interrupted
+        except BaseException:  # restores again, in case the check itself was interrupted
             self._around.restore(self._purpose, self._made, failed=failed)
             raise
         if self._draws is not None:
@@ -166,18 +166,18 @@ def called_once(
     trace: Trace, purpose: Purpose, what: str, functions: Sequence[Callable[..., object]],
     work: Callable[[], T], arguments: Iterable[tuple[str, object]] = (),
 ) -> T:  # fmt: skip
-    """As :meth:`Observed.call`, after a quick look around.
+    """Take a quick snapshot of reachable state, then call :meth:`Observed.call`.
 
     Parameters
     ----------
     trace, purpose, work
-        As there.
+        See :class:`Observed` and :meth:`Observed.call`.
     what : str
-        What the functions are called by.
+        Name of the caller, such as scan.
     functions : sequence of callable
-        All that `work` calls.
+        All functions that `work` calls.
     arguments : iterable of (str, object)
-        What they are given, by name.
+        Arguments of the functions, by name.
     """
     around = Surroundings(*(("", f) for f in functions), *arguments, room=ROOM)
     if around.is_empty:

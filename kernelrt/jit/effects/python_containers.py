@@ -1,7 +1,7 @@
 """Uniform access to Python containers: lists, dicts, sets, attributes and closures.
 
-Looking at an object of a user runs none of its code where that can be helped: attributes are read
-from where Python keeps them, past ``__getattr__`` and properties.
+Reading a user object runs as little of its code as possible: attributes are read from the memory
+where Python stores them, bypassing ``__getattr__`` and properties.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ NOTHING: Final = _Nothing()
 
 
 def is_a(value: object, kinds: type | tuple[type, ...]) -> bool:
-    """Whether `value` is of a kind, whatever it says of its class."""
+    """Return whether `value` has one of these types, ignoring an overridden ``__class__``."""
     return issubclass(type(value), kinds)
 
 
 def items(holder: Any) -> dict[Any, Any]:
-    """What is in a container, by index, key or attribute."""
+    """Return the items of a container, by index, key or attribute."""
     if is_a(holder, types.CellType):
         return {"": holder.cell_contents} if is_filled(holder) else {}
     if is_a(holder, dict):
         return dict(holder)
     if is_a(holder, (list, tuple, deque)):
-        return dict(enumerate(list(holder)))  # a copy is made in one step
+        return dict(enumerate(list(holder)))  # list() copies in one step, safe from other threads
     if is_a(holder, (set, frozenset)):
         return {id(item): item for item in list(holder)}
     found = {}
@@ -58,22 +58,22 @@ def items(holder: Any) -> dict[Any, Any]:
 
 
 def attributes(holder: object) -> dict[str, Any] | None:
-    """The dict of the attributes of an object, None where it has none."""
+    """Return the attribute dict of an object, or None if it has none."""
     try:
         found = object.__getattribute__(holder, "__dict__")
     except AttributeError:
         return None
-    # What answers to any name, as wrappers of libraries do, has anything under this one.
+    # Objects that answer to any name, such as wrappers of libraries, may return something else.
     return found if type(found) is dict else None
 
 
 def size(holder: Any) -> int:
-    """How many items :func:`items` has, those in slots left out."""
+    """Return the number of items in :func:`items`, without those in slots."""
     return len(holder if is_a(holder, COLLECTIONS) else attributes(holder) or ())
 
 
 def put(holder: Any, key: Any, value: object) -> None:
-    """Let an item be what it was."""
+    """Set an item of a container to `value`; delete it if `value` is NOTHING."""
     if isinstance(holder, types.CellType):
         if value is NOTHING:
             del holder.cell_contents
@@ -103,7 +103,7 @@ def put(holder: Any, key: Any, value: object) -> None:
 
 
 def is_filled(cell: types.CellType) -> bool:
-    """Whether the variable has a value."""
+    """Return whether the variable has a value."""
     try:
         cell.cell_contents  # noqa: B018 - an empty cell raises
     except ValueError:
@@ -112,7 +112,7 @@ def is_filled(cell: types.CellType) -> bool:
 
 
 class Place:
-    """A container that was met: its items then, and where it was found."""
+    """A container that the walk visited: its path, and its items at that time."""
 
     __slots__ = ("before", "holder", "where")
 
@@ -122,7 +122,7 @@ class Place:
         self.before = items(holder)
 
     def changes(self) -> Iterator[tuple[object, object, object]]:
-        """(key, before, after) of each item that is another than it was."""
+        """Yield (key, before, after) for each item that changed."""
         before, after = self.before, items(self.holder)
         if len(before) == len(after) and all(
             map(operator.is_, before.values(), after.values())
@@ -134,17 +134,17 @@ class Place:
                 yield key, was, now
 
     def default(self, key: object) -> object:
-        """What the class of an object has for an attribute that the object itself had not."""
+        """Return the class's value of an attribute that the object itself did not have."""
         if is_a(self.holder, (*COLLECTIONS, types.CellType)) or not isinstance(key, str):
             return NOTHING
         return inspect.getattr_static(type(self.holder), key, NOTHING)
 
     def named(self, key: object) -> str:
-        """What an item is called."""
+        """Return the path of an item for messages."""
         return self.joined(text_of(self.where), key)
 
     def joined(self, path: str, key: object) -> str:
-        """What an item of a container of this name is called."""
+        """Return the path of an item, given the path of the container."""
         if is_a(self.holder, types.CellType):
             return path
         if is_a(self.holder, (list, tuple, deque, dict)):
@@ -155,11 +155,11 @@ class Place:
 
 
 Where: TypeAlias = str | tuple[Place, object]
-"""A name, or a container and a key of it: names are made of these only where one is told."""
+"""A name, or a container and a key in it. The text is built only when a message needs it."""
 
 
 def text_of(where: Where) -> str:
-    """What a user calls it."""
+    """Return the path as text, in the user's terms."""
     found = []
     while not isinstance(where, str):
         found.append(where)
@@ -172,5 +172,5 @@ def text_of(where: Where) -> str:
 def _repr(key: object) -> str:
     try:
         return repr(key)
-    except Exception:  # noqa: BLE001 - of code of users
+    except Exception:  # noqa: BLE001 - user code may raise
         return f"a {type(key).__name__}"

@@ -1,7 +1,7 @@
-"""Detects random numbers of Python and NumPy that a function draws while it is traced.
+"""Detect random numbers of Python and NumPy that a function draws while it is traced.
 
-They become part of the program like any other number: replays, and turns of loops, repeat the first
-draw for ever. A generator tells by its state whether it was used.
+They become constants of the program like any other number: replays, and iterations of loops, would
+repeat the first draw forever. A change of a generator's state shows that it was used.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = ["Draws"]
 
 
 class Draws:
-    """The generators that are within reach of a function, as they are now.
+    """A snapshot of the random generators that a function can reach.
 
     Parameters
     ----------
     reached : callable
-        Gives what the function reaches of some kinds, with names.
+        Returns the objects of the given types that the function can reach, with names.
     shared : bool
-        Whether those of the process that Python and NumPy have are looked at in any case.
+        Whether to always include the process-wide generators of Python and NumPy.
     most : int, optional
-        How many are looked at: the state of one takes some microseconds to read.
+        Maximum number of generators: reading the state of each takes some microseconds.
     """
 
     def __init__(
         self, reached: Callable[[tuple[type, ...]], Iterable[tuple[str, Any]]], *,
         shared: bool = True, most: int | None = None,
     ) -> None:  # fmt: skip
-        # NumPy loads its own when first asked, which an import of kernelrt need not wait for; and
-        # with them modules that a handler's first computation needs whole.
+        # Imported here because NumPy loads numpy.random on first use: importing kernelrt need not
+        # wait for it. It also loads modules that a handler's first computation needs complete.
         load("numpy.random")
         kinds = np.random.Generator, np.random.RandomState, random.Random
         draws: tuple[Any, Any] = random.random, np.random.rand
@@ -62,39 +62,39 @@ class Draws:
                 if of in modules:
                     found[id(modules[of])] = of.__name__, of
                     named.add(id(modules[of]))
-            # That of the system has no state, so nothing tells whether it was used.
+            # SystemRandom has no state, so its use cannot be detected.
             elif is_a(of, kinds) and not is_a(of, random.SystemRandom):
                 found.setdefault(id(of), (name, of))
                 named.add(id(of))
-        #: Those of the process that no code in reach names: other threads may draw from them, too.
+        #: Process-wide generators that no reachable code names: other threads may use them too.
         self._unnamed = {i for i, key in enumerate(found) if key not in named}
         self._sources = tuple(found.values())[:most]
         self._before: list[Any] = [None] * len(self._sources)
-        #: Containers that are compared before and after, by identity.
+        #: Ids of the containers that are compared before and after.
         self.met: set[int] = set()
 
     def begin(self) -> None:
-        """Look from here on; handlers of signals are left out by a trace that has this already."""
+        """Record the current states, once the trace knows this object and excludes handlers."""
         self.leave_out(range(len(self._sources)))
 
     def idle(self) -> list[int]:
-        """The places of those generators that the function has not drawn from."""
+        """Return the indices of the generators that the function has not drawn from."""
         return [i for i in range(len(self._sources)) if not self._has_drawn(i)]
 
     def leave_out(self, places: Iterable[int]) -> None:
-        """Take what was drawn until now at `places` for what others drew, as handlers do."""
+        """Attribute all draws so far from the generators at these indices to other code."""
         for i in places:
             while (state := _state(self._sources[i][1])) != self._before[i]:
-                self._before[i] = state  # and looked at again: a handler may draw meanwhile
+                self._before[i] = state  # checked again: a signal handler may draw meanwhile
 
     def _has_drawn(self, i: int) -> bool:
         while True:
             before, state = self._before[i], _state(self._sources[i][1])
-            if before is self._before[i]:  # no handler has come in between
+            if before is self._before[i]:  # no signal handler ran in between
                 return bool(state != before)
 
     def tell(self, name: str, purpose: Purpose) -> None:
-        """Warn of each generator that the function, which is called `name`, has drawn from."""
+        """Warn about each generator that the function `name` has drawn from."""
         wrong, afresh = purpose.drawing
         for i, (source, _) in enumerate(self._sources):
             if not self._has_drawn(i) or (i in self._unnamed and threading.active_count() > 1):
@@ -102,16 +102,17 @@ class Draws:
             found = here(None)
             origin = None if found is None else resolve(found)
             warnings.warn_explicit(
-                f"{source}: {name} draws random numbers from it while it is traced; they become "
-                f"part of the program, and {wrong}. Draw with kernelrt.rand and its kin, which "
-                f"draw afresh {afresh}, or outside, and {purpose.passing}",
+                f"{source}: {name} draws random numbers from this generator while it is traced; "
+                f"they become part of the program, and {wrong}. Use random functions of kernelrt, "
+                f"such as kernelrt.rand, which draw new numbers {afresh}; or draw outside, and "
+                f"{purpose.passing}",
                 KernelrtWarning,
                 *(("", 0) if origin is None else (origin.file, origin.line)),
             )
 
 
 def _state(generator: Any) -> object:
-    """What changes with each draw."""
+    """Return the state of a generator, which changes with each draw."""
     if generator is random or isinstance(generator, random.Random):
         return generator.getstate()
     if isinstance(generator, np.random.Generator):
@@ -120,7 +121,7 @@ def _state(generator: Any) -> object:
 
 
 def _exact(state: Any) -> object:
-    """What a nested state holds, as something that compares."""
+    """Return a nested state with arrays as bytes, so that states can be compared."""
     if isinstance(state, dict):
         return {key: _exact(value) for key, value in state.items()}
     return state.tobytes() if isinstance(state, np.ndarray) else state

@@ -1,8 +1,8 @@
-"""Detects side effects: compares the containers of a function before and after its trace.
+"""Detect side effects by comparing the containers of a function before and after its trace.
 
-Replays and turns of loops run no Python: an attribute that the function sets is set once, while it
-is traced, to a tensor without a value or to the number that came first. So a trace that does so
-ends in an error.
+Replays and iterations of loops do not run Python code: an attribute that the function sets is set
+only once, while it is traced, to a tensor without a value or to the first number. Such a trace
+therefore raises an error.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 __all__ = ["Surroundings"]
 
 MOST_NUMBERS: Final = 8
-"""How many numbers that became part of the program are told."""
+"""Maximum number of constants of the program that `explain` lists."""
 
 
 class Surroundings(Reach):
-    """Everything reachable from a function, as it is now.
+    """A snapshot of everything reachable from a function (the state outside it).
 
     Parameters
     ----------
     *roots : (str, object)
-        Functions, without a name, and arguments by name. The closures of functions, their
-        defaults, the globals that they name, and the objects that they are methods of are followed,
-        and from there, and from arguments, attributes and items.
+        Functions, with an empty name, and arguments by name. The walk follows closures, defaults
+        and globals of functions, the objects that methods are bound to, and from there and from
+        arguments all attributes and items.
     room : int, optional
-        How many items are looked at, a container or a function counted as several: for a look
-        that takes little time. What lies further away goes unseen, and so does what is within
-        reach of code that the function does not mention.
+        Maximum number of visited items, for a quick snapshot; a container or a function counts as
+        several. Objects further away are not seen, nor objects that only code reaches which the
+        function does not mention.
     """
 
     def __init__(self, *roots: tuple[str, object], room: int | None = None) -> None:
         super().__init__(roots, room)
         self._numbers: dict[str, object] = {}
         self._known = [named(code) for code in self._codes]
-        #: What may set something that was there before.
+        #: Names in the code that may change existing objects (not code of constructors).
         self._setting = [named(code) for code in self._codes if self._may_run(code)]
         if room is not None:
             return
@@ -80,35 +80,35 @@ class Surroundings(Reach):
 
     @property
     def is_empty(self) -> bool:
-        """Whether only code of libraries may run."""
+        """Whether only library code may run."""
         return not self._codes
 
     def _may_run(self, code: types.CodeType) -> bool:
-        """Whether code is another than what made objects that are there."""
+        """Return whether code may run: false for constructors of classes that are not called."""
         cls = self._making.get(code)
         return cls is None or any(cls in called.__mro__ for called in self._called)
 
     @property
     def met(self) -> set[int]:
-        """The containers that are compared, by identity."""
+        """Ids of the containers that are compared."""
         return {id(place.holder) for place in self._places}
 
     def leave_out(self, met: set[int]) -> None:
-        """Compare nothing of what a look around a function outside compares."""
+        """Exclude the containers that the snapshot of an enclosing function compares."""
         self._places = [place for place in self._places if id(place.holder) not in met]
         self._bindings.clear()
 
     def mentions(self, name: str) -> bool:
-        """Whether code that may run reads a global or an attribute of that name."""
+        """Return whether code that may run reads a global or an attribute of that name."""
         return any(name in (*known.reads, *known.attributes) for known in self._known)
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Numbers that the function can read, each with its name; they are part of the program."""
+        """Numbers that the function can read, as ``name = value``: constants of the program."""
         return tuple(f"{name} = {short(value)}" for name, value in self._numbers.items())
 
     def reached(self, kinds: tuple[type, ...]) -> Iterator[tuple[str, object]]:
-        """What is within reach and of one of these kinds, by name."""
+        """Yield the reachable objects of these types, with their paths."""
         for place in self._places:
             for key, value in place.before.items():
                 if is_a(value, kinds) and self._may_read(place, key):
@@ -118,17 +118,17 @@ class Surroundings(Reach):
                 yield binding.path, binding.before
 
     def _may_read(self, place: Place, key: object) -> bool:
-        """Whether code that may run reads an item of that key, as far as a quick look tells."""
+        """Return whether code that may run may read an item with that key; a quick estimate."""
         return self._left is None or is_a(place.holder, (*COLLECTIONS, types.CellType)) or any(
             known.by_text or key in known.attributes for known in self._known
         )
 
     def names(self, called: Iterable[object] = ()) -> tuple[Names, str]:
-        """What the function reads of Python, and a variable that it gave another value itself.
+        """Return the Python names that the function reads, and a variable that it rebound itself.
 
-        All is as it was before the trace, so that what another thread did meanwhile is seen; or as
-        it is now, if the function changed a variable. What `called` reach, which run with the plan,
-        is not looked at.
+        The values are those before the trace, so that changes by other threads during the trace
+        are noticed; if the function rebound a variable, they are the current ones. State reachable
+        from the functions in `called`, which the plan itself calls, is not guarded.
         """
         for place in self._places:
             if is_a(place.holder, types.CellType) and self._may_set(place, ""):
@@ -149,7 +149,7 @@ class Surroundings(Reach):
 
     @staticmethod
     def _within(called: Iterable[object]) -> tuple[list[Place], list[types.CodeType]]:
-        """The containers that functions reach, and their code."""
+        """Return the containers that functions can reach, and their code."""
         roots = [("", function) for function in called]
         if not roots:
             return [], []
@@ -157,7 +157,7 @@ class Surroundings(Reach):
         return met._places, met._codes
 
     def tell_clocks(self, name: str, called: Iterable[object]) -> None:
-        """Warn of clocks that the function `name` reads, but for what `called` do."""
+        """Warn about clocks that the function `name` reads, except in the functions `called`."""
         apart = set(self._within(called)[1])
         variables = {b.name: b.before for b in self._bindings.values()}
         tell_clocks(name, [code for code in self._running if code not in apart], variables)
@@ -168,28 +168,28 @@ class Surroundings(Reach):
         return Names(self._cells, [*read, *guards.named], same, guards.lists, guards.slots)
 
     def _may_set(self, place: Place, key: object) -> bool:
-        """Whether code that may run sets an item of that key, as far as it says.
+        """Return whether code that may run may set an item with that key, judged by names.
 
-        Other threads, handlers of signals and finalizers set others.
+        Other changes come from other threads, signal handlers or finalizers.
         """
         if is_a(place.holder, types.CellType):
             return any(place.where in known.shared for known in self._setting)
         if is_a(place.holder, COLLECTIONS):
-            fills = hasattr(type(place.holder), "__missing__")  # where it is read
+            fills = hasattr(type(place.holder), "__missing__")  # a read may add an item
             return fills or any(known.sets_items for known in self._setting)
         return any(known.sets_any or key in known.set_attributes for known in self._setting)
 
     def _binds(self, binding: Binding) -> bool:
-        """Whether the function may give a global another value, also as a module's attribute."""
+        """Return whether the function may rebind a global, directly or as a module attribute."""
         return any(binding.name in names.stores for names in self._setting) or (
             id(binding.names) in self._modules
             and any(binding.name in names.set_attributes for names in self._setting)
         )
 
     def noted(self, sources: set[Any]) -> Iterator[Noted]:
-        """Attributes of modules that lead to what the program reads, by whichever way it got there.
+        """Yield the attributes of modules that lead to memory that the program reads.
 
-        These are modules in modules, and tensors over one of the buffers in `sources`.
+        These are submodules, and tensors over one of the buffers in `sources`.
         """
         for place in self._places:
             holder = place.holder
@@ -200,16 +200,16 @@ class Surroundings(Reach):
                     yield Noted(holder, key, value)
 
     def check(self, name: str, purpose: Purpose, made: Callable[[object], bool]) -> None:
-        """Raise JitError if anything was set that is to be set more often than this once.
+        """Raise JitError if the function made a change that should happen in every run.
 
         Parameters
         ----------
         name : str
-            What the function is called.
+            Name of the function for the error.
         purpose : Purpose
-            What it is called for.
+            Purpose of the call.
         made : callable
-            Whether an object is a tensor that was made by the trace.
+            Predicate for tensors that the trace created.
         """
         complaint = self.restore(purpose, made)
         if complaint is not None:
@@ -218,16 +218,16 @@ class Surroundings(Reach):
     def restore(
         self, purpose: Purpose, made: Callable[[object], bool], *, failed: bool = False
     ) -> tuple[str, object, object, object] | None:
-        """Undo what cannot stay; the first of it: what it is called, its key, before, after.
+        """Undo changes that must not persist; return path, key, old and new value of the first.
 
         Parameters
         ----------
         purpose : Purpose
-            What the function is called for.
+            Purpose of the call.
         made : callable
-            Whether an object is a tensor that was made by the trace.
+            Predicate for tensors that the trace created.
         failed : bool
-            Whether it has raised an error.
+            Whether the function raised an error.
         """
         found: tuple[str, object, object, object] | None = None
         may_stay = _may_stay if purpose.strict else _may_stay_failed if failed else _may_stay_once
@@ -237,7 +237,7 @@ class Surroundings(Reach):
             wrong = []
             cell = is_a(place.holder, types.CellType)
             changes: list[tuple[object, object, object]] = []
-            with contextlib.suppress(Exception):  # of code of users, as a key that has no hash now
+            with contextlib.suppress(Exception):  # user code may raise, such as a key's __hash__
                 changes += place.changes()
             for key, was, now in changes:
                 seen = place.default(key) if was is NOTHING else was
@@ -246,7 +246,7 @@ class Surroundings(Reach):
                     wrong.append((key, was, seen, now))
             for key, was, seen, now in wrong:
                 found = found or (place.named(key), place.where if cell else key, seen, now)
-                with contextlib.suppress(Exception):  # of code of users
+                with contextlib.suppress(Exception):  # user code may raise
                     put(place.holder, key, was)
             if wrong and purpose.strict and isinstance(place.holder, list | deque):
                 _refill(place.holder, place.before.values())
@@ -266,22 +266,22 @@ class Surroundings(Reach):
         told = f"changes it from {short(before)} to {short(after)}" if number else (
             "deletes it" if after is NOTHING else
             f"sets it to {short(after)}" if after is None or is_a(after, NUMBERS) else
-            "sets it to a tensor that has no value outside" if before is NOTHING
+            "sets it to a tensor that has no value outside of the trace" if before is NOTHING
             or not isinstance(before, Tensor | Module) else "rebinds it"
         )
         way = (
-            f"{purpose.counting}, or keep the number in a tensor made outside, as in "
-            f"krt.tensor({short(before)}), and assign() to that"
+            f"{purpose.counting}, or store the number in a tensor created outside, as in "
+            f"krt.tensor({short(before)}), and assign() to that tensor"
             if number else
             (f"write {path}.assign(...), {purpose.assigning}, or " if purpose.assigning else "")
             + purpose.keeping.format(verb="set")
             if isinstance(before, Tensor) else
-            purpose.keeping.format(verb="keep") + ", or make one outside and assign() to it"
+            purpose.keeping.format(verb="store") + ", or create one outside and assign() to it"
         )
         return f"{path}: {name} {told}{line}, {purpose.missing}; {way}"
 
     def _line(self, key: object) -> str:
-        """Where the function, or one that it calls, sets something of that name."""
+        """Return the file and line where reachable code sets something of that name, or ""."""
         wanted: tuple[object, ...] = (key,)
         stores: tuple[str, ...] = ("STORE_ATTR", "STORE_DEREF", "STORE_GLOBAL", "STORE_NAME")
         if not isinstance(key, str) or not any(key in c.co_names + c.co_freevars
@@ -301,7 +301,7 @@ class Surroundings(Reach):
 def _may_stay(
     key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
-    """Whether replays may leave out that an item became `now`."""
+    """Return whether replays may omit the change of an item from `was` to `now`."""
     if _is_mode(key):
         return True
     if is_a(was, NUMBERS) and is_a(now, NUMBERS):
@@ -314,10 +314,9 @@ def _may_stay(
 def _may_stay_once(
     key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
-    """Whether it is right that an item became `now` once.
+    """Return whether a single change of an item from `was` to `now` is correct.
 
-    A tensor of the trace that comes to where none was has no value outside, which whoever reads it
-    there is told.
+    A new item may be a tensor of the trace: reading it outside raises an error.
     """
     del made
     if not sure or _is_mode(key):
@@ -330,24 +329,24 @@ def _may_stay_once(
 def _may_stay_failed(
     key: object, was: object, now: object, made: Callable[[object], bool], *, sure: bool
 ) -> bool:
-    """Whether an item may be `now` behind an error, which other turns would not have come to."""
+    """Return whether an item may be `now` after an error, which ends the loop anyway."""
     del key, sure
     return not (_is_state(was) and made(now))
 
 
 def _memory(tensor: Any) -> Any:
-    """The memory that the elements of a tensor lie in; None where there is none yet."""
+    """Return the buffer of a tensor's elements, or None if it has none yet."""
     owner = tensor if tensor._link is None else tensor._link.root
     return None if owner._memory is None else owner._buffer
 
 
 def _is_mode(key: object) -> bool:
-    """Whether it is the attribute that training sets: what reads it is traced anew."""
+    """Return whether it is the training-mode attribute: code that reads it is traced again."""
     return type(key) is str and key == "_training"
 
 
 def _is_state(value: Any) -> bool:
-    """Whether it is a module, or a tensor that has a value."""
+    """Return whether it is a module or a tensor with a value."""
     if is_a(value, Tensor):
         return bool(value.is_realized or value._born is None)
     return is_a(value, Module)
@@ -356,19 +355,19 @@ def _is_state(value: Any) -> bool:
 def _equal(a: Any, b: Any) -> bool:
     try:
         return bool(a == b or (a != a and b != b))
-    except Exception:  # noqa: BLE001 - of code of users
+    except Exception:  # noqa: BLE001 - user code may raise
         return type(a) is type(b)
 
 
 def _compares(place: Place) -> bool:
-    """Whether items tell of what is counted: those of lists that grow are others."""
+    """Return whether old and new items correspond: in lists that grow they may not."""
     if is_a(place.holder, list):
         return len(place.before) == size(place.holder)
     return not is_a(place.holder, (tuple, deque, set, frozenset))
 
 
 def _refill(holder: Any, values: Iterable[object]) -> None:
-    with contextlib.suppress(Exception):  # of code of users
+    with contextlib.suppress(Exception):  # user code may raise
         if isinstance(holder, list):
             list.__setitem__(holder, slice(None), list(values))
         else:
@@ -377,7 +376,7 @@ def _refill(holder: Any, values: Iterable[object]) -> None:
 
 
 def _inside(value: object) -> Iterator[object]:
-    """`value` and what is in it, as far as the search for state goes."""
+    """Yield `value` and the objects nested in it, within the limits of the closure walk."""
     stack, seen = [value], set[int]()
     while stack and len(seen) < MOST_CONTAINERS:
         item = stack.pop()
@@ -385,6 +384,6 @@ def _inside(value: object) -> Iterator[object]:
             continue
         seen.add(id(item))
         yield item
-        with contextlib.suppress(Exception):  # of code of users
+        with contextlib.suppress(Exception):  # user code may raise
             if not is_leaf(item) and not is_a(item, (types.FunctionType, types.MethodType)):
                 stack.extend(items(item).values())
