@@ -1,3 +1,3 @@
-"""Functions of tensors that are no methods."""
+"""Functions of tensors that are not methods."""
 
 __all__: list[str] = []

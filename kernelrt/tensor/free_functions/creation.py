@@ -1,4 +1,4 @@
-"""Creates tensors from data, constants and sequences."""
+"""Create tensors from data, constants and sequences."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _class() -> type[tensor_module.Tensor]:
 def from_data(
     kind: type[_T], data: object, name: str = "data", dtype: object = None
 ) -> _T:
-    """A tensor of class `kind` with a copy of `data`."""
+    """Return a tensor of class `kind` with a copy of `data`."""
     if isinstance(data, TensorBase):
         return _copied(kind, data, dtype)
     if dtype is None and local.trace is None:
@@ -105,7 +105,7 @@ def _copied(kind: type[_T], data: TensorBase, dtype: object) -> _T:
 
 
 def _bfloat16_bits(data: object, name: str) -> np.ndarray[Any, Any] | None:
-    """The elements of another library's bfloat16 as integers; None of all else."""
+    """Return the bits of another library's bfloat16 array as integers, or None for other data."""
     if str(getattr(data, "dtype", "")).rpartition(".")[2] != "bfloat16":
         return None
     if isinstance(data, np.ndarray):
@@ -114,21 +114,21 @@ def _bfloat16_bits(data: object, name: str) -> np.ndarray[Any, Any] | None:
 
 
 def _check_fits(array: np.ndarray[Any, Any], dtype: DType, name: str) -> None:
-    """Raise DTypeError where Python's numbers, without their fractions, would wrap."""
+    """Raise DTypeError if Python numbers, truncated to integers, would overflow `dtype`."""
     if not array.size:
         return
     least, most = array.min().item(), array.max().item()
     if not (dt.has_whole(dtype, least) and dt.has_whole(dtype, most)):
         raise DTypeError(
-            f"{name}: {dtype.name} goes from {dtype.min} to {dtype.max}, the numbers from "
-            f"{least} to {most}; choose a wider dtype, or cast() a tensor of them"
+            f"{name}: {dtype.name} holds numbers from {dtype.min} to {dtype.max}, but the data "
+            f"has numbers from {least} to {most}; use a wider dtype, or cast() a tensor to wrap"
         )
 
 
 def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
     buffer = Buffer(array.size, dtype)
     buffer.content()[...] = array.reshape(-1)
-    if local.trace is not None:  # it is made anew in each call, and is no state
+    if local.trace is not None:  # a constant of the trace, created in each call, not state
         tensor = kind._of(storage_node(buffer, array.shape))
         tensor._made_of = cast("UOp", tensor._uop), buffer
         local.trace.constants.add(buffer)
@@ -137,12 +137,12 @@ def _over_copy(kind: type[_T], array: np.ndarray[Any, Any], dtype: DType) -> _T:
 
 
 def _python_default(found: DType) -> DType:
-    """Python floats become float32, ints int64."""
+    """Return the dtype for Python numbers: float32 for floats, int64 for ints."""
     return dt.float32 if found is dt.float64 else found
 
 
 def _holds_float64(data: object) -> bool:
-    """Return whether a nested list holds an array, a tensor or a NumPy number of float64."""
+    """Return whether a nested list has a float64 array, tensor or NumPy scalar."""
     level = [data]
     while level:
         if {type(item) for item in level} <= _NUMBERS:
@@ -155,11 +155,11 @@ def _holds_float64(data: object) -> bool:
 
 
 def refuse_masked(data: object, name: str) -> None:
-    """Raise DTypeError if `data` is an array of NumPy that has masked elements."""
-    # As numpy.ma.is_masked, which lies in a module that NumPy imports when it is first named.
+    """Raise DTypeError if `data` is a NumPy array with masked elements."""
+    # Same test as numpy.ma.is_masked, without the import of numpy.ma.
     if isinstance(data, np.ndarray) and np.any(getattr(data, "_mask", False)):
         raise DTypeError(
-            f"{name}: a masked array has elements without a value; give them one, as in "
+            f"{name}: a masked array has elements without a value; replace them, as in "
             "array.filled(0)"
         )
 
@@ -183,7 +183,9 @@ def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, 
     except KernelrtError:
         raise
     except REFUSALS as error:
-        raise DTypeError(f"{name}: {kind_name(data)} does not convert: {error}") from None
+        raise DTypeError(
+            f"{name}: {kind_name(data)} cannot be converted to an array: {error}"
+        ) from None
     if isinstance(data, int | list | tuple) and array.dtype.kind in "Of":
         array = _with_long_integers(array, data, name, wanted)
     if array.dtype.kind not in "biuf":
@@ -197,9 +199,9 @@ def _as_array(data: object, name: str, wanted: DType | None) -> np.ndarray[Any, 
 def _with_long_integers(
     array: np.ndarray[Any, Any], data: object, name: str, wanted: DType | None
 ) -> np.ndarray[Any, Any]:
-    """Integers beyond 64 bits as floats where floats are wanted.
+    """Convert integers beyond 64 bits to floats if floats are wanted.
 
-    NumPy keeps them as objects, or makes floats of them and of all that stand beside them.
+    NumPy stores them as objects, or converts the whole array to floats.
     """
     if array.dtype.kind == "f" and not (np.abs(array) >= 2.0**63).any():
         return array
@@ -216,7 +218,7 @@ def _with_long_integers(
 
 
 def has_memory(data: object) -> bool:
-    """Whether an object of another library, or of Python, hands out its memory."""
+    """Return whether an object exposes its memory to other libraries."""
     return hasattr(data, "__array_interface__") or hasattr(data, "__dlpack__") or _has_buffer(data)
 
 
@@ -229,9 +231,9 @@ def _has_buffer(data: object) -> bool:
 
 
 def _check_rectangular(data: Sequence[Any], name: str) -> None:
-    """Raise ShapeError naming the first element that does not have its neighbours' length.
+    """Raise ShapeError naming the first nested list whose length differs from the others.
 
-    NumPy compares the arrays and tensors among them.
+    Arrays and tensors in the lists are not checked: NumPy compares their shapes.
     """
     level: list[tuple[str, Any]] = [(name, data)]
     above: set[int] = set()
@@ -246,10 +248,13 @@ def _check_rectangular(data: Sequence[Any], name: str) -> None:
                 )
         if not lengths or lengths[0] < 0:
             return
-        # Numbers lie equally deep, so a list that occurs at two depths has no end.
+        # All numbers have the same depth, so a list that occurs at two depths contains itself.
         lists = {id(d): path for path, d in level if isinstance(d, list | tuple)}
         if again := above & lists.keys():
-            raise ShapeError(f"{lists[again.pop()]} is a list that contains itself")
+            raise ShapeError(
+                f"{lists[again.pop()]} is a list that contains itself; expected nested lists of "
+                "numbers"
+            )
         above |= lists.keys()
         if {type(x) for _, d in level for x in d} <= _NUMBERS:
             return
@@ -263,26 +268,26 @@ def _count(length: int) -> str:
 def tensor(
     data: object, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor with a copy of `data`.
+    """Return a tensor with a copy of `data`.
 
     Parameters
     ----------
     data : number, nested list of numbers, NumPy array, Tensor, or array-like
-        What to copy. Python floats become float32 and ints int64; arrays keep their type,
-        and a list that holds float64 arrays or NumPy numbers becomes float64.
+        Data to copy. Python floats become float32 and ints int64. Arrays keep their dtype. A list
+        that contains float64 arrays or float64 NumPy scalars becomes float64.
     dtype : DType, str or NumPy dtype, optional
-        Type to convert to.
+        Dtype to convert to.
     device : str, optional
         "cpu".
     requires_grad : bool
-        Whether to collect gradients in ``grad``.
+        Whether to accumulate gradients in ``grad``.
 
     Raises
     ------
     ShapeError
         Nested lists are ragged.
     DTypeError
-        The elements have a type that kernelrt does not hold.
+        kernelrt has no dtype for the elements.
 
     Examples
     --------
@@ -292,28 +297,29 @@ def tensor(
     registry.check_device(device)
     foreign = getattr(data, "requires_grad", None) is True and not isinstance(data, TensorBase)
     if foreign and hasattr(data, "detach"):
-        data = data.detach()  # as PyTorch's tensor() does; PyTorch exports none with a history
+        data = data.detach()  # as torch.tensor() does; PyTorch cannot export one with a history
     return _asked(from_data(_class(), data, "data", dtype), requires_grad)
 
 
 def from_numpy(array: Any) -> Tensor:
-    """A tensor that shares the memory of `array`; each sees what the other writes.
+    """Return a tensor that shares the memory of `array`; writes to one are visible in the other.
 
-    An operation computes with what the array holds at that line. It copies the array, unless nobody
-    else holds it. A plan of :func:`kernelrt.prepare` and a jitted function read the array itself
-    when they run.
+    An operation computes with the values at the time of its call. For this it copies the array,
+    unless there are no other references to it. A plan of :func:`kernelrt.prepare` and a jitted
+    function read the array itself when they run.
 
     Parameters
     ----------
     array : numpy.ndarray or array-like with DLPack or the buffer protocol
-        C-contiguous, or a transpose of such; aligned to its elements. It is kept alive.
+        A C-contiguous array, or a transpose of one, aligned to its elements. The tensor keeps a
+        reference to it.
 
     Raises
     ------
     ShapeError
-        The memory is not laid out like that.
+        The memory has another layout.
     DTypeError
-        The elements have a type that kernelrt does not hold, or some are masked.
+        kernelrt has no dtype for the elements, or some are masked.
     """
     dtype = None
     refuse_masked(array, "array")
@@ -331,9 +337,9 @@ def from_numpy(array: Any) -> Tensor:
     packed = array.transpose(order)
     if not array.flags.aligned:
         raise ShapeError(
-            f"array: its memory begins at {array.ctypes.data:#x} and steps by {array.strides}, not "
-            f"by multiples of the {array.dtype.alignment} bytes of {array.dtype}, and cannot be "
-            "shared; pass array.copy(), or use kernelrt.tensor to copy"
+            f"array: misaligned memory cannot be shared: the address {array.ctypes.data:#x} and "
+            f"the strides {array.strides} are not all multiples of the {array.dtype.alignment} "
+            f"bytes that {array.dtype} needs; pass array.copy(), or use kernelrt.tensor to copy"
         )
     if not packed.flags.c_contiguous:
         raise ShapeError(
@@ -349,7 +355,7 @@ def from_numpy(array: Any) -> Tensor:
 
 
 def check_shape(args: Sequence[object]) -> tuple[Dim, ...]:
-    """A shape without negative sizes."""
+    """Return the shape given by `args`; raise ShapeError for negative sizes."""
     shape = shape_of(args)
     check_sizes(shape, "shape")
     return shape
@@ -359,12 +365,14 @@ def full(
     size: Any, fill_value: bool | float | Size | Real | TensorBase, dtype: object = None,
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A tensor of shape `size` with `fill_value`, a number or a tensor without axes, everywhere.
+    """Return a tensor of shape `size` filled with `fill_value`, a number or a tensor without axes.
+
+    An integer `dtype` truncates a float.
 
     Raises
     ------
     DTypeError
-        `dtype` does not have that number; of a float, integers keep the whole part.
+        `dtype` cannot represent the number.
     """
     registry.check_device(device)
     shape = check_shape((size,))
@@ -391,7 +399,7 @@ def full(
 def zeros(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """Zeros of a shape, float32 unless told otherwise."""
+    """Return a tensor of zeros, float32 by default."""
     return _repeated(0, size, dtype, device, requires_grad)
 
 
@@ -399,14 +407,14 @@ def zeros(
 def ones(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """Ones of a shape, float32 unless told otherwise."""
+    """Return a tensor of ones, float32 by default."""
     return _repeated(1, size, dtype, device, requires_grad)
 
 
 def _repeated(
     value: int, size: tuple[Any, ...], dtype: object, device: object, requires_grad: bool
 ) -> Tensor:
-    """Make a tensor of one number, as :func:`full`; cache its node for shapes of ints."""
+    """Return a tensor filled with one number; cache its node if the shape consists of ints."""
     shape = tuple(size[0]) if len(size) == 1 and isinstance(size[0], tuple | list) else size
     wanted = dt.float32 if dtype is None else dtype
     if device is None and isinstance(wanted, dt.DType) and all(type(d) is int for d in shape):
@@ -416,7 +424,7 @@ def _repeated(
 
 @functools.lru_cache(1024)
 def _constant(value: int, dtype: DType, shape: tuple[int, ...]) -> UOp:
-    """A number everywhere, as a node; the sizes are checked."""
+    """Return the node of a constant tensor; raise ShapeError for negative sizes."""
     return build.full(element(value, dtype, "fill_value"), dtype, check_shape((shape,)))
 
 
@@ -428,9 +436,10 @@ def _asked(out: Tensor, requires_grad: bool) -> Tensor:
 def empty(
     *size: Any, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """A tensor with storage and arbitrary elements; in a traced function :func:`zeros`.
+    """Return a tensor with uninitialized elements; in a traced function the same as :func:`zeros`.
 
-    With Variables in its shape it has room for the largest, and elements in row-major order.
+    If the shape has Variables, the memory has room for their largest values, and the elements are
+    in row-major order.
     """
     registry.check_device(device)
     shape = check_shape(size)
@@ -447,28 +456,28 @@ def full_like(
     input: TensorBase, fill_value: bool | float | TensorBase, dtype: object = None,  # noqa: A002 - torch's name
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`fill_value` in the shape, and unless told otherwise the type, of `input`."""
+    """Return a tensor filled with `fill_value`, with the shape and by default dtype of `input`."""
     return full(input.shape, fill_value, dtype or input.dtype, device, requires_grad)
 
 
 def zeros_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Zeros in the shape and type of `input`."""
+    """Return zeros with the shape and by default the dtype of `input`."""
     return _repeated(0, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def ones_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Ones in the shape and type of `input`."""
+    """Return ones with the shape and by default the dtype of `input`."""
     return _repeated(1, input.shape, dtype or input.dtype, device, requires_grad)
 
 
 def empty_like(
     input: TensorBase, dtype: object = None, device: object = None, requires_grad: bool = False  # noqa: A002 - torch's name
 ) -> Tensor:
-    """Storage in the shape and type of `input`, with arbitrary elements."""
+    """Return an uninitialized tensor with the shape and by default the dtype of `input`."""
     kind = dtype or input.dtype
     return empty(input.shape, dtype=kind, device=device, requires_grad=requires_grad)
 
@@ -479,7 +488,7 @@ def _number(value: Any) -> Any:
 
 
 def _end(value: Any, name: str) -> Any:
-    """A finite number, or a whole expression over Variables."""
+    """Return `value` as a finite number or an integer expression of Variables."""
     if isinstance(value, TensorBase) and not value.ndim:
         value = value.item()  # type: ignore[attr-defined]
     number = _number(value)
@@ -494,15 +503,15 @@ def arange(
     start: Dim | float, end: Dim | float | None = None, step: float = 1, dtype: object = None,
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The numbers from `start` (0 if one number is given) to `end`, not included, by `step`.
+    """Return the numbers from `start` (default 0) to `end` (excluded) with distance `step`.
 
-    They are int64 if all arguments are integers, else float32, unless told otherwise. Where `dtype`
-    is one of integers, `start` and `step` count without their fractions; for int64 so does `end`.
+    The default dtype is int64 if all arguments are integers, else float32. If `dtype` is an
+    integer dtype, `start` and `step` are truncated; for int64, `end` is too.
 
     Raises
     ------
     DTypeError
-        `dtype` does not have all of these integers.
+        `dtype` cannot represent all of these integers.
     """
     registry.check_device(device)
     if end is None:
@@ -514,12 +523,14 @@ def arange(
     wanted = dt.parse(dtype) if dtype is not None else dt.int64 if whole else dt.float32
     if isinstance(end, UOp) or isinstance(start, UOp):
         if step != 1 or not whole:
-            raise ShapeError("arange: with Variables, start and end are whole and step is 1")
+            raise ShapeError(
+                "arange: if an end is a Variable, start and end must be integers and step must be 1"
+            )
         assert isinstance(start, int | UOp)
         assert isinstance(end, int | UOp)
         if (missing := lacking(end, start)) is not None:
             raise ShapeError(
-                f"end: {format_size(end)} is less than the start {format_size(start)}{missing}"
+                f"end: {format_size(end)} is less than start, {format_size(start)}{missing}"
             )
         count: Dim = build.difference(end, start)
         for bound, name in ((start, "start"), (build.difference(end, 1), "end")):
@@ -530,9 +541,12 @@ def arange(
                 element(value, dt.float64, name)
         steps = -((start - end) // step) if whole else (end - start) / step
         if isinstance(steps, float) and math.isinf(steps):
-            raise ShapeError(f"step: {step} makes endlessly many steps from {start} to {end}")
+            raise ShapeError(
+                f"step: {step} gives infinitely many numbers from {start} to {end}; use a larger "
+                "step"
+            )
         count = max(0, math.ceil(steps))
-        if wanted.is_int and not whole:  # as PyTorch, which counts before, but for int64
+        if wanted.is_int and not whole:  # PyTorch counts before it truncates, except for int64
             start, step, whole = int(start), int(step), True
             if wanted is dt.int64:
                 if step == 0:
@@ -546,7 +560,7 @@ def arange(
     if whole:
         assert isinstance(start, int | UOp)
         out = build.add(build.mul(line, int(step)), build.full(start, dt.int64, line.shape))
-    else:  # in float64, as rounding errors would otherwise grow along the line
+    else:  # in float64: in float32, rounding errors would grow along the line
         out = build.add(build.mul(line.cast(dt.float64), step), float(start))  # type: ignore[arg-type]
     return _asked(_class()._of(out.cast(wanted)), requires_grad)
 
@@ -555,21 +569,21 @@ def linspace(
     start: float | TensorBase, end: float | TensorBase, steps: int, dtype: object = None,
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`steps` numbers from `start` to `end`, both included, at equal distances.
+    """Return `steps` evenly spaced numbers from `start` to `end`, both included.
 
     Parameters
     ----------
     start, end : float or Tensor without axes
-        Tensors get no gradient, as in PyTorch. Where `dtype` is one of integers, the ends count
-        without their fractions.
+        First and last number. Tensors get no gradient, as in PyTorch. An integer `dtype`
+        truncates both.
     steps : int
-        At least 0.
+        Count of numbers, at least 0.
     dtype : dtype or str, optional
-        float32 unless told otherwise, whatever type the ends have.
+        Dtype of the result; float32 by default, whatever dtype the ends have.
     device : str, optional
-        The CPU.
+        "cpu".
     requires_grad : bool
-        Whether the result is a leaf that gradients come to.
+        Whether the result is a leaf that accumulates gradients.
 
     Raises
     ------
@@ -595,9 +609,9 @@ def linspace(
 
 
 def line_end(value: Any, name: str, *, whole: bool) -> Any:
-    """An end of a line: a number, or a float64 tensor without axes that has no history.
+    """Return an end of a range: a number, or a detached float64 tensor without axes.
 
-    Where it has to be `whole`, it has lost its fraction.
+    With `whole`, truncate it to an integer.
     """
     if not isinstance(value, TensorBase):
         number = real(value, name)
@@ -611,10 +625,10 @@ def line_end(value: Any, name: str, *, whole: bool) -> Any:
 
 
 def _line(first: Any, last: Any, count: int, wanted: DType) -> Tensor:
-    """What linspace gives for ends of which one is a tensor; values are not read."""
+    """Return the result of linspace if an end is a tensor, without reading its value."""
     place = arange(count, dtype=dt.float64)
     step = (last - first) / max(count - 1, 1)
-    # Each half from its end, so that both ends are exact.
+    # Each half is computed from its own end, so that both ends are exact.
     near = place < count / 2
     line: Tensor = _class().where(first + step * place, near, last - step * (count - 1 - place))
     return line.cast(wanted)
@@ -624,7 +638,7 @@ def eye(
     n: int, m: int | None = None, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A matrix of `n` rows and `m` (or `n`) columns with ones on its diagonal."""
+    """Return a matrix of `n` rows and `m` (default `n`) columns with ones on its diagonal."""
     registry.check_device(device)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     shape = check_shape((n, n if m is None else m))
@@ -637,7 +651,7 @@ def eye(
 def tril_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """The positions on and below a diagonal of a matrix, as two rows: theirs, and columns."""
+    """Return the positions on and below a diagonal: a row of row and one of column indices."""
     registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=True)
 
@@ -645,7 +659,7 @@ def tril_indices(
 def triu_indices(
     row: int, col: int, offset: int = 0, dtype: object = None, device: object = None
 ) -> Tensor:
-    """The positions on and above a diagonal of a matrix, as two rows: theirs, and columns."""
+    """Return the positions on and above a diagonal: a row of row and one of column indices."""
     registry.check_device(device)
     return _triangle_places(row, col, offset, dtype, lower=False)
 

@@ -1,4 +1,4 @@
-"""Dropout of elements and channels, by PyTorch's names."""
+"""Dropout of elements and channels, with the names of PyTorch."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 __all__ = ["alpha_dropout", "dropout1d", "dropout2d", "dropout3d",
            "feature_alpha_dropout", "probability"]  # fmt: skip
 
-#: What SELU tends to below: minus its scale times its alpha (Klambauer et al., arXiv:1706.02515).
+#: Limit of SELU for x -> -inf: -scale * alpha (Klambauer et al., arXiv:1706.02515).
 _FLOOR: Final = -1.0507009873554804934193349852946 * 1.6732632423543772848170429916717
 
 
 def probability(p: object) -> float:
-    """`p` as a number from 0 to 1."""
+    """Return `p` as a float; raise ShapeError if it is not between 0 and 1."""
     value = real(p, "p")
     if not 0.0 <= value <= 1.0:
         raise ShapeError(f"p: expected a probability from 0 to 1, not {p}")
@@ -31,18 +31,18 @@ def probability(p: object) -> float:
 def dropout1d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Zero whole channels of (batch, channels, length) or (channels, length).
+    """Set random channels of (batch, channels, length) or (channels, length) to zero.
 
     Parameters
     ----------
     input : Tensor
-        Of a floating type.
+        Tensor of a floating dtype.
     p : float
-        The probability of each channel, from 0 to 1; those that stay are scaled by ``1 / (1 - p)``.
+        Probability of dropping a channel, from 0 to 1. The others are scaled by ``1 / (1 - p)``.
     training : bool
-        Whether to do that at all.
+        Whether to apply dropout; if False, return `input`.
     inplace : bool
-        For programs that say it: the result is returned either way, and `input` stays.
+        Accepted for compatibility with PyTorch. `input` is never modified.
     """
     return _channels(input, p, training, inplace, "dropout1d", (3,), (2,))
 
@@ -50,9 +50,9 @@ def dropout1d(
 def dropout2d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Zero whole channels of (batch, channels, rows, columns); see :func:`dropout1d`.
+    """Set random channels of (batch, channels, rows, columns) to zero; see :func:`dropout1d`.
 
-    Three axes are taken for (batch, channels, length), as PyTorch does.
+    Three axes mean (batch, channels, length), as in PyTorch.
     """
     return _channels(input, p, training, inplace, "dropout2d", (3, 4), ())
 
@@ -60,9 +60,9 @@ def dropout2d(
 def dropout3d(
     input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Zero whole channels of (batch, channels, depth, rows, columns); see :func:`dropout1d`.
+    """Set random channels of (batch, channels, depth, rows, columns) to zero.
 
-    Four axes are those without batch.
+    Four axes mean an input without a batch axis. See :func:`dropout1d`.
     """
     return _channels(input, p, training, inplace, "dropout3d", (5,), (4,))
 
@@ -91,20 +91,20 @@ def _dropped(x: Tensor, p: float, lead: int) -> Tensor:
 def alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """Set elements to the floor of SELU, and scale and shift all so that mean and variance stay.
+    """Set random elements to the lower limit of SELU; rescale to keep the mean and variance.
 
     Klambauer et al., arXiv:1706.02515, section 3.
 
     Parameters
     ----------
     input : Tensor
-        Of a floating type.
+        Tensor of a floating dtype.
     p : float
-        The probability of each element, from 0 to 1; with 1 all are 0.
+        Probability of dropping an element, from 0 to 1. With 1, all elements become 0.
     training : bool
-        Whether to do that at all.
+        Whether to apply dropout; if False, return `input`.
     inplace : bool
-        For programs that say it: the result is returned either way, and `input` stays.
+        Accepted for compatibility with PyTorch. `input` is never modified.
     """
     return _keeping_moments(input, p, training, inplace, input.ndim)
 
@@ -112,7 +112,7 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: Tensor, p: float = 0.5, training: bool = False, inplace: bool = False  # noqa: A002
 ) -> Tensor:
-    """:func:`alpha_dropout` of whole channels of (batch, channels, ...)."""
+    """Apply :func:`alpha_dropout` to whole channels of (batch, channels, ...)."""
     if input.ndim < 2:
         raise ShapeError(
             "feature_alpha_dropout: expected shape (batch, channels, ...), not "
@@ -132,5 +132,5 @@ def _keeping_moments(
         return x.dropout(p)
     scale = 1 / math.sqrt((1 - p) * (1 + p * _FLOOR * _FLOOR))
     drop = _dropped(x, p, lead).expand(x.dims)
-    # What drops becomes the floor before all are scaled and shifted.
+    # Dropped elements become _FLOOR before all elements are scaled and shifted.
     return x._without(drop, scale) + drop.to(x.dtype) * (scale * _FLOOR) - scale * p * _FLOOR

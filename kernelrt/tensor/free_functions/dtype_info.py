@@ -1,4 +1,4 @@
-"""PyTorch's queries about types and shapes, and its constants."""
+"""PyTorch's functions for dtypes and shapes, and conversions to tensors."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ __all__ = ["FloatInfo", "IntInfo", "as_tensor", "asarray", "broadcast_shapes", "
 
 
 def is_tensor(obj: object) -> bool:
-    """Whether `obj` is a Tensor."""
+    """Return whether `obj` is a Tensor."""
     return isinstance(obj, TensorBase)
 
 
 def as_tensor(data: Any, dtype: object = None, device: object = None) -> Tensor:
-    """`data` itself where it is a tensor of that type, else a tensor of it.
+    """Return `data` itself if it is a tensor of the given dtype, else convert it.
 
-    A tensor keeps its history. All else is copied, also an array, whose memory
-    :func:`kernelrt.from_numpy` shares.
+    A tensor keeps its autograd history. Other data is copied, including NumPy arrays; to share the
+    memory of an array, use :func:`kernelrt.from_numpy`.
     """
     check_device(device)
     if isinstance(data, TensorBase):
@@ -55,26 +55,26 @@ def asarray(
     obj: Any, *, dtype: object = None, device: object = None, copy: bool | None = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`obj` as a tensor.
+    """Convert `obj` to a tensor.
 
     Parameters
     ----------
     obj : Tensor, array, number or nested list of numbers
-        The data.
+        Data to convert.
     dtype : DType, str or NumPy dtype, optional
-        Type to convert to.
+        Dtype to convert to.
     device : str, optional
         "cpu".
     copy : bool, optional
-        True gives memory of its own. False gives `obj` itself where it is a tensor, and shares the
-        memory of arrays as :func:`kernelrt.from_numpy` does. None copies all but tensors.
+        True always copies. False returns a tensor unchanged and shares the memory of an array, as
+        :func:`kernelrt.from_numpy` does. None copies everything except tensors.
     requires_grad : bool
-        Whether to collect gradients.
+        Whether to accumulate gradients.
 
     Raises
     ------
     SharingError
-        `copy` is False, and `obj` has no memory, or one of another type.
+        `copy` is False, but `obj` has no memory to share, or has another dtype.
     """
     made = _sharing(obj, dtype, device) if copy is False else as_tensor(obj, dtype, device)
     if copy and made is obj:
@@ -85,21 +85,21 @@ def asarray(
 
 
 def _sharing(obj: Any, dtype: object, device: object) -> Tensor:
-    """`obj` as a tensor that is no copy of it."""
+    """Convert `obj` to a tensor without a copy; raise SharingError if that is impossible."""
     check_device(device)
     if isinstance(obj, TensorBase):
         made: Tensor = obj  # type: ignore[assignment]
     elif isinstance(obj, np.generic) or not has_memory(obj):
         raise SharingError(
-            f"copy: False, but {kind_name(obj)} has no memory to share, and a tensor of it is a "
-            "copy; pass copy=None"
+            f"copy: False forbids a copy, but {kind_name(obj)} has no memory to share; pass "
+            "copy=None"
         )
     else:
         made = from_numpy(obj)
     if dtype is not None and made.dtype is not dt.parse(dtype):
         raise SharingError(
-            f"copy: False, but a tensor of {made.dtype.name} as {dt.parse(dtype).name} is a copy; "
-            "pass copy=None"
+            f"copy: False forbids a copy, but the conversion from {made.dtype.name} to "
+            f"{dt.parse(dtype).name} needs one; pass copy=None"
         )
     return made
 
@@ -107,17 +107,17 @@ def _sharing(obj: Any, dtype: object, device: object) -> Tensor:
 def from_dlpack(
     ext_tensor: Any, *, device: object = None, copy: bool | None = None
 ) -> Tensor:
-    """A tensor that shares the memory of another library's tensor.
+    """Return a tensor that shares the memory of another library's tensor.
 
     Parameters
     ----------
     ext_tensor : object with ``__dlpack__``
-        In the memory of the CPU.
+        Tensor in CPU memory.
     device : str, optional
         "cpu".
     copy : bool, optional
-        True copies; False raises ShapeError where memory cannot be shared, because elements do
-        not lie one behind the other; None copies there.
+        True always copies. False raises ShapeError if the memory cannot be shared because the
+        elements are not contiguous. None copies in this case.
     """
     check_device(device)
     if not hasattr(ext_tensor, "__dlpack__"):
@@ -138,7 +138,7 @@ def from_dlpack(
 def scalar_tensor(
     s: bool | float, *, dtype: object = None, device: object = None, requires_grad: bool = False
 ) -> Tensor:
-    """A number as a tensor without axes, float32 unless told otherwise."""
+    """Return a number as a tensor without axes, float32 by default."""
     return tensor(s, dt.float32 if dtype is None else dtype, device, requires_grad)
 
 
@@ -146,16 +146,16 @@ def logspace(
     start: float | TensorBase, end: float | TensorBase, steps: int, base: float = 10.0,
     dtype: object = None, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """`base` to the power of `steps` numbers from `start` to `end`, evenly apart.
+    """Return `base` raised to `steps` evenly spaced exponents from `start` to `end`.
 
-    The ends are numbers, or tensors without axes, which get no gradient. Where `dtype` is one of
-    integers, they count without their fractions; see :func:`linspace`.
+    The ends are numbers, or tensors without axes, which get no gradient. An integer `dtype`
+    truncates them; see :func:`linspace`.
     """
     check_device(device)
     count = integer(steps, "steps", 0)
     wanted = dt.float32 if dtype is None else dt.parse(dtype)
     exact = dt.float64 if wanted is dt.float64 or wanted.is_int else dt.float32
-    whole = wanted.is_int and count != 1  # PyTorch's single power is that of the start itself
+    whole = wanted.is_int and count != 1  # for one number, PyTorch does not truncate the start
     first, last = line_end(start, "start", whole=whole), line_end(end, "end", whole=whole)
     powers = linspace(first, last, count, dtype=exact)
     out = (real(base, "base") ** powers).to(wanted)
@@ -167,22 +167,22 @@ def logspace(
 
 @dataclass(frozen=True)
 class FloatInfo:
-    """What a floating type holds.
+    """The limits of a floating dtype.
 
     Attributes
     ----------
     dtype : str
-        Its name.
+        Name of the dtype.
     bits : int
-        Width.
+        Width in bits.
     eps : float
-        From 1 to the next number above it.
+        Distance from 1 to the next larger number.
     min, max : float
-        The least and the greatest finite number.
+        Least and greatest finite number.
     tiny, smallest_normal : float
-        The least number above 0 with all digits.
+        Smallest positive normal number.
     resolution : float
-        Of decimal digits: ``10 ** -digits`` with those that are always kept.
+        ``10 ** -digits``, where `digits` is the number of decimal digits that are always kept.
     """
 
     dtype: str
@@ -197,7 +197,7 @@ class FloatInfo:
 
 @dataclass(frozen=True)
 class IntInfo:
-    """What an integer type holds: its name, width, and least and greatest number."""
+    """The limits of an integer dtype: its name, width in bits, and least and greatest number."""
 
     dtype: str
     bits: int
@@ -206,7 +206,7 @@ class IntInfo:
 
 
 def finfo(type: object = None) -> FloatInfo:  # noqa: A002
-    """What a floating type holds, float32 unless told otherwise."""
+    """Return the limits of a floating dtype, by default float32."""
     kind = dt.float32 if type is None else dt.parse(type, "type")
     if not kind.is_float:
         raise DTypeError(f"type: expected a floating type, not {kind.name}; use kernelrt.iinfo")
@@ -214,13 +214,13 @@ def finfo(type: object = None) -> FloatInfo:  # noqa: A002
     most = 2 ** (exponent - 1) - 1
     eps, tiny = 2.0 ** (1 - digits), 2.0 ** (1 - most)
     largest = (2.0 - eps) * 2.0**most
-    # C's FLT_DIG: decimal digits that come back unchanged, floor((digits - 1) * log10(2)).
+    # As FLT_DIG in C: decimal digits that survive a round trip, floor((digits - 1) * log10(2)).
     decimals = int((digits - 1) * np.log10(2.0))
     return FloatInfo(kind.name, kind.bits, eps, -largest, largest, tiny, tiny, 10.0**-decimals)
 
 
 def iinfo(type: object) -> IntInfo:  # noqa: A002
-    """What an integer type holds."""
+    """Return the limits of an integer dtype."""
     kind = dt.parse(type, "type")
     if not kind.is_int:
         raise DTypeError(f"type: expected an integer type, not {kind.name}; use kernelrt.finfo")
@@ -228,24 +228,30 @@ def iinfo(type: object) -> IntInfo:  # noqa: A002
 
 
 def get_default_dtype() -> DType:
-    """float32, the type of what is made of Python's floats."""
+    """Return float32, the dtype of tensors made from Python floats."""
     return dt.float32
 
 
 def promote_types(type1: object, type2: object) -> DType:
-    """The type in which tensors of two types meet."""
+    """Return the dtype that operations on tensors of two dtypes promote to."""
     return dt.promote(dt.parse(type1, "type1"), dt.parse(type2, "type2"))
 
 
 def can_cast(from_: object, to: object) -> bool:
-    """Whether PyTorch lets an operation write one type to another: never to a lesser category."""
+    """Return whether an operation may write one dtype to another.
+
+    As in PyTorch, the dtype category must not become smaller (bool < integer < float).
+    """
     source, target = dt.parse(from_, "from_"), dt.parse(to, "to")
     rank = {dt.Kind.BOOL: 0, dt.Kind.UINT: 1, dt.Kind.INT: 1, dt.Kind.FLOAT: 2}
     return rank[source.kind] <= rank[target.kind]
 
 
 def result_type(tensor1: Any, tensor2: Any) -> DType:
-    """The type of ``tensor1 + tensor2``, where numbers and tensors without axes count for less."""
+    """Return the dtype of ``tensor1 + tensor2``.
+
+    Numbers and tensors without axes count less in type promotion than tensors with axes.
+    """
     kind: Any = _class()
     given = (("tensor1", tensor1), ("tensor2", tensor2))
     host = next((v for _, v in given if isinstance(v, TensorBase)), None)
@@ -258,12 +264,12 @@ def result_type(tensor1: Any, tensor2: Any) -> DType:
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[Dim, ...]:
-    """The shape to which `shapes`, each a sequence or a number, broadcast.
+    """Return the shape that `shapes`, each a sequence or a number, broadcast to.
 
     Raises
     ------
     ShapeError
-        They do not broadcast.
+        The shapes are not compatible.
     """
     known = [shape_of((s,), "shapes") for s in shapes]
     for shape in known:

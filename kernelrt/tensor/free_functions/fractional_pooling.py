@@ -25,18 +25,18 @@ _Numbers = Any
 
 
 class Fractions:
-    """Windows over the last axes, and how many there are, as the pooling is told of them.
+    """The checked window options of fractional pooling.
 
     Parameters
     ----------
     name : str
-        Of the function, for errors.
+        Name of the function, for errors.
     n : int
-        How many axes.
+        Number of pooled axes.
     kernel_size : int, or n of them
-        Sizes of windows.
+        Window sizes.
     output_size, output_ratio
-        How many windows there are along each axis, or their share of its elements, above 0 and
+        Number of windows along each axis, or their number divided by the axis size, above 0 and
         below 1.
     """
 
@@ -45,7 +45,9 @@ class Fractions:
         output_ratio: _Numbers | None,
     ) -> None:  # fmt: skip
         if (output_size is None) == (output_ratio is None):
-            raise ShapeError(f"{name}: output_size, output_ratio: expected one of the two")
+            raise ShapeError(
+                f"{name}: output_size, output_ratio: expected one of the two arguments"
+            )
         self.name = name
         self.kernel = per_axis(kernel_size, n, "kernel_size", least=1)
         self.counts = (
@@ -62,15 +64,15 @@ class Fractions:
                 )
 
     def of(self, sizes: list[int]) -> list[int]:
-        """How many windows there are along axes of such sizes."""
+        """Return the number of windows along axes of these sizes."""
         counts = list(self.counts or ())
         if self.ratios is not None:
             counts = [int(size * ratio) for size, ratio in zip(sizes, self.ratios, strict=True)]
         for size, count, kernel in zip(sizes, counts, self.kernel, strict=True):
             if count + kernel - 1 > size:
                 raise ShapeError(
-                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements, each "
-                    "at a place of its own"
+                    f"{self.name}: {count} windows of {kernel} do not fit in {size} elements: each "
+                    f"needs another start; expected at least {count + kernel - 1} elements"
                 )
         return counts
 
@@ -80,30 +82,31 @@ def fractional_max_pool2d(
     output_ratio: _Numbers | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | Pooled[Tensor]:  # fmt: skip
-    """The greatest elements of windows over the last two axes, which begin at drawn places.
+    """Return the maxima of windows at random positions over the last two axes.
 
-    Graham, arXiv:1412.6071: the steps from one window to the next are of two sizes, in an order
-    that is drawn for each channel of each image.
+    Graham, arXiv:1412.6071: the distance between successive windows takes two values, in an order
+    drawn for each channel of each image.
 
     Parameters
     ----------
     input : Tensor, shape (batch, channels, rows, columns), or without the batch
         Images.
     kernel_size : int or pair of int
-        Of windows.
+        Window size.
     output_size : int or pair of int, optional
-        How many windows there are along each axis.
+        Number of windows along each axis.
     output_ratio : float or pair of float, optional
-        In its place, their share of the elements, above 0 and below 1.
+        Alternative to `output_size`: number of windows divided by the axis size, above 0 and below
+        1.
     return_indices : bool
-        Whether to give the places in the image, in row-major order, too.
+        Whether to also return the positions of the maxima in the image, as row-major indices.
     _random_samples : Tensor, shape (batch, channels, 2), optional
-        What is to be taken for the numbers from 0 to 1 that are drawn; the columns come first.
+        Numbers from 0 to 1 to use instead of drawn ones; the number for the columns comes first.
 
     Raises
     ------
     ShapeError
-        The windows do not fit, or one of `output_size` and `output_ratio` is not given.
+        The windows do not fit, or not exactly one of `output_size` and `output_ratio` is given.
     """
     given = Fractions("fractional_max_pool2d", 2, kernel_size, output_size, output_ratio)
     return _pooled(input, given, return_indices, _random_samples)
@@ -114,7 +117,10 @@ def fractional_max_pool3d(
     output_ratio: _Numbers | None = None, return_indices: bool = False,
     _random_samples: Tensor | None = None,
 ) -> Tensor | Pooled[Tensor]:  # fmt: skip
-    """As :func:`fractional_max_pool2d`, over the last three axes, samples in their order."""
+    """Return the maxima of windows at random positions over the last three axes.
+
+    See :func:`fractional_max_pool2d`; here `_random_samples` are in the order of the axes.
+    """
     given = Fractions("fractional_max_pool3d", 3, kernel_size, output_size, output_ratio)
     return _pooled(input, given, return_indices, _random_samples)
 
@@ -138,7 +144,7 @@ def _pooled(
             f"_random_samples: expected shape {format_shape(wanted)}, not "
             f"{format_shape(drawn.dims)}"
         )
-    # Of images torch takes the columns' number first, of volumes the axes' in their order.
+    # For images PyTorch expects the sample of the columns first; for volumes, in axis order.
     order = range(n) if n == 3 else (1, 0)
     places = [
         _starts(drawn[..., k], size, count, kernel)
@@ -162,7 +168,7 @@ def _pooled(
 
 
 def _starts(sample: Tensor, size: int, count: int, kernel: int) -> Tensor:
-    """Where windows begin along an axis, for each channel of each image."""
+    """Return the start positions of windows along an axis, for each channel of each image."""
     last = full((*sample.dims, 1), size - kernel, dtype=dt.int64)
     if count <= 1:
         return last[..., :count]

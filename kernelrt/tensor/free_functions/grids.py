@@ -1,4 +1,4 @@
-"""Functions on grids: sampling, finite differences, powers and positions."""
+"""Functions on grids: sampling grids, finite differences, powers and multi-dimensional indices."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["affine_grid", "gradient", "unravel_index", "vander"]
 
 
 def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False) -> Tensor:
-    """The places for :meth:`Tensor.grid_sample` that affine maps make of an even grid.
+    """Return the sampling grids for :meth:`Tensor.grid_sample` given by affine maps.
 
     Parameters
     ----------
     theta : Tensor, shape (batch, 2, 3) or (batch, 3, 4)
-        Maps of places from -1 to 1, the last axis of the image first.
+        Affine maps of coordinates from -1 to 1. The last axis of the image comes first.
     size : sequence of int
-        Of the image that is wanted: (batch, channels, rows, columns), or with a depth.
+        Shape of the output image: (batch, channels, rows, columns), or with a depth.
     align_corners : bool
-        Whether -1 and 1 are the middles of the outermost elements, not their edges.
+        Whether -1 and 1 are the centers of the outermost elements instead of their outer edges.
 
     Returns
     -------
@@ -46,7 +46,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
         raise ShapeError(f"size: expected 4 or 5 numbers, not {len(sizes)}")
     if maps.shape != (sizes[0], n, n + 1):
         raise ShapeError(
-            f"theta: expected shape {(sizes[0], n, n + 1)} beside the size {tuple(sizes)}, not "
+            f"theta: expected shape {(sizes[0], n, n + 1)} for the size {tuple(sizes)}, not "
             f"{format_shape(maps.dims)}"
         )
     kind = maps.dtype.accumulator
@@ -57,7 +57,7 @@ def affine_grid(theta: Tensor, size: Sequence[int], align_corners: bool = False)
 
 
 def _even(count: int, kind: DType, align: bool) -> Tensor:
-    """Places of one axis from -1 to 1; a single one is in the middle."""
+    """Return coordinates of one axis from -1 to 1; for one element, the middle."""
     return (2 * arange(count, dtype=kind) - (count - 1)) / max(count - 1 if align else count, 1)
 
 
@@ -65,24 +65,24 @@ def gradient(
     input: Tensor, *, spacing: Any = None, dim: int | Sequence[int] | None = None,  # noqa: A002
     edge_order: int = 1,
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Slopes along axes by central differences, and by one-sided ones at the ends.
+    """Return derivatives along axes: central differences, one-sided at the ends.
 
     Parameters
     ----------
     input : Tensor
-        Values.
+        Function values.
     spacing : number, or sequence of numbers or of Tensors, optional
-        How far neighbours are apart, along all axes or along each; or where the values are along
-        each. 1 unless given.
+        Distance of neighbours, for all axes or for each axis; or for each axis a tensor of
+        coordinates. 1 by default.
     dim : int or sequence of int, optional
-        The axes; all unless given.
+        Axes to differentiate along; by default all.
     edge_order : 1 or 2
-        The order of the differences at the ends.
+        Order of accuracy of the differences at the ends.
 
     Returns
     -------
     tuple of Tensor
-        One for each axis, in the shape of `input`.
+        One derivative per axis, with the shape of `input`.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def gradient(
     given = list(spacing) if isinstance(spacing, tuple | list) else [spacing] * len(axes)
     if isinstance(spacing, TensorBase) or len(given) != len(axes):
         raise ShapeError(
-            f"spacing: expected a number, or one number or Tensor for each of {len(axes)} axes"
+            f"spacing: expected a number, or a number or Tensor for each of the {len(axes)} axes"
         )
     return tuple(
         _slopes(values, axis, apart, order) for axis, apart in zip(axes, given, strict=True)
@@ -117,7 +117,8 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
         places = tensor_of(spacing, "spacing")
         if places.shape != (size,):
             raise ShapeError(
-                f"spacing: expected {size} places for axis {axis}, not {format_shape(places.dims)}"
+                f"spacing: expected {size} coordinates for axis {axis}, not shape "
+                f"{format_shape(places.dims)}"
             )
         shape = [1] * x.ndim
         shape[axis] = size - 1
@@ -134,7 +135,7 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
         return step if gaps is None else gaps.narrow(axis, start, length)
 
     def at_end(near: int, middle: int, far: int, first: Any, second: Any) -> Tensor:
-        """The slope at `near` of a parabola through three values."""
+        """Return the derivative at `near` of a line or parabola through two or three values."""
         if order == 1:
             return cast("Tensor", (part(middle, 1) - part(near, 1)) / first)
         both = first + second
@@ -164,21 +165,21 @@ def _slopes(x: Tensor, axis: int, spacing: Any, order: int) -> Tensor:
 
 
 def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """The positions along each axis of elements that are numbered in row-major order.
+    """Convert flat row-major indices to one index tensor per axis.
 
     Parameters
     ----------
     indices : Tensor
-        Numbers from 0 on.
+        Flat indices, from 0.
     shape : int or sequence of int
-        Of what they point into.
+        Shape of the indexed tensor.
 
     Raises
     ------
     DTypeError
-        `indices` are no integers.
+        `indices` are not integers.
     IndexBoundsError
-        At run time: an index does not lie in the shape.
+        At run time: an index is out of range for the shape.
     """
     given = tensor_of(indices, "indices")
     if not given.dtype.is_int:
@@ -194,20 +195,20 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
 
 
 def vander(x: Tensor, N: int | None = None, increasing: bool = False) -> Tensor:  # noqa: N803
-    """Powers of each element of a vector, in rows.
+    """Return the Vandermonde matrix: each row holds the powers of one element.
 
     Parameters
     ----------
     x : Tensor, shape (n,)
-        What is raised.
+        Base of each row.
     N : int, optional
-        How many powers; n unless given.
+        Number of powers; n by default.
     increasing : bool
-        Whether they begin with the power 0, and do not end with it.
+        Whether the powers increase from 0 instead of decreasing to 0.
     """
     values = tensor_of(x, "x")
     if values.ndim != 1:
-        raise ShapeError(f"x: expected one axis, not {format_shape(values.dims)}")
+        raise ShapeError(f"x: expected a vector, not shape {format_shape(values.dims)}")
     count = values._static_size(0, "vander") if N is None else integer(N, "N", 0)
     column = values.cast(values.dtype if values.dtype.is_float else dt.int64).unsqueeze(-1)
     first = ones(values.dims[0], min(count, 1), dtype=column.dtype)

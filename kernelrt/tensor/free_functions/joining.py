@@ -1,4 +1,4 @@
-"""Joins and splits tensors."""
+"""Join and combine tensors."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _promoted(tensors: Sequence[TensorBase], name: str) -> list[MovementMethods]
 
 @operation
 def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
-    """`tensors`, which agree in all other axes, one behind the other along `dim`."""
+    """Concatenate `tensors` along `dim`; all other axes must agree."""
     parts = _promoted(tensors, "cat")
-    if any(p.ndim != 1 for p in parts):  # vectors of no elements are left out, whatever the rest
+    if any(p.ndim != 1 for p in parts):  # empty vectors are dropped, as in PyTorch
         parts = [p for p in parts if p.dims != (0,)] or parts
     first = parts[0]
     if first.ndim == 0:
@@ -58,36 +58,36 @@ def cat(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
         ):
             raise ShapeError(
                 f"tensors[{i}]: shape {format_shape(part.dims)} does not fit "
-                f"{format_shape(first.dims)}; all axes but {axis} must agree"
+                f"{format_shape(first.dims)} of the first; all axes except {axis} must agree"
             )
     joined = first._of(build.cat([p.uop for p in parts], axis))
-    return cast("Tensor", joined)  # also where there is one part
+    return cast("Tensor", joined)
 
 
 @operation
 def stack(tensors: Sequence[TensorBase], dim: int = 0) -> Tensor:
-    """`tensors` of one shape along a new axis `dim`."""
+    """Stack `tensors` of the same shape along a new axis `dim`."""
     parts = _promoted(tensors, "stack")
     first = parts[0]
     axis = axis_of(dim, first.ndim + 1)
     for i, part in enumerate(parts):
         if not build.same_shape(part.dims, first.dims):
             raise ShapeError(
-                f"tensors[{i}]: shape {format_shape(part.dims)} is not the "
-                f"{format_shape(first.dims)} of tensors[0]"
+                f"tensors[{i}]: expected shape {format_shape(first.dims)}, as tensors[0], not "
+                f"{format_shape(part.dims)}"
             )
     return cat([p.unsqueeze(axis) for p in parts], axis)
 
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:
-    """Coordinates of a grid from vectors: tensor `i` varies along axis `i`.
+    """Return the coordinates of a grid from vectors: result `i` varies along axis `i`.
 
     Parameters
     ----------
     *tensors : Tensor
-        Vectors, or scalars, which are vectors of one element; or one sequence of them.
+        Vectors, or scalars (treated as vectors of one element); or one sequence of them.
     indexing : "ij" or "xy"
-        "xy" exchanges the first two axes.
+        "xy" swaps the first two axes.
     """
     lines = _several(tensors, "meshgrid")
     if indexing not in ("ij", "xy"):
@@ -95,7 +95,7 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
     for i, t in enumerate(lines):
         if t.ndim > 1:
             raise ShapeError(
-                f"tensors[{i}]: expected a vector or a scalar, not the shape {format_shape(t.dims)}"
+                f"tensors[{i}]: expected a vector or a scalar, not shape {format_shape(t.dims)}"
             )
     shape = tuple(t.dims[0] if t.ndim else 1 for t in lines)
     grids = [
@@ -108,7 +108,7 @@ def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple
 
 
 def _several(given: tuple[Any, ...], name: str) -> list[Tensor]:
-    """Tensors that were given one by one, or as one sequence."""
+    """Return tensors given as separate arguments or as one sequence; check their types."""
     tensors = given[0] if len(given) == 1 and isinstance(given[0], tuple | list) else given
     for i, t in enumerate(tensors):
         if not isinstance(t, MovementMethods):
@@ -122,7 +122,7 @@ concat = concatenate = cat
 
 
 def broadcast_tensors(*tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    """`tensors`, each expanded to the shape that all of them broadcast to."""
+    """Expand all `tensors` to the shape that they broadcast to."""
     given = _several(tensors, "broadcast_tensors")
     shape = broadcast(*(t.dims for t in given))
     return tuple(t.expand(shape) for t in given)
@@ -142,28 +142,31 @@ def _lifted(tensors: tuple[Any, ...], rank: int) -> Any:
 
 
 def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """A scalar as a vector of one element; others as they are. Of several tensors a tuple."""
+    """Return a scalar as a vector; other tensors unchanged. Several tensors give a tuple."""
     return _lifted(tensors, 1)
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """A vector as a row, a scalar as a matrix; others as they are. Of several tensors a tuple."""
+    """Return a vector as a row and a scalar as a matrix. Several tensors give a tuple."""
     return _lifted(tensors, 2)
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Any:
-    """A matrix with a last axis of size 1, a vector with one in front, too. Of several a tuple."""
+    """Return a tensor with at least 3 axes. Several tensors give a tuple.
+
+    A matrix gets a last axis of size 1, a vector also a first one.
+    """
     return _lifted(tensors, 3)
 
 
 def hstack(tensors: Sequence[Tensor]) -> Tensor:
-    """`tensors` side by side: joined along the second axis, vectors along the first."""
+    """Concatenate `tensors` along the second axis, vectors along the first."""
     parts = [_lifted((t,), 1) for t in _several((tensors,), "hstack")]
     return cat(parts, 0 if not parts or parts[0].ndim == 1 else 1)
 
 
 def vstack(tensors: Sequence[Tensor]) -> Tensor:
-    """`tensors` one below the other; vectors are rows."""
+    """Concatenate `tensors` along the first axis; vectors count as rows."""
     return cat([_lifted((t,), 2) for t in _several((tensors,), "vstack")], 0)
 
 
@@ -171,23 +174,23 @@ row_stack = vstack
 
 
 def dstack(tensors: Sequence[Tensor]) -> Tensor:
-    """`tensors` one behind the other along the third axis."""
+    """Concatenate `tensors` along the third axis."""
     return cat([_lifted((t,), 3) for t in _several((tensors,), "dstack")], 2)
 
 
 def column_stack(tensors: Sequence[Tensor]) -> Tensor:
-    """`tensors` side by side; vectors and scalars are columns."""
+    """Concatenate `tensors` along the second axis; vectors and scalars count as columns."""
     parts = [t if t.ndim > 1 else t.reshape(-1, 1) for t in _several((tensors,), "column_stack")]
     return cat(parts, 1)
 
 
 def cartesian_prod(*tensors: Tensor) -> Tensor:
-    """All rows that have an element of each vector, the last one varying fastest."""
+    """Return the Cartesian product of vectors as rows; the last vector varies fastest."""
     given = _several(tensors, "cartesian_prod")
     for i, t in enumerate(given):
         if t.ndim != 1:
             raise ShapeError(
-                f"tensors[{i}]: expected a vector, not the shape {format_shape(t.dims)}"
+                f"tensors[{i}]: expected a vector, not shape {format_shape(t.dims)}"
             )
     if len(given) == 1:
         return given[0]
@@ -195,21 +198,21 @@ def cartesian_prod(*tensors: Tensor) -> Tensor:
 
 
 def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> Tensor:  # noqa: A002
-    """The rows of `r` elements of a vector, in the order of their positions.
+    """Return all combinations of `r` elements of a vector as rows, in order of position.
 
     Parameters
     ----------
     input : Tensor
-        A vector of n elements.
+        Vector of n elements.
     r : int
-        How many stand in a row.
+        Number of elements per combination.
     with_replacement : bool
-        Whether an element may stand in a row several times.
+        Whether a combination may contain an element several times.
     """
     (x,) = _several((input,), "combinations")
     count = integer(r, "r", 0)
     if x.ndim != 1:
-        raise ShapeError(f"input: expected a vector, not the shape {format_shape(x.dims)}")
+        raise ShapeError(f"input: expected a vector, not shape {format_shape(x.dims)}")
     if count == 0:
         return x[:0]
     ways = itertools.combinations_with_replacement if with_replacement else itertools.combinations
@@ -218,7 +221,7 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
 
 
 def block_diag(*tensors: Tensor) -> Tensor:
-    """A matrix with `tensors`, vectors being rows, along its diagonal, and zeros elsewhere."""
+    """Return a block-diagonal matrix of `tensors`; vectors count as rows."""
     blocks = [_lifted((t,), 2) for t in _promoted(_several(tensors, "block_diag"), "block_diag")]
     for i, b in enumerate(blocks):
         if b.ndim > 2:

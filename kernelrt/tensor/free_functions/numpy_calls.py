@@ -1,8 +1,8 @@
-"""NumPy's functions of tensors, such as ``numpy.exp(x)`` and ``numpy.sum(x, axis=0)``.
+"""NumPy functions called with tensors, such as ``numpy.exp(x)`` and ``numpy.sum(x, axis=0)``.
 
-They are tensors, computed as PyTorch's operation of that name does: with its types, and lazily.
-Parameters have NumPy's names, order and defaults, so ``numpy.std(x)`` divides by the count. Those
-that are not here are the array API standard's, which stands above tensors, where it has them.
+The results are lazy tensors with the dtypes of the PyTorch operation of the same name. Parameters
+have NumPy's names, order and defaults, so ``numpy.std(x)`` divides by the count. Functions that are
+missing here come from `kernelrt.array_api` if it has them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ if TYPE_CHECKING:
 
 __all__ = ["FUNCTIONS", "READERS", "call", "universal", "written"]
 
-#: Universal functions that are methods of another name.
+#: Universal functions for which the method has another name.
 _RENAMED: Final = {
     "absolute": "abs", "fabs": "abs", "rint": "round", "degrees": "rad2deg", "radians": "deg2rad",
     "conjugate": "conj", "invert": "bitwise_not",
 }  # fmt: skip
-#: Those that are methods of their own name.
+#: Universal functions for which the method has the same name.
 _SAME: Final = frozenset((
     "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh", "ceil",
     "copysign", "cos", "cosh", "deg2rad", "exp", "exp2", "expm1", "float_power", "floor",
@@ -44,7 +44,7 @@ _SAME: Final = frozenset((
     "logical_not", "logical_or", "logical_xor", "maximum", "minimum", "nextafter", "rad2deg",
     "reciprocal", "signbit", "sin", "sinh", "sqrt", "square", "tan", "tanh", "trunc",
 ))  # fmt: skip
-#: Those that no method is like; the sign of NaN is NaN, unlike PyTorch's.
+#: Universal functions taken from array_api; the sign of NaN is NaN there, unlike in PyTorch.
 _STANDARD: Final = frozenset(("sign", "vecdot"))
 _REDUCE: Final = {
     "add": "sum", "multiply": "prod", "maximum": "amax", "minimum": "amin", "logical_and": "all",
@@ -54,7 +54,10 @@ _ACCUMULATE: Final = {"add": "cumsum", "multiply": "cumprod"}
 
 
 def universal(own: Any, ufunc: Any, method: str, inputs: Sequence[Any], options: Any) -> Any:
-    """What a universal function gives of `own` among `inputs`; NotImplemented for others."""
+    """Return the result of a universal function of `inputs`, one of which is `own`.
+
+    Return NotImplemented if the function or an option is not supported.
+    """
     name = str(ufunc.__name__)
     given = {k: v for k, v in options.items() if v is not None}
     if method == "__call__":
@@ -117,7 +120,7 @@ def _running(name: str) -> Callable[..., Any]:
 
 
 def _along(x: Any, axis: Any) -> tuple[Any, Any]:
-    """For an axis of None, all elements in one line."""
+    """Return the tensor and axis; for axis None, the flattened tensor and axis 0."""
     return (x.flatten(), 0) if axis is None else (x, axis)
 
 
@@ -168,7 +171,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max:
 
 def _row_major(order: Any, name: str) -> None:
     if order not in ("C", "K", "A"):
-        raise DTypeError(f"{name}: order: expected 'C', row-major order, not {order!r}")
+        raise DTypeError(f"{name}: order: expected 'C' (row-major), not {order!r}")
 
 
 def _reshape(a: Any, shape: Any, order: Any = "C") -> Any:
@@ -212,8 +215,8 @@ def _split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
     if isinstance(indices_or_sections, int | np.integer):
         if indices_or_sections <= 0 or size % indices_or_sections:
             raise ShapeError(
-                f"numpy.split: {size} elements do not make {indices_or_sections} equal parts; "
-                "say where to split, as in [2, 3]"
+                f"numpy.split: {size} elements cannot be split into {indices_or_sections} equal "
+                "parts; pass the split indices, as in [2, 3], or use numpy.array_split"
             )
         return list(ary.chunk(int(indices_or_sections), axis))
     edges = [0, *(min(max(i + size * (i < 0), 0), size) for i in indices_or_sections), size]
@@ -236,19 +239,21 @@ def _median(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:  # noqa: A002
     if ord is not None and (not isinstance(axis, int)):
-        raise DTypeError("numpy.linalg.norm: ord of a matrix is another norm; use kernelrt.linalg, "
-                         "or give one axis")  # fmt: skip
+        raise DTypeError("numpy.linalg.norm: matrix norms given by ord are not supported for "
+                         "tensors; use kernelrt.linalg, or pass one axis")  # fmt: skip
     return _tensor(x).norm(2 if ord is None else ord, axis, keepdim=bool(keepdims))
 
 
 def _nan_to_num(x: Any, copy: Any = True, nan: Any = 0.0, posinf: Any = None,
                 neginf: Any = None) -> Any:  # fmt: skip
     if not copy:
-        raise DTypeError("numpy.nan_to_num: copy: expected True; a tensor is a value")
+        raise DTypeError(
+            "numpy.nan_to_num: copy: expected True: the function never changes a tensor in place"
+        )
     return x.nan_to_num(nan, posinf, neginf)
 
 
-#: By NumPy's name below ``numpy.``: what is done, with NumPy's parameters.
+#: Implementations by the name below ``numpy.``, with NumPy's parameters.
 FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     **{n: _summed(n) for n in ("sum", "prod", "mean", "nansum", "nanmean")},
     **{n: _reduced(n) for n in ("amax", "amin", "any", "all", "argmax", "argmin")},
@@ -325,7 +330,7 @@ FUNCTIONS: Final[Mapping[str, Callable[..., Any]]] = {
     "real": lambda val: val, "conj": lambda x: x,
 }  # fmt: skip
 
-#: Those that only read values, which are given to them as arrays.
+#: Functions that only read values; tensors are passed to them as arrays.
 READERS: Final = frozenset((
     "allclose", "array2string", "array_equal", "array_equiv", "array_repr", "array_str",
     "can_cast", "common_type", "isclose", "iscomplexobj", "isrealobj", "may_share_memory",
@@ -334,12 +339,12 @@ READERS: Final = frozenset((
 
 
 def written(found: Any, out: tuple[Any, ...], name: str) -> Any:
-    """Write the results of the universal function `name` to tensors; give these.
+    """Write the results of the universal function `name` to the tensors `out`; return these.
 
     Raises
     ------
     DTypeError
-        A result is of a kind that its tensor does not hold, as floats for integers.
+        The dtype of a result cannot be cast to that of its tensor, such as float to integer.
     ShapeError
         A result has another shape than its tensor.
     """
@@ -347,13 +352,13 @@ def written(found: Any, out: tuple[Any, ...], name: str) -> Any:
     for one, target in zip(results, out, strict=True):
         if not can_cast(one.dtype, target.dtype):
             raise DTypeError(
-                f"{name}: out is {target.dtype.name}, which does not hold the result of "
-                f"{one.dtype.name}; pass a tensor of that type, or leave out away"
+                f"{name}: out is {target.dtype.name}, which cannot hold the {one.dtype.name} "
+                f"result; pass a tensor of {one.dtype.name} as out, or omit out"
             )
         if one.shape != target.shape:
             raise ShapeError(
-                f"{name}: out has shape {format_shape(target.dims)}, and the result "
-                f"{format_shape(one.dims)}; pass a tensor of that shape, or leave out away"
+                f"{name}: out has shape {format_shape(target.dims)}, but the result has shape "
+                f"{format_shape(one.dims)}; pass a tensor of that shape, or omit out"
             )
     for one, target in zip(results, out, strict=True):
         target[...] = one
@@ -361,7 +366,7 @@ def written(found: Any, out: tuple[Any, ...], name: str) -> Any:
 
 
 def call(function: Any, args: Any, options: Any) -> Any:
-    """What one of NumPy's functions gives; DTypeError where tensors have none like it."""
+    """Return the result of a NumPy function of tensors; raise DTypeError if it is unsupported."""
     path = f"{function.__module__}.{function.__name__}".partition(".")[2]
     if path in READERS:
         return function(*_arrays(args), **_arrays(options))
@@ -370,8 +375,8 @@ def call(function: Any, args: Any, options: Any) -> Any:
         args = [_tensor(a) if isinstance(a, np.ndarray) else a for a in args]
     if do is None:
         raise DTypeError(
-            f"numpy.{path}: computes with arrays, and no function of tensors stands for it; call "
-            f"numpy.{path}(x.numpy()) where values are there to be read"
+            f"numpy.{path}: this function is not implemented for tensors; call "
+            f"numpy.{path}(x.numpy()) outside of traced functions"
         )
     kept = {k: v for k, v in options.items() if v is not None and v is not np._NoValue}
     if "axis" in options:
@@ -380,16 +385,16 @@ def call(function: Any, args: Any, options: Any) -> Any:
         bound = inspect.signature(do).bind(*args, **kept)
     except TypeError as error:
         raise DTypeError(
-            f"numpy.{path}: {error}, for tensors; leave it out and use the result, or call "
+            f"numpy.{path}: for tensors, {error}; omit that argument, or call "
             f"numpy.{path}(x.numpy(), ...)"
         ) from None
     return do(*bound.args, **bound.kwargs)
 
 
 def _standard(path: str) -> Callable[..., Any] | None:
-    """What the array API standard, which NumPy's functions are of, has by this name."""
+    """Return the function of this name in `kernelrt.array_api`, or None."""
     place, _, name = path.rpartition(".")
-    module = "kernelrt.array_api" + ("." + place if place else "")  # which stands above tensors
+    module = "kernelrt.array_api" + ("." + place if place else "")  # imports this package
     if place not in ("", "linalg"):
         return None
     load(module)

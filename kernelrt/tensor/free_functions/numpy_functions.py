@@ -1,4 +1,4 @@
-"""NumPy's functions of more than a line, as functions of tensors."""
+"""NumPy functions for tensors that take more than one line."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["append", "array_split", "as_float", "average", "broadcast_arrays", "
 
 
 def tensor_of(value: Any) -> Any:
-    """`value`, or a tensor of it."""
+    """Return `value` if it is a tensor, else convert it to one."""
     return value if isinstance(value, TensorBase) else creation.tensor(value)
 
 
@@ -33,7 +33,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def as_float(value: Any) -> Any:
-    """A tensor of floats; of integers in float64, as NumPy has it."""
+    """Return `value` as a floating tensor; integers become float64, as in NumPy."""
     x = tensor_of(value)
     return x if x.dtype.is_float else x.cast(dt.float64)
 
@@ -43,7 +43,7 @@ def _along(x: Any, axis: Any) -> tuple[Any, Any]:
 
 
 def of_share(name: str, whole: float) -> Callable[..., Any]:
-    """``quantile`` or ``nanquantile``, of parts of `whole`."""
+    """Return NumPy's quantile function for ranks from 0 to `whole`; `name` is the method."""
 
     def do(
         a: Any, q: Any, axis: Any = None, *, method: Any = "linear", keepdims: Any = False
@@ -63,7 +63,7 @@ def unique(
     ar: Any, return_index: Any = False, return_inverse: Any = False, return_counts: Any = False,
     axis: Any = None,
 ) -> Any:  # fmt: skip
-    """The elements that differ, in order, and where they are, if that is asked for."""
+    """Return the sorted unique elements, and on request their indices, inverse and counts."""
     x = tensor_of(ar)
     if axis is not None:
         axis = axis_of(axis, x.ndim, "axis")
@@ -84,11 +84,11 @@ def unique(
 def histogram(
     a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None,  # noqa: A002
 ) -> Any:  # fmt: skip
-    """How much lies in each interval, in integers unless weighed, and the ends of intervals."""
+    """Return the histogram and the bin edges; counts are int64 unless weighted or a density."""
     if isinstance(bins, str):
         raise DTypeError(
-            f"numpy.histogram: bins: expected a number or ends, not {bins!r}; call "
-            "numpy.histogram(x.numpy(), ...) for it"
+            f"numpy.histogram: bins: expected a number or bin edges, not {bins!r}; for this rule "
+            "call numpy.histogram(x.numpy(), ...)"
         )
     x = as_float(a)
     if not isinstance(bins, int | np.integer):
@@ -101,12 +101,12 @@ def histogram(
 
 def _ascending(edges: Any, name: str) -> Any:
     if edges.ndim != 1:
-        raise ShapeError(f"{name}: expected a vector, not {format_shape(edges.dims)}")
+        raise ShapeError(f"{name}: expected a vector, not shape {format_shape(edges.dims)}")
     return edges
 
 
 def digitize(x: Any, bins: Any, right: Any = False) -> Any:
-    """How many of ascending ends each element has passed; of descending ones from the other end."""
+    """Return the index of the bin of each element, for ascending or descending bin edges."""
     edges = _ascending(tensor_of(bins), "numpy.digitize: bins")
     values = tensor_of(x)
     size = int(edges.shape[0])
@@ -116,7 +116,7 @@ def digitize(x: Any, bins: Any, right: Any = False) -> Any:
 
 
 def searchsorted(a: Any, v: Any, side: Any = "left", sorter: Any = None) -> Any:
-    """Where elements would have to be put for the order to stay."""
+    """Return the indices at which to insert elements so that `a` stays sorted."""
     edges, values = tensor_of(a), tensor_of(v)
     if sorter is not None:
         sorter = tensor_of(sorter)
@@ -128,7 +128,7 @@ def _as_data(value: Any) -> Any:
 
 
 def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
-    """Values between points, on lines; beyond them that of the last point, or `left`, `right`."""
+    """Interpolate linearly between points; outside return the last value, or `left`, `right`."""
     kinds = [as_float(v).dtype for v in (x, xp, fp) if isinstance(v, TensorBase)]
     kind = dt.promote(*kinds)
     at, places, values = (
@@ -138,7 +138,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
     _ascending(places, "numpy.interp: xp")
     if values.shape != places.shape or not int(places.shape[0]):
         raise ShapeError(
-            "numpy.interp: expected as many values as places, and at least one, not "
+            "numpy.interp: expected fp and xp of equal shape with at least one element, not "
             f"{format_shape(values.dims)} and {format_shape(places.dims)}"
         )
     last = int(places.shape[0]) - 1
@@ -157,14 +157,16 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any
 
 
 def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = False) -> Any:
-    """The mean, where `weights` are given with these shares."""
+    """Return the mean along axes, weighted if `weights` are given."""
     x = as_float(a)
     if weights is None:
         return x.mean(axis, keepdim=bool(keepdims))
     share = tensor_of(weights)
     if share.ndim == 1 and x.ndim != 1:
         if not isinstance(axis, int | np.integer):
-            raise ShapeError("numpy.average: axis: needed where weights are those of one axis")
+            raise ShapeError(
+                "numpy.average: axis: weights are a vector, so expected an int axis for them"
+            )
         place = axis_of(axis, x.ndim, "axis")
         share = share.reshape(*(-1 if k == place else 1 for k in range(x.ndim)))
     share = share.expand(x.shape)
@@ -174,7 +176,7 @@ def average(a: Any, axis: Any = None, weights: Any = None, *, keepdims: Any = Fa
 
 def cov(m: Any, *, rowvar: Any = True, ddof: Any = None, fweights: Any = None,
         aweights: Any = None) -> Any:  # fmt: skip
-    """The covariances of variables, which are rows unless `rowvar` is false."""
+    """Return the covariance matrix of variables, stored as rows unless `rowvar` is false."""
     x = as_float(m)
     if not rowvar and x.ndim > 1:
         x = x.mT
@@ -184,7 +186,7 @@ def cov(m: Any, *, rowvar: Any = True, ddof: Any = None, fweights: Any = None,
 
 
 def nan_extreme(name: str) -> Callable[..., Any]:
-    """The greatest or the least of the elements that are numbers."""
+    """Return the function ``nanmax`` or ``nanmin``: amax or amin that ignores NaN."""
 
     def do(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
         x = tensor_of(a)
@@ -201,7 +203,7 @@ def nan_extreme(name: str) -> Callable[..., Any]:
 
 
 def append(arr: Any, values: Any, axis: Any = None) -> Any:
-    """The elements of both in a line, or one behind the other along an axis."""
+    """Concatenate two arrays along an axis, or flattened if it is None."""
     first, second = tensor_of(arr), tensor_of(values)
     if axis is None:
         first, second, axis = first.flatten(), second.flatten(), 0
@@ -209,11 +211,11 @@ def append(arr: Any, values: Any, axis: Any = None) -> Any:
 
 
 def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
-    """The slices along an axis that positions name; those below 0 are counted from the end."""
+    """Return the slices at `indices` along an axis; negative indices count from the end."""
     if mode != "raise":
         raise DTypeError(
-            f"numpy.take: mode: expected 'raise', not {mode!r}; clip the indices, or take their "
-            "remainder"
+            f"numpy.take: mode: expected 'raise', not {mode!r}; clamp the indices, or take their "
+            "remainder, before the call"
         )
     x, place = _along(tensor_of(a), axis)
     number = isinstance(indices, int | np.integer)
@@ -222,7 +224,7 @@ def take(a: Any, indices: Any, axis: Any = None, *, mode: Any = "raise") -> Any:
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
-    """Parts, the first ones longer by one where they cannot be of one size."""
+    """Split a tensor; if the sizes cannot be equal, the first parts have one element more."""
     given = indices_or_sections
     if not isinstance(given, int | np.integer | TensorBase):
         given = [int(i) for i in given]
@@ -230,7 +232,7 @@ def array_split(ary: Any, indices_or_sections: Any, axis: Any = 0) -> Any:
 
 
 def broadcast_arrays(*args: Any) -> Any:
-    """Tensors of one shape, also of numbers and arrays; what has no numbers is an array."""
+    """Broadcast tensors, numbers and arrays; arrays that are not numeric stay NumPy arrays."""
     given = [_numbers(a) for a in args]
     shape = np.broadcast_shapes(*(g.shape for g in given))
     return tuple(
