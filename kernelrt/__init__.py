@@ -348,14 +348,14 @@ if TYPE_CHECKING:
     from kernelrt import runtime as runtime
     from kernelrt import threads as threads
     from kernelrt import tune as tune
-    from kernelrt._dtypes import *  # noqa: F403 - types by names that Python has for others
+    from kernelrt._dtypes import *  # noqa: F403 - dtypes with names of Python builtins
     from kernelrt.func import cond, fori_loop, scan, switch, vmap, while_loop
     from kernelrt.tensor.eager.debug_modes import debug_nans, detect_anomaly, disable_jit
-    from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403 - the methods of Tensor as functions
+    from kernelrt.tensor.free_functions.from_methods import *  # noqa: F403
     from kernelrt.tensor.tracing.ffi_calls import call
     from kernelrt.threads import num_threads
     from kernelrt.tune import autotune
-else:  # else any name would pass for one that is there
+else:  # type checkers would accept any name if they saw __getattr__
     __getattr__, __dir__ = _provide(
         "kernelrt", Tensor, None,
         _submodules(

@@ -1,4 +1,4 @@
-"""``python -m kernelrt``: the command line; without a command it trains on the digits."""
+"""Run the command line with ``python -m kernelrt``; the default command trains on the digits."""
 
 from __future__ import annotations
 

@@ -1,3 +1,3 @@
-"""The version, in one place: the package, its metadata and the kernel cache read it here."""
+"""The version of kernelrt, read by the package, its metadata and the kernel cache."""
 
 __version__ = "0.1.0"

@@ -4,18 +4,17 @@ Promotion follows PyTorch: categories are ordered bool < integer < floating; wit
 category the wider type wins; a tensor never widens because of a Python scalar of the same
 or a lower category; and an integer tensor meeting a float scalar becomes float32.
 
-float16 and bfloat16 are types of memory. Operations on them are computed in float32, and a value
-is rounded when it is stored; between operations of one kernel it keeps its digits, as XLA's
-excess precision and the inside of PyTorch's kernels do. What is stored in between is decided by
-the scheduler, so ``(a + b) - a`` may be more exact than its steps, and the same program may give
-another last digit with :func:`kernelrt.jit` than without. ``x.float().cast(x.dtype)`` rounds
-where it stands, which makes the result that of PyTorch's single operations; so does
-``x.realize()``.
+float16 and bfloat16 are storage types. Operations on them are computed in float32, and a value is
+rounded when it is stored. Between operations of one kernel it keeps float32 precision, as with
+XLA's excess precision and inside PyTorch's kernels. The scheduler decides which intermediate values
+are stored, so ``(a + b) - a`` may be more exact than its separate steps, and results may differ in
+the last digit with and without :func:`kernelrt.jit`. To round at a given point, as PyTorch's
+separate operations do, use ``x.float().cast(x.dtype)`` or ``x.realize()``.
 
-Processors that multiply bfloat16 (AVX512_BF16) do so in matrix products, convolutions and other
-sums of products of stored values. Products are exact and sums are those of float32, but factors and
-sums below ``2**-126`` in size, the subnormal numbers, may count as 0 (and times infinity as NaN).
-float32 operands keep them.
+Processors with bfloat16 instructions (AVX512_BF16) use them in matrix products, convolutions and
+other sums of products of stored values. Products are exact and sums are in float32, but subnormal
+factors and sums (magnitude below ``2**-126``) may be treated as 0 (and give NaN times infinity).
+float32 operands keep subnormals.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class DType:
     Attributes
     ----------
     name : str
-        The NumPy and PyTorch name, e.g. ``"float32"``.
+        Name as in NumPy and PyTorch, e.g. ``"float32"``.
     kind : Kind
         Category.
     bits : int
@@ -87,7 +86,7 @@ class DType:
     code : int
         A small stable number, used across the C boundary and in cache keys.
     itemsize : int
-        Bytes of one element.
+        Size of one element in bytes.
     is_float, is_floating_point : bool
         Whether this is a floating-point type.
     is_int : bool
@@ -99,7 +98,7 @@ class DType:
     is_bool : bool
         Whether this is the boolean type.
     min, max : int or float
-        Smallest and largest value. Those of floats are infinite: the identities of MAX and MIN.
+        Smallest and largest value. For floats they are infinite: the identities of MAX and MIN.
     """
 
     name: str
@@ -136,26 +135,26 @@ class DType:
 
     @property
     def of_nan(self) -> int:
-        """What NaN becomes as this integer, which is an index of no axis.
+        """The integer that NaN is cast to; as an index it is always out of range.
 
-        The least one of a signed type, as in NumPy and PyTorch on x86-64, and the greatest one of
+        It is the minimum of a signed type, as in NumPy and PyTorch on x86-64, and the maximum of
         an unsigned type.
         """
         return int(self.min if self.is_signed else self.max)
 
     @property
     def is_narrow(self) -> bool:
-        """Whether this is a floating type of memory only, computed with in a wider one."""
+        """Whether this is a floating storage type, computed with in a wider type."""
         return self.kind is Kind.FLOAT and self.bits < 32
 
     @property
     def accumulator(self) -> DType:
-        """The type a sum of this type is accumulated in."""
+        """The type that sums of this type are accumulated in."""
         return float32 if self.is_narrow else self
 
     @property
     def digits(self) -> int:
-        """Bits of the significand of a floating type, the leading one counted."""
+        """Bits of the significand of a floating type, including the leading one."""
         return _FORMATS[self.name][0]
 
     @property
@@ -184,7 +183,7 @@ bfloat16: Final = DType("bfloat16", Kind.FLOAT, 16, 10)
 float32: Final = DType("float32", Kind.FLOAT, 32, 11)
 float64: Final = DType("float64", Kind.FLOAT, 64, 12)
 
-#: Bits of significand and exponent (IEEE 754; bfloat16 is float32 cut short).
+#: Bits of significand and exponent (IEEE 754; bfloat16 is a truncated float32).
 _FORMATS: Final = {"float16": (11, 5), "bfloat16": (8, 8), "float32": (24, 8), "float64": (53, 11)}
 
 ALL: Final = (
@@ -209,18 +208,18 @@ def parse(spec: object, argument: str = "dtype") -> DType:
         if spec in _BY_NAME:
             return _BY_NAME[spec]
     try:
-        if spec is not None:  # which NumPy takes for float64
+        if spec is not None:  # np.dtype(None) is float64
             return from_numpy(np.dtype(spec), argument)  # type: ignore[call-overload]
     except (TypeError, ValueError) as error:
         if isinstance(error, DTypeError):
             raise
     names = ", ".join(d.name for d in ALL)
-    raise DTypeError(f"{argument}: {spec!r} names no scalar type; expected one of {names}")
+    raise DTypeError(f"{argument}: {spec!r} is not a dtype; expected one of {names}")
 
 
-#: The number of the first type that is registered with NumPy by others.
+#: NumPy's type number of the first type that is registered by another library.
 _FIRST_OF_USERS: Final = 256
-#: NumPy imports a module for the name of a dtype, so this goes by kind and size.
+#: Keyed by kind and size, because reading the name of a NumPy dtype imports a module.
 _OF_NUMPY: Final = {
     (found.kind, found.itemsize): d for d in ALL if d is not bfloat16
     for found in [np.dtype(d.name)]
@@ -228,12 +227,12 @@ _OF_NUMPY: Final = {
 
 
 def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
-    """The DType of a NumPy dtype; byte order must be native."""
+    """Return the DType of a NumPy dtype; the byte order must be native."""
     found = _OF_NUMPY.get((dtype.kind, dtype.itemsize))
     if found is None or not dtype.isnative or dtype.num >= _FIRST_OF_USERS:
         names = ", ".join(d.name for d in _OF_NUMPY.values())
         raise DTypeError(
-            f"{argument} has NumPy dtype {dtype!s}, which kernelrt does not hold; "
+            f"{argument} has NumPy dtype {dtype!s}, which kernelrt does not support; "
             f"convert it with .astype() to one of {names} in native byte order"
         )
     return found
@@ -241,7 +240,7 @@ def from_numpy(dtype: np.dtype[np.generic], argument: str = "array") -> DType:
 
 @functools.cache
 def to_numpy(dtype: DType) -> np.dtype[np.generic]:
-    """The NumPy dtype of a DType; bfloat16 has none and raises."""
+    """Return the NumPy dtype of a DType; raise DTypeError for bfloat16, which has none."""
     if dtype is bfloat16:
         raise DTypeError("bfloat16 has no NumPy dtype; cast to float32 first")
     return np.dtype(dtype.name)
@@ -249,7 +248,7 @@ def to_numpy(dtype: DType) -> np.dtype[np.generic]:
 
 @functools.cache
 def promote(*dtypes: DType) -> DType:
-    """The type in which operands of these types meet (PyTorch's table)."""
+    """Return the dtype that operands of these dtypes promote to (PyTorch's table)."""
     if not dtypes:
         raise DTypeError("dtypes: expected at least one type")
     return functools.reduce(_promote2, (parse(d, "dtypes") for d in dtypes))
@@ -266,7 +265,7 @@ def _promote2(a: DType, b: DType) -> DType:
         return a if a.bits > b.bits else b
     if b.kind is Kind.FLOAT or a.kind is Kind.BOOL:
         return b
-    # unsigned with signed: the signed type must hold the unsigned range; int64 is the last.
+    # Unsigned with signed: the signed type must hold the unsigned range, up to int64.
     for candidate in (int8, int16, int32, int64):
         if candidate.bits > a.bits and candidate.bits >= b.bits:
             return candidate
@@ -274,7 +273,7 @@ def _promote2(a: DType, b: DType) -> DType:
 
 
 def wrapped(value: int, dtype: DType) -> int:
-    """`value` as the integers of `dtype` have it, which go round in a circle.
+    """Return `value` wrapped around to the range of the integer type `dtype`.
 
     Examples
     --------
@@ -286,7 +285,7 @@ def wrapped(value: int, dtype: DType) -> int:
 
 
 def truncated(value: float, dtype: DType) -> int:
-    """`value` as an integer of `dtype`: without its fraction, or the one next to it.
+    """Return `value` truncated to an integer and clamped to the range of `dtype`.
 
     Examples
     --------
@@ -297,15 +296,16 @@ def truncated(value: float, dtype: DType) -> int:
 
 
 def has_whole(dtype: DType, value: float) -> bool:
-    """Whether `value` without its fraction is an integer of `dtype`."""
+    """Return whether `value`, truncated to an integer, is in the range of `dtype`."""
     return dtype.min - 1 < value < dtype.max + 1
 
 
 def nearest(value: float, dtype: DType) -> float:
-    """`value` rounded to the precision of a floating type.
+    """Return `value` rounded to a floating type.
 
-    Integers are rounded as the integers they are. To bfloat16 all go by way of float32, as in
-    PyTorch: integers as data do so too; what casts float64 as data rounds once.
+    Python integers are rounded from their exact value. Numbers are rounded to bfloat16 by way of
+    float32, as in PyTorch. Casts of integer tensors do the same; casts of float64 tensors round
+    once.
     """
     try:
         if dtype is float64:
@@ -324,7 +324,7 @@ def nearest(value: float, dtype: DType) -> float:
 
 
 def _as_exact(number: int) -> float:
-    """A float64 that rounds to narrower types as `number` does: inexact ones end in 1."""
+    """Return a float64 that rounds to narrower types as `number` does (round to odd)."""
     excess = abs(number).bit_length() - float64.digits
     if excess <= 0:
         return float(number)
@@ -334,14 +334,14 @@ def _as_exact(number: int) -> float:
 
 
 def holds(dtype: DType, value: bool | float) -> bool:
-    """Whether `value` is exactly a value of `dtype`; NaN is one of every floating type."""
+    """Return whether `dtype` represents `value` exactly; floating types represent NaN."""
     if dtype.is_float:
         return value != value or nearest(value, dtype) == value
     return dtype.min <= value <= dtype.max and value == int(value)
 
 
 def contains(wide: DType, narrow: DType) -> bool:
-    """Whether every value of `narrow` is a value of `wide`."""
+    """Return whether `wide` represents every value of `narrow` exactly."""
     if wide is narrow or narrow.is_bool:
         return True
     if wide.is_bool or (narrow.is_float and not wide.is_float):
@@ -354,14 +354,14 @@ def contains(wide: DType, narrow: DType) -> bool:
 
 
 def of_scalar(value: bool | float, tensor: DType | None = None) -> DType:
-    """The type a Python scalar takes when it meets a tensor of type `tensor`."""
+    """Return the dtype of a Python scalar in an operation with a tensor of dtype `tensor`."""
     if isinstance(value, bool):
         return tensor or bool_
     if isinstance(value, int):
         return int64 if tensor is None or tensor.is_bool else tensor
     return tensor if tensor is not None and tensor.is_float else float32
 
-#: Names of types that are names of Python's functions, or older ones, in PyTorch.
+#: PyTorch's dtype names that are Python builtins or older aliases.
 PYTORCH: Final = {
     "bool": bool_, "double": float64, "float": float32, "half": float16, "int": int32,
     "long": int64, "short": int16,

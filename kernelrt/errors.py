@@ -44,7 +44,7 @@ __all__ = [
 
 
 class _Made(threading.local):
-    """How many errors were made in this thread, also those that somebody catches."""
+    """Number of errors created in this thread, including caught ones."""
 
     count = 0
 
@@ -53,7 +53,7 @@ made = _Made()
 
 
 class KernelrtError(Exception):
-    """Base class of every error that kernelrt raises on purpose."""
+    """Base class of all errors that kernelrt raises intentionally."""
 
     def __init__(self, *args: object, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -61,50 +61,53 @@ class KernelrtError(Exception):
 
 
 class KernelrtWarning(UserWarning):
-    """Something works, but hardly as it was meant."""
+    """Base class of warnings: something works, but probably not as intended."""
 
 
 class EagerLoopWarning(KernelrtWarning):
-    """A loop computes the same, or compiles, again and again without :func:`kernelrt.jit`."""
+    """A loop without :func:`kernelrt.jit` repeats a computation or compiles again and again."""
 
 
 class RetraceWarning(KernelrtWarning, RuntimeWarning):
-    """A function of :func:`kernelrt.jit` is traced again and again."""
+    """A jitted function is traced again and again."""
 
 
 class ViewWarning(KernelrtWarning):
-    """Not given any more, as views share memory; kept for filters that name it."""
+    """Not issued any more, as views share memory; kept for warning filters that name it."""
 
 
 class ShapeError(KernelrtError, RuntimeError, ValueError):
-    """A shape, rank, axis or size does not fit: PyTorch's RuntimeError, NumPy's ValueError."""
+    """A shape, rank, axis or size does not fit.
+
+    PyTorch raises RuntimeError and NumPy ValueError in such cases; this error is both.
+    """
 
 
 class AxisError(ShapeError, IndexError):
-    """An axis is out of range, or an index has other or more axes than the tensor."""
+    """An axis is out of range, or an index does not match the axes of the tensor."""
 
 
 class ScalarError(ShapeError, TypeError):
-    """A tensor without axes has no length, and nothing to iterate over."""
+    """A tensor without axes has no length and cannot be iterated over."""
 
 
 class SharingError(KernelrtError, ValueError):
-    """Memory was to be shared, not copied, but what is asked for is a copy."""
+    """A copy was forbidden, but the request needs one."""
 
 
 class DomainError(ShapeError):
-    """Data hold a number that an operation does not take, as a probability of 1.5 or NaN.
+    """Data contains a number outside the domain of an operation, such as a probability of 1.5.
 
     Attributes
     ----------
     op : int or None
-        The operation of the plan that met it.
+        Index of the operation in the plan.
     value : float or None
-        The number, to 12 digits, or 7 of what is not float64.
+        The number, to 12 digits if it is float64, else to 7.
     step : int or None
-        The step of a jitted function's ``over``, counted from 0, in which it was met.
+        Step of a jitted function's ``over``, from 0.
     turn : int or None
-        The turn of the loop that met it, from 0; None outside of loops.
+        Iteration of the loop, from 0; None outside of loops.
     """
 
     op: int | None = None
@@ -114,7 +117,7 @@ class DomainError(ShapeError):
 
 
 class DTypeError(KernelrtError, TypeError):
-    """A scalar type is unsupported or does not fit the operation."""
+    """A dtype is unsupported or does not fit the operation."""
 
 
 class DeviceError(KernelrtError, ValueError):
@@ -122,20 +125,20 @@ class DeviceError(KernelrtError, ValueError):
 
 
 class IndexBoundsError(KernelrtError, IndexError):
-    """An index (static or read from data at run time) lies outside its axis.
+    """An index (static or read from data at run time) is out of range for its axis.
 
     Attributes
     ----------
     op : int or None
-        The operation of the plan that met it.
+        Index of the operation in the plan.
     index : int or None
-        The first index that was found out of range, as the user gave it.
+        The first index out of range, as the user passed it.
     size : int or None
-        The size of the axis.
+        Size of the axis.
     step : int or None
-        The step of a jitted function's ``over``, counted from 0, in which it was met.
+        Step of a jitted function's ``over``, from 0.
     turn : int or None
-        The turn of the loop that met it, from 0; None outside of loops.
+        Iteration of the loop, from 0; None outside of loops.
     """
 
     op: int | None = None
@@ -146,14 +149,14 @@ class IndexBoundsError(KernelrtError, IndexError):
 
 
 class LinAlgError(KernelrtError, RuntimeError, ValueError):
-    """A problem of linear algebra has no solution, as of a matrix that is singular.
+    """A linear algebra problem has no solution, for example because a matrix is singular.
 
     Attributes
     ----------
     step : int or None
-        The step of a jitted function's ``over``, counted from 0, in which it came up.
+        Step of a jitted function's ``over``, from 0.
     turn : int or None
-        The turn of the loop that met it, from 0; None outside of loops.
+        Iteration of the loop, from 0; None outside of loops.
     """
 
     step: int | None = None
@@ -161,30 +164,30 @@ class LinAlgError(KernelrtError, RuntimeError, ValueError):
 
 
 class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
-    """An operation made a NaN or an infinity, or was given a NaN, within ``krt.debug_nans()``.
+    """An operation produced NaN or infinity, or read a NaN, within ``krt.debug_nans()``.
 
     Attributes
     ----------
     value : float
         The first such number.
     op : str
-        The method or function of the user's line that made it, or read it first.
+        Method or function in the user's line that produced the number, or read it first.
     layer : str
-        Dotted path of its module within the outermost one; empty outside of modules.
+        Dotted path of the module within the outermost module; empty outside of modules.
     file, function : str
-        Where the line stands; empty where that is not known.
+        File and function of the user's line; empty if unknown.
     line : int
-        Its number; 0 where that is not known.
+        Line number; 0 if unknown.
     backward : bool
-        Whether it is part of the gradient of that operation.
+        Whether the number is part of the gradient of the operation.
     kernel : str
-        The kernel that computes it; empty where that is not known.
+        Kernel that computes the number; empty if unknown.
     input : str
-        The name of the input that holds a NaN, if it was given and has a name.
+        Name of the input that holds a NaN, if an input does and has a name.
     turn : int or None
-        The turn of the loop that made it, from 0; None outside of loops.
+        Iteration of the loop, from 0; None outside of loops.
     step : int or None
-        The step of a jitted function's ``over``, counted from 0, in which it came up.
+        Step of a jitted function's ``over``, from 0.
     """
 
     value: float = float("nan")
@@ -201,7 +204,7 @@ class NonFiniteError(KernelrtError, FloatingPointError, RuntimeError):
 
 
 class GradientError(KernelrtError, RuntimeError):
-    """A gradient was asked for where none is defined."""
+    """A gradient was requested that is not defined."""
 
 
 class JitError(KernelrtError, RuntimeError):
@@ -209,19 +212,19 @@ class JitError(KernelrtError, RuntimeError):
 
 
 class VariableError(KernelrtError, ValueError):
-    """A Variable is unknown, fixed, or bound outside its interval."""
+    """A Variable is unknown, fixed, or bound to a value outside its bounds."""
 
 
 class StateError(KernelrtError, ValueError):
-    """A state dict does not fit the object that it is loaded into, or its file is broken."""
+    """A state dict does not fit the object it is loaded into, or its file is corrupt."""
 
 
 class UnknownNameError(KernelrtError, AttributeError):
-    """An attribute is set that the object does not have."""
+    """An attribute that the object does not have was set."""
 
 
 class SpecError(KernelrtError, RuntimeError):
-    """A graph breaks the rules of its stage; this is a bug in kernelrt or in hand-made IR."""
+    """A graph violates the rules of its stage; this is a bug in kernelrt or in handwritten IR."""
 
 
 class CompileError(KernelrtError, RuntimeError):
@@ -233,7 +236,7 @@ class PlanBuildError(KernelrtError, ValueError):
 
 
 class PlanBusyError(KernelrtError, RuntimeError):
-    """A plan, or memory being assigned to, was used by code that interrupts just that."""
+    """Code that interrupted a plan or an assignment used the same plan or memory."""
 
 
 class PlanReleasedError(KernelrtError, RuntimeError):
@@ -245,7 +248,7 @@ class BufferReleasedError(KernelrtError, RuntimeError):
 
 
 class CopyError(KernelrtError, TypeError):
-    """An object cannot be copied or pickled: it stands for memory or code of this process."""
+    """An object cannot be copied or pickled: it refers to memory or code of this process."""
 
 
 class CustomFunctionError(KernelrtError, RuntimeError):
@@ -254,9 +257,9 @@ class CustomFunctionError(KernelrtError, RuntimeError):
     Attributes
     ----------
     turn : int or None
-        The turn of the loop that it was called in, from 0; None outside of loops.
+        Iteration of the loop, from 0; None outside of loops.
     step : int or None
-        The step of a jitted function's ``over``, counted from 0, in which it was called.
+        Step of a jitted function's ``over``, from 0.
     """
 
     turn: int | None = None
@@ -264,8 +267,8 @@ class CustomFunctionError(KernelrtError, RuntimeError):
 
 
 class ForkError(KernelrtError, RuntimeError):
-    """A run was lost in a forked child, which has none of the threads that took part in it."""
+    """A run was lost in a forked child process, which does not have the threads of the run."""
 
 
 class OutOfMemoryError(KernelrtError, MemoryError):
-    """Memory for a buffer, a plan or a kernel could not be had."""
+    """Memory for a buffer, a plan or a kernel could not be allocated."""

@@ -1,8 +1,8 @@
-"""Linear algebra of small matrices, by the names of ``torch.linalg``.
+"""Linear algebra for small matrices, with the names of ``torch.linalg``.
 
-Matrices lie in the last two axes of tensors of float32 or float64; any axes before are a batch. Up
-to a few hundred rows are what it is for. A matrix for which there is no result (singular, not
-positive definite) raises LinAlgError when it is computed, and all state is as before.
+Matrices are the last two axes of float32 or float64 tensors; other axes are batch axes. The
+algorithms are made for matrices of up to a few hundred rows. A matrix without a result (singular,
+not positive definite) raises LinAlgError when the result is computed; all state stays unchanged.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ __all__ = ["LinAlgError", "cholesky", "cholesky_ex", "cond", "cross", "det", "di
            "svdvals", "vander", "vecdot", "vector_norm"]  # fmt: skip
 
 _T = TypeVar("_T")
-#: A number for all matrices, or a tensor of one for each.
+#: A number for all matrices, or a tensor with a number for each matrix.
 Tolerance: TypeAlias = float | Tensor | None
 _DRIVERS: Final = ("gels", "gelsy", "gelsd", "gelss")
 
 
 class Checked(NamedTuple, Generic[_T]):
-    """A result, and for each matrix 0, or 1 where there is none."""
+    """A result, and for each matrix `info`: 0 if the result is valid, else 1."""
 
     result: _T
     info: _T
 
 
 class Factors(NamedTuple, Generic[_T]):
-    """L and U in one, and which row each step exchanged its own with, counted from 1."""
+    """L and U in one matrix, and the pivots: the row swapped with in each step, from 1."""
 
     LU: _T
     pivots: _T
 
 
 class LeastSquares(NamedTuple, Generic[_T]):
-    """A solution, the squares that are left, the ranks, and no singular values."""
+    """A solution, the residual sums of squares, the ranks, and the singular values."""
 
     solution: _T
     residuals: _T
@@ -62,9 +62,10 @@ class LeastSquares(NamedTuple, Generic[_T]):
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch's name
-    """Give L of ``A = L @ L.mT`` of symmetric positive definite matrices; see ``Tensor.cholesky``.
+    """Return L of ``A = L @ L.mT`` for symmetric positive definite matrices.
 
-    Only the lower triangle is read. The gradient is that of Murray, arXiv:1602.07527.
+    Only the lower triangle is read. The gradient follows Murray, arXiv:1602.07527. See
+    ``Tensor.cholesky``.
     """
     return tensor_of(A, "A").cholesky(upper)
 
@@ -72,14 +73,14 @@ def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 - torch
 def cholesky_ex(
     A: Tensor, *, upper: bool = False, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Give what :func:`cholesky` does, and 1 where there is none."""
+    """Return the Cholesky factors, with `info` 1 for matrices that have none."""
     x = tensor_of(A, "A")
     if check_errors:
         out = x.cholesky(upper)
     else:
         out = _of(x, functools.partial(nodes.cholesky, checked=False))
         out = out.mT if upper else out
-    # An unchecked factor has a diagonal that is not positive where the checked one raises an error.
+    # If the checked factorization would raise, the unchecked factor has a non-positive diagonal.
     positive = (out.detach().diagonal(0, -2, -1) > 0).all(-1)
     return Checked(out, (~positive).int())
 
@@ -90,26 +91,26 @@ def _faults(out: Tensor) -> Tensor:
 
 @operation
 def _of(x: Tensor, rule: Callable[..., Any]) -> Tensor:
-    return x._of(rule(x.uop))  # noqa: SLF001 - one floor above the methods of Tensor
+    return x._of(rule(x.uop))  # noqa: SLF001 - one layer above the methods of Tensor
 
 
 def det(A: Tensor) -> Tensor:  # noqa: N803
-    """Give the determinants; see ``Tensor.det``."""
+    """Return the determinants; see ``Tensor.det``."""
     return tensor_of(A, "A").det()
 
 
 def slogdet(A: Tensor) -> SignedLog[Tensor]:  # noqa: N803
-    """Give signs of determinants and logarithms of their magnitudes."""
+    """Return the signs of the determinants and the logarithms of their absolute values."""
     return tensor_of(A, "A").slogdet()
 
 
 def inv(A: Tensor) -> Tensor:  # noqa: N803
-    """Give the inverse matrices; LinAlgError where one is singular."""
+    """Return the inverse matrices; raise LinAlgError if one is singular."""
     return tensor_of(A, "A").inverse()
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> Checked[Tensor]:  # noqa: N803
-    """Give the inverse matrices, and 1 where there is none, which then are not finite."""
+    """Return the inverse matrices, with `info` 1 for singular ones (the result is not finite)."""
     out = tensor_of(A, "A")._inverted(checked=bool(check_errors))  # noqa: SLF001
     return Checked(out, _faults(out))
 
@@ -118,47 +119,48 @@ def pinv(
     A: Tensor, rcond: Tolerance = None, hermitian: bool = False, *,  # noqa: N803
     atol: Tolerance = None, rtol: Tolerance = None,
 ) -> Tensor:  # fmt: skip
-    """Give the pseudo-inverses.
+    """Return the pseudo-inverses.
 
     Parameters
     ----------
     A : Tensor, shape (..., m, n)
-        The matrices.
+        Matrices.
     rcond : float or Tensor, optional
         NumPy's name of `rtol`.
     hermitian : bool
-        Whether matrices are symmetric, of which the lower triangle is read then.
+        Whether the matrices are symmetric; only the lower triangle is read then.
     atol, rtol : float or Tensor, optional
-        Singular values up to the greater of `atol` and `rtol` times the greatest one count as 0.
-        Tensors have a number for each matrix. Without both, rtol is the greater of the sizes
-        times the distance from 1 to the next number; with `atol` alone it is 0.
+        Singular values up to max(`atol`, `rtol` * largest singular value) count as 0. Tensors have
+        one number per matrix. If both are omitted, rtol is max(m, n) times the machine epsilon; if
+        only `atol` is given, rtol is 0.
     """
     rtol = _either("rcond", rcond, "rtol", rtol)
     return _symmetric(A, hermitian)._pseudo_inverse(atol, rtol)  # noqa: SLF001
 
 
 def _symmetric(A: Tensor, hermitian: bool) -> Tensor:  # noqa: N803
-    """The matrices, made symmetric by their lower triangles where they are to be so."""
+    """Return the matrices; if `hermitian`, fill the upper triangle from the lower one."""
     x = tensor_of(A, "A")
     return x.tril() + x.tril(-1).mT if flag(hermitian, "hermitian") else x
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
-    """Give X of ``A @ X = B``, or of ``X @ A = B`` unless `left`.
+    """Solve ``A @ X = B`` for X, or ``X @ A = B`` if `left` is false.
 
     Parameters
     ----------
     A : Tensor, shape (..., n, n)
-        The matrices.
+        Matrices.
     B : Tensor, shape (..., n, k), (..., n) or (n,)
-        Right sides; vectors where they have an axis less and the shape of rows of `A`.
+        Right-hand sides. They are vectors if `B` has one axis less than `A` and the shape of
+        its rows.
     left : bool
-        On which side A stands.
+        Whether A is the left factor.
 
     Raises
     ------
     LinAlgError
-        When it is computed: a matrix is singular.
+        When the result is computed: a matrix is singular.
 
     Examples
     --------
@@ -172,7 +174,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803
 def solve_ex(
     A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False  # noqa: N803
 ) -> Checked[Tensor]:
-    """Give what :func:`solve` does, and 1 where it is none, which then is not finite."""
+    """Solve as :func:`solve` does, with `info` 1 for singular matrices (X is not finite)."""
     x = tensor_of(A, "A")
     out = x._solved(B, left=left, checked=bool(check_errors))  # noqa: SLF001
     whole = out if out.ndim == max(x.ndim, 2) else out.unsqueeze(-1)
@@ -183,7 +185,7 @@ def solve_triangular(
     A: Tensor, B: Tensor, *, upper: bool, left: bool = True,  # noqa: N803
     unitriangular: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Give X of ``A @ X = B`` for triangular A, of which the other triangle is not read.
+    """Solve ``A @ X = B`` for triangular A; the other triangle is not read.
 
     A zero on the diagonal gives infinities and NaN.
     """
@@ -193,14 +195,14 @@ def solve_triangular(
 
 
 def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
-    """Give Q and R of ``A = Q @ R``.
+    """Return Q and R of ``A = Q @ R``.
 
     Parameters
     ----------
     A : Tensor, shape (..., m, n)
-        The matrices.
+        Matrices.
     mode : "reduced", "complete" or "r"
-        Q has min(m, n) columns, or m, or is not wanted (and empty).
+        Q has min(m, n) columns ("reduced"), m columns ("complete"), or is empty ("r").
     """
     if mode not in ("reduced", "complete", "r"):
         raise ShapeError(f"mode: expected 'reduced', 'complete' or 'r', not {mode!r}")
@@ -209,14 +211,14 @@ def qr(A: Tensor, mode: str = "reduced") -> QR[Tensor]:  # noqa: N803
 
 
 def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
-    """Give ascending eigenvalues of symmetric matrices, and vectors in columns.
+    """Return the ascending eigenvalues of symmetric matrices, and the eigenvectors as columns.
 
     Parameters
     ----------
     A : Tensor, shape (..., n, n)
-        Of which the lower triangle is read.
+        Symmetric matrices.
     UPLO : "L" or "U"
-        The upper one instead.
+        Whether the lower or the upper triangle is read.
     """
     if UPLO not in ("L", "U", "l", "u"):
         raise ShapeError(f"UPLO: expected 'L' or 'U', not {UPLO!r}")
@@ -224,21 +226,21 @@ def eigh(A: Tensor, UPLO: str = "L") -> Eigen[Tensor]:  # noqa: N803
 
 
 def eigvalsh(A: Tensor, UPLO: str = "L") -> Tensor:  # noqa: N803
-    """Give the eigenvalues of :func:`eigh`."""
+    """Return the eigenvalues of symmetric matrices; see :func:`eigh`."""
     return eigh(A, UPLO).eigenvalues
 
 
 def svd(A: Tensor, full_matrices: bool = True) -> SVD[Tensor]:  # noqa: N803
-    """Give U, descending singular values and the transpose of V of ``A = U @ diag(S) @ Vh``.
+    """Return U, descending singular values S, and Vh of ``A = U @ diag(S) @ Vh``.
 
-    With `full_matrices` U and V are square; no gradient flows into the columns beyond. Gradients
-    are those of Townsend, 2016, which equal singular values have not.
+    With `full_matrices`, U and V are square; no gradient flows into the additional columns.
+    Gradients follow Townsend, 2016, and do not exist for equal singular values.
     """
     return SVD(*tensor_of(A, "A")._singular(full=bool(full_matrices)))  # noqa: SLF001
 
 
 def svdvals(A: Tensor) -> Tensor:  # noqa: N803
-    """Give the singular values of :func:`svd`."""
+    """Return the singular values; see :func:`svd`."""
     return svd(A, False).S
 
 
@@ -246,25 +248,25 @@ def lstsq(
     A: Tensor, B: Tensor, rcond: Tolerance = None, *,  # noqa: N803
     driver: str | None = None,
 ) -> LeastSquares[Tensor]:  # fmt: skip
-    """Give X that makes ``A @ X - B`` least, the shortest one where several do.
+    """Return the least-squares solution X of ``A @ X = B`` with the smallest norm.
 
     Parameters
     ----------
     A : Tensor, shape (..., m, n)
-        The matrices.
+        Matrices.
     B : Tensor, shape (..., m, k) or (..., m)
-        Right sides; one for each matrix where B has one axis less than A.
+        Right-hand sides; vectors if B has one axis less than A.
     rcond : float or Tensor, optional
-        As of :func:`pinv`, which this is made of.
+        Relative tolerance of :func:`pinv`, which computes the solution.
     driver : {"gels", "gelsy", "gelsd", "gelss"}, optional
-        PyTorch's name of a routine, all of which give this result where A has full rank. With
-        "gelsd" and "gelss" the singular values come, too.
+        Name of a LAPACK routine, as in PyTorch. All give the same result if A has full rank. With
+        "gelsd" and "gelss" the singular values are returned too.
 
     Returns
     -------
     LeastSquares of (solution, residuals, rank, singular_values)
-        X in the shape (..., n, k), or (..., n); the sums of squares of ``A @ X - B`` where m is
-        greater than n, else nothing; the rank of each matrix; singular values, or nothing.
+        X with shape (..., n, k) or (..., n); the sums of squares of ``A @ X - B`` if m is greater
+        than n, else empty; the rank of each matrix; the singular values, or empty.
     """
     if driver not in (None, *_DRIVERS):
         raise ShapeError(f"driver: expected one of {', '.join(_DRIVERS)}, not {driver!r}")
@@ -273,8 +275,8 @@ def lstsq(
     b = b.unsqueeze(-1) if single else b
     if b.ndim < 2 or x.ndim < 2 or b.shape[-2] != x.shape[-2]:
         raise ShapeError(
-            f"B: expected right sides of as many rows as A has, not shapes {format_shape(x.dims)} "
-            f"and {format_shape(b.dims)}"
+            "B: expected as many rows as A, not shapes "
+            f"{format_shape(x.dims)} for A and {format_shape(b.dims)} for B"
         )
     solution = x.pinverse(rcond) @ b
     rank = matrix_rank(x, rtol=rcond)
@@ -286,7 +288,7 @@ def lstsq(
 
 
 def _either(name: str, value: Tolerance, other: str, given: Tolerance) -> Tolerance:
-    """What an option that has two names was set to."""
+    """Return the value of an option with two names; raise TypeError if both are given."""
     if value is not None and given is not None:
         raise TypeError(f"{name} is another name of {other}; pass one of the two")
     return given if value is None else value
@@ -296,20 +298,20 @@ def matrix_rank(
     A: Tensor, tol: Tolerance = None, hermitian: bool = False, *,  # noqa: N803
     atol: Tolerance = None, rtol: Tolerance = None,
 ) -> Tensor:  # fmt: skip
-    """Give how many singular values are above a limit, in int64.
+    """Return the rank: the number of singular values above a limit, as int64.
 
     Parameters
     ----------
     A : Tensor, shape (..., m, n)
-        The matrices.
+        Matrices.
     tol : float or Tensor, optional
         NumPy's name of `atol`.
     hermitian : bool
-        Whether matrices are symmetric, of which the lower triangle is read then.
+        Whether the matrices are symmetric; only the lower triangle is read then.
     atol, rtol : float or Tensor, optional
-        The limit is the greater of `atol` and `rtol` times the greatest value. Tensors have a
-        number for each matrix. Without both, rtol is the greater of the sizes times the distance
-        from 1 to the next number; with `atol` alone it is 0.
+        The limit is max(`atol`, `rtol` * largest singular value). Tensors have one number per
+        matrix. If both are omitted, rtol is max(m, n) times the machine epsilon; if only `atol` is
+        given, rtol is 0.
     """
     atol = _either("tol", tol, "atol", atol)
     x = _symmetric(A, hermitian).detach()
@@ -321,7 +323,7 @@ def matrix_rank(
 
 
 def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
-    """Give how much matrices enlarge errors: the norm times that of the inverse."""
+    """Return the condition number: the norm of the matrix times the norm of its inverse."""
     p = take_by_value(p)
     if p is None or p in (2, -2):
         values = svdvals(A)
@@ -333,19 +335,19 @@ def cond(A: Tensor, p: float | str | None = None) -> Tensor:  # noqa: N803
 
 
 def matrix_power(A: Tensor, n: int) -> Tensor:  # noqa: N803
-    """Give the product of `n` equal factors; see ``Tensor.matrix_power``."""
+    """Return matrices raised to the power `n`; see ``Tensor.matrix_power``."""
     return tensor_of(A, "A").matrix_power(n)
 
 
 def matrix_exp(A: Tensor) -> Tensor:  # noqa: N803
-    """Give the exponential of each matrix; see ``Tensor.matrix_exp``."""
+    """Return the matrix exponentials; see ``Tensor.matrix_exp``."""
     return tensor_of(A, "A").matrix_exp()
 
 
 def lu(A: Tensor, *, pivot: bool = True) -> Decomposition[Tensor]:  # noqa: N803
-    """Give P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``.
+    """Return P, L and U of ``A = P @ L @ U``; see ``Tensor.lu``.
 
-    Rows are exchanged: another `pivot` than True is refused, as PyTorch does on a CPU.
+    Rows are pivoted; as in PyTorch on a CPU, `pivot` must be True.
     """
     _check_pivot(pivot, "lu")
     return tensor_of(A, "A").lu()
@@ -353,12 +355,14 @@ def lu(A: Tensor, *, pivot: bool = True) -> Decomposition[Tensor]:  # noqa: N803
 
 def _check_pivot(pivot: bool, name: str) -> None:
     if not flag(pivot, "pivot"):
-        raise LinAlgError(f"{name}: pivot: expected True; there are no factors without exchanges")
+        raise LinAlgError(
+            f"{name}: pivot: expected True; factorization without pivoting is not implemented"
+        )
 
 
 @operation
 def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N803
-    """Give L and U in one, and the exchanges of rows, for :func:`lu_solve`; see :func:`lu`."""
+    """Return L and U in one matrix, and the pivots, for :func:`lu_solve`; see :func:`lu`."""
     _check_pivot(pivot, "lu_factor")
     packed, _, taken = nodes.lu(tensor_of(A, "A").uop)
     return Factors(A._of(packed), A._of(taken).int())  # noqa: SLF001
@@ -367,18 +371,18 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factors[Tensor]:  # noqa: N80
 def lu_solve(
     LU: Tensor, pivots: Tensor, B: Tensor, *, left: bool = True, adjoint: bool = False  # noqa: N803
 ) -> Tensor:
-    """Give X of ``A @ X = B`` from the factors of A that :func:`lu_factor` gives.
+    """Solve ``A @ X = B`` for X, given the factors of A from :func:`lu_factor`.
 
     Parameters
     ----------
     LU, pivots : Tensor
-        The factors, of shape (..., n, n), and the exchanges, of shape (..., n).
+        Factors of shape (..., n, n), and pivots of shape (..., n).
     B : Tensor, shape (..., n, k)
-        Right sides.
+        Right-hand sides.
     left : bool
-        Or X of ``X @ A = B``.
+        If false, solve ``X @ A = B`` instead.
     adjoint : bool
-        The transpose of A in the place of A.
+        Whether to use the transpose of A instead of A.
     """
     packed, taken, right = tensor_of(LU, "LU"), tensor_of(pivots, "pivots"), tensor_of(B, "B")
     if not left:
@@ -391,22 +395,25 @@ def lu_solve(
 
 
 def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:  # noqa: A002
-    """Give the cross products of vectors along an axis of 3 elements."""
+    """Return the cross products of vectors along an axis of 3 elements."""
     return tensor_of(input, "input").cross(other, dim=dim)
 
 
 def matmul(input: Tensor, other: Tensor) -> Tensor:  # noqa: A002
-    """Give the matrix product; see ``Tensor.matmul``."""
+    """Return the matrix product; see ``Tensor.matmul``."""
     return tensor_of(input, "input").matmul(other)
 
 
 def vecdot(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
-    """Give the sums of products along an axis."""
+    """Return the dot products along an axis."""
     return (tensor_of(x, "x") * y).sum(dim)
 
 
 def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
-    """Give powers 0 to N - 1 of each element, in a last axis; N is the size of the last one."""
+    """Return powers 0 to N - 1 of each element along a new last axis.
+
+    N defaults to the size of the last axis of `x`.
+    """
     x = x.reshape(1) if x.ndim == 0 else x
     count = int(x.shape[-1]) if N is None else integer(N, "N", 2)
     return x.unsqueeze(-1) ** arange(count)
@@ -415,9 +422,9 @@ def vander(x: Tensor, *, N: int | None = None) -> Tensor:  # noqa: N803
 def diagonal(
     A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1  # noqa: N803
 ) -> Tensor:
-    """Give the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
+    """Return the diagonals of matrices in two axes; see ``Tensor.diagonal``."""
     return tensor_of(A, "A").diagonal(offset, dim1, dim2)
 
 
-if not TYPE_CHECKING:  # else any name would pass for one that is there
+if not TYPE_CHECKING:  # type checkers would accept any name if they saw __getattr__
     __getattr__ = of_module(__name__, LINALG, __all__)

@@ -1,4 +1,4 @@
-"""The number of threads, for a while."""
+"""A context manager for the number of threads."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ __all__ = ["num_threads"]
 
 
 def num_threads(n: int) -> Limit:
-    """Let plans use at most `n` threads within a ``with`` block, process-wide.
+    """Limit plans to `n` threads in a ``with`` block, for the whole process.
 
     Raises
     ------
     DTypeError
-        `n` is no int.
+        `n` is not an int.
     ShapeError
-        It is below 1.
+        `n` is below 1.
 
     Examples
     --------

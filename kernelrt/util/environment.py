@@ -1,4 +1,4 @@
-"""Environment variables: switches, and their checks at import."""
+"""Read environment variables, and check them at import."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _ON: Final = ("1", "on", "yes", "true")
 
 
 def switch(name: str, *more: str) -> str | None:
-    """Read a switch from the environment.
+    """Read an on/off switch from the environment.
 
     Parameters
     ----------
     name : str
-        The variable.
+        Name of the variable.
     *more : str
-        Other values that it may have.
+        Further valid values.
 
     Returns
     -------
     str or None
-        "on", "off", one of `more`, or "" where it is not set; None for anything else.
+        "on", "off", one of `more`, or "" if the variable is not set; None for an invalid value.
     """
     text = _text(name)
     if not text or text in more:
@@ -39,7 +39,7 @@ def switch(name: str, *more: str) -> str | None:
 
 
 def expected(name: str, *more: str) -> str:
-    """Return the text of a warning about a variable for which :func:`switch` returns None."""
+    """Return the text of a warning about a variable with an invalid value."""
     others = "".join(f", or {word}" for word in more)
     return f"{name}: expected 0 or off, or 1 or on{others}, not {_text(name)!r}"
 
@@ -49,18 +49,18 @@ def _text(name: str) -> str:
 
 
 def check_environment() -> None:
-    """Apply ``KERNELRT_JIT``; warn if a switch or a number of threads cannot be read."""
+    """Apply ``KERNELRT_JIT``; warn about invalid switches and thread counts."""
     jit = switch("KERNELRT_JIT")
     begin_stepwise(jit == "off")
     if jit is None:
         warnings.warn(
-            f"{expected('KERNELRT_JIT')}; it is ignored and functions are jitted",
+            f"{expected('KERNELRT_JIT')}; the value is ignored and functions are jitted",
             KernelrtWarning,
             stacklevel=2,
         )
     if switch("KERNELRT_INTERPRET") is None:
         warnings.warn(
-            f"{expected('KERNELRT_INTERPRET')}; it is ignored and graphs that are new are "
+            f"{expected('KERNELRT_INTERPRET')}; the value is ignored and new graphs are "
             "interpreted",
             KernelrtWarning,
             stacklevel=2,
@@ -72,7 +72,7 @@ def check_environment() -> None:
             return
         if text:
             warnings.warn(
-                f"{name}: expected a whole number of at least 1, not {text!r}; it is ignored "
+                f"{name}: expected an integer of at least 1, not {text!r}; the value is ignored "
                 f"and {get_num_threads()} threads are used",
                 KernelrtWarning,
                 stacklevel=2,

@@ -13,12 +13,12 @@ _T = TypeVar("_T")
 
 
 class Entry(Generic[_T]):
-    """One registration, which is equal to no other one, whatever was registered.
+    """One registration of a hook; compares by identity, so a hook may be registered twice.
 
     Parameters
     ----------
     hook : object
-        What was registered.
+        The registered hook.
     """
 
     __slots__ = ("hook",)
@@ -28,14 +28,14 @@ class Entry(Generic[_T]):
 
 
 class Handle:
-    """What takes a hook away again.
+    """A handle that removes a registered hook.
 
     Parameters
     ----------
     edit : callable
-        Exchanges the registrations for what a function makes of them, in one step.
+        Replaces the registrations by the result of a function of them, atomically.
     entry : Entry
-        The one that goes.
+        The registration to remove.
     """
 
     __slots__ = ("_edit", "_entry")
@@ -45,7 +45,7 @@ class Handle:
         self._entry = entry
 
     def remove(self) -> None:
-        """Take the hook away; nothing happens a second time."""
+        """Remove the hook; further calls do nothing."""
         self._edit(lambda hooks: without(hooks, self._entry))
 
     def __enter__(self) -> Self:
@@ -56,5 +56,5 @@ class Handle:
 
 
 def without(hooks: tuple[Entry[_T], ...], entry: Entry[Any]) -> tuple[Entry[_T], ...]:
-    """`hooks` but for `entry`; the same tuple where it is not among them."""
+    """Return `hooks` without `entry`, or the same tuple if `entry` is not in it."""
     return tuple(h for h in hooks if h is not entry) if entry in hooks else hooks

@@ -1,4 +1,4 @@
-"""Late imports, and other work that a signal handler must not see halfway."""
+"""Lazy imports, and other work that a signal handler must not see half done."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ["BEGUN_NS", "Helpers", "Module", "aside", "load", "submodules"]
 
-#: When the import of the package began, as :func:`time.time_ns` gives it: files that were changed
-#: since then may hold other code than this process has.
+#: Start of the import of the package, from :func:`time.time_ns`: files that changed since then may
+#: differ from the code in this process.
 BEGUN_NS: Final = time.time_ns()
 
 
 def aside(work: Callable[[], object], threads: int) -> None:
-    """Call `work` on so many other threads and wait for them.
+    """Call `work` on `threads` other threads and wait for them.
 
-    Handlers run on the main thread only, between any two steps of what runs there. Where threads
-    cannot be started, or are gone because this is a child that a handler forked meanwhile, some of
-    the work is left to do. Meanwhile the collector rests: a finalizer that computes would wait on
-    those threads for what this one holds.
+    Signal handlers run only on the main thread, between any two bytecodes. If threads cannot be
+    started, or do not exist because a handler forked this child process meanwhile, some of the work
+    is not done. The garbage collector is off meanwhile: a finalizer that computes would wait, on
+    one of those threads, for locks that this thread holds.
     """
     with locks.uncollected:
         helpers = Helpers(work)
@@ -40,9 +40,9 @@ def aside(work: Callable[[], object], threads: int) -> None:
 
 
 class Helpers:
-    """Other threads, each of which calls `work` once; see :func:`aside`.
+    """Helper threads, each of which calls `work` once; see :func:`aside`.
 
-    Whoever starts them keeps the collector from running until they are waited for.
+    The caller must keep the garbage collector off from :meth:`start` to the end of :meth:`wait`.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -52,23 +52,23 @@ class Helpers:
         ] = []  # in which process; held till the end
 
     def start(self) -> None:
-        """Start one more, if that can be."""
-        if sys.is_finalizing():  # it would never run
+        """Start one more thread, if possible."""
+        if sys.is_finalizing():  # the thread would never run
             return
         process = os.getpid()  # not after the start: a handler may fork in between
         end = _thread.allocate_lock()
         end.acquire()
-        with contextlib.suppress(RuntimeError):  # no more threads, or the process ends
+        with contextlib.suppress(RuntimeError):  # thread limit reached, or the process is ending
             _thread.start_new_thread(_run, (self._work, end))
             self._started.append((process, end))
 
     def busy(self) -> int:
-        """How many have not ended."""
+        """Return the number of threads that have not ended."""
         here = os.getpid()
         return sum(end.locked() for process, end in self._started if process == here)
 
     def wait(self) -> None:
-        """Wait until each has ended, or is not there any more."""
+        """Wait until each thread has ended, or no longer exists (in a forked child)."""
         for process, end in self._started:
             while os.getpid() == process and not end.acquire(timeout=0.05):
                 pass
@@ -82,45 +82,45 @@ def _run(work: Callable[[], object], end: _thread.LockType) -> None:
 
 
 def load(*names: str) -> None:
-    """Import modules so that no signal handler meets one of them halfway.
+    """Import modules so that no signal handler sees one half imported.
 
-    What the main thread is just importing is there by half, and a handler that imports it again
-    gets that half. So another thread imports, and who comes meanwhile waits for it.
+    If a handler interrupts an import on the main thread and imports the same module, it gets the
+    incomplete module. So another thread does the import, and everyone else waits for it.
     """
     if all(map(_is_whole, names)):
         return
     if sys.meta_path is None:
         raise ImportError(
-            f"{', '.join(names)}: nothing can be imported while the interpreter ends; use it once "
-            "before that",
+            f"{', '.join(names)}: the interpreter is shutting down and cannot import modules; use "
+            "the feature once before that",
             name=names[0],
         )
-    # What is imported here may ask for more, as in a child that a handler forked amid an import;
-    # another thread would wait for the lock that this one holds.
+    # This thread may hold the import lock already (a nested import, as in a child that a handler
+    # forked during an import): another thread would then wait for it forever.
     if threading.current_thread() is threading.main_thread() and not locks.imports.is_mine():
         aside(lambda: _try_import(names), 1)
-        # A handler that computes may not find this thread with the lock that its helper wants.
+        # A handler may compute here: this thread must not hold the lock that its helper waits for.
         if all(map(_is_whole, names)):
             return
-    _import(names)  # what went wrong there is raised here
+    _import(names)  # raises the error of the other thread again
 
 
 class Module:
-    """A module that is imported when an attribute of it is first asked for.
+    """A module that is imported on first access of an attribute.
 
-    Functions that use it need no import statement, which fails while the interpreter ends. For type
-    checkers, import the real module under ``if TYPE_CHECKING``.
+    Functions that use it need no import statement, which would fail while the interpreter shuts
+    down. For type checkers, import the real module under ``if TYPE_CHECKING``.
 
     Parameters
     ----------
     name : str
-        The module's full name.
+        Full name of the module.
     """
 
     every: ClassVar[list[Module]] = []
 
     def __init__(self, name: str) -> None:
-        self.__name__ = name  # modules have this, too
+        self.__name__ = name
         self.every.append(self)
 
     def __getattr__(self, attribute: str) -> Any:
@@ -133,7 +133,7 @@ class Module:
 
 @atexit.register
 def _keep_for_finalizers() -> None:
-    """Bind each Module that is loaded: sys.modules is cleared while the interpreter ends."""
+    """Bind each loaded Module: sys.modules is cleared while the interpreter shuts down."""
     for module in Module.every:
         if _is_whole(module.__name__):
             module.__dict__ = sys.modules[module.__name__].__dict__
@@ -143,18 +143,18 @@ def submodules(
     package: str, names: Iterable[str], missing: Callable[[str], NoReturn],
     functions: Mapping[str, str] | None = None,
 ) -> Callable[[str], Any]:  # fmt: skip
-    """A ``__getattr__`` for a package that imports some of its modules when they are asked for.
+    """Return a ``__getattr__`` for a package that imports submodules on first access.
 
     Parameters
     ----------
     package : str
-        What the package is called.
+        Name of the package.
     names : iterable of str
-        Its modules.
+        Names of its submodules.
     missing : callable
-        Says of another name that it is not there.
+        Raises the error for any other name.
     functions : mapping of str to str, optional
-        Functions that are asked for here, and the modules that define them.
+        Functions that the package provides, with the modules that define them.
     """
     known = frozenset(names)
     elsewhere = functions or {}
@@ -185,5 +185,5 @@ def _import(names: tuple[str, ...]) -> None:
 
 
 def _try_import(names: tuple[str, ...]) -> None:
-    with contextlib.suppress(Exception):  # met again by the thread that waits
+    with contextlib.suppress(Exception):  # the waiting thread imports again and raises it
         _import(names)

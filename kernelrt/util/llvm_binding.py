@@ -1,4 +1,4 @@
-"""Imports llvmlite out of sight of signal handlers, and locks it for forks."""
+"""Import llvmlite safely with regard to signal handlers, and lock it during forks."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ else:
 __all__ = ["binding", "llvmlite_version"]
 
 OLDEST = (0, 45)
-"""The oldest version of llvmlite that works, as pyproject.toml has it."""
+"""The oldest supported version of llvmlite, as in pyproject.toml."""
 
 
 def binding() -> Any:
-    """Give llvmlite.binding. A process forks only while no thread is inside.
+    """Return llvmlite.binding. A process forks only while no thread executes in it.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def binding() -> Any:
 
 
 def llvmlite_version() -> str:
-    """Version of the llvmlite that is installed."""
+    """Return the version of the installed llvmlite."""
     return str(llvmlite.__version__)
 
 

@@ -1,7 +1,7 @@
-"""PyTorch's names that kernelrt lacks, and replacements for them.
+"""PyTorch names that kernelrt lacks, replacements for them, and the errors that suggest these.
 
-Plain data, and the errors that are made of it. Looking up what is there costs nothing: the names
-that objects lack are descriptors of their classes, modules ask when a name was not found.
+Existing attributes are looked up at no extra cost: missing names are descriptors of their classes,
+and modules call ``__getattr__`` only after a name was not found.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["INIT", "LINALG", "MODULE", "NN", "OPTIM", "OPTIMIZER", "OTHERS", "TE
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """Names and what stands for them, from lines ``name = text``; several names may share one."""
+    """Return a dict of names and replacements from lines ``name name ... = text``."""
     found = {}
     for line in text.strip().splitlines():
         names, instead = line.split(" = ", 1)
@@ -29,14 +29,14 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _words(text: str) -> dict[str, str]:
-    """Names that nothing stands for."""
+    """Return a dict of names without a replacement."""
     return dict.fromkeys(text.split(), "")
 
 
 _NEAR: Final = "near: "
 
-#: Of tensors. The rows are words, or code where `x` is the tensor. Code means the same,
-#: and what follows a colon says of what; rows that begin with "near: " may give other numbers.
+#: Names of Tensor. A replacement is words, or code for a tensor `x` with the same meaning; a colon
+#: separates an explanation. Replacements that begin with "near: " may give other numbers.
 TENSOR: Final = _pairs("""
 cuda xpu mtia ipu = x itself: kernelrt computes on CPUs
 pin_memory share_memory_ = x itself
@@ -56,7 +56,7 @@ as_strided_ = x = x.as_strided(size, stride): the shape of a tensor never change
 resize_ resize_as_ set_ = another tensor: the shape of a tensor never changes
 """)
 
-#: Of tensors, too; an error names what is called nearly so.
+#: Names of Tensor without a replacement; the error suggests similar names.
 OTHERS: Final = _words("""
 igamma igammac
 imag index
@@ -64,7 +64,7 @@ positive_ record_stream resize resize_as
 values indices
 """)
 
-#: Of modules.
+#: Names of nn.Module.
 MODULE: Final = _pairs("""
 cuda xpu = the module itself: kernelrt computes on CPUs
 set_submodule = the attribute itself, as module.layers[0] = layer
@@ -74,7 +74,7 @@ register_state_dict_pre_hook register_load_state_dict_pre_hook = a dict of your 
 get_extra_state set_extra_state = a tensor as an attribute, which is part of the state
 """)  # noqa: E501
 
-#: Of kernelrt.nn.
+#: Names of torch.nn.
 NN: Final = _pairs("""
 SyncBatchNorm = near: nn.BatchNorm2d
 DataParallel parallel = near: kernelrt.set_num_threads, as one process uses all cores
@@ -90,28 +90,28 @@ householder_product = near: kernelrt.linalg.qr
 lu_factor_ex = kernelrt.linalg.lu_factor
 """)
 
-#: Of kernelrt.nn.optim.
+#: Names of torch.optim.
 OPTIM: Final = _pairs("""
 SparseAdam = near: Adam or AdamW
 """)
 
-#: Of optimizers.
+#: Names of optimizers.
 OPTIMIZER: Final = _pairs("""
 register_step_pre_hook register_step_post_hook = plain Python before and after step()
 register_state_dict_pre_hook register_state_dict_post_hook = a dict of your own from state_dict()
 register_load_state_dict_pre_hook register_load_state_dict_post_hook = a dict of your own for load_state_dict()
 """)  # noqa: E501
 
-#: Of kernelrt.nn.init, which lacks none.
+#: Names of torch.nn.init; kernelrt has them all.
 INIT: Final[dict[str, str]] = {}
 
-#: Of kernelrt itself.
+#: Names of torch.
 TOP: Final = _pairs("""
 compile = kernelrt.jit
-autograd = near: kernelrt.grad, which gives a tensor, not a tuple, for one input; for a Function of one's own see docs/porting.md
+autograd = near: kernelrt.grad, which returns a tensor, not a tuple, for one input; for a custom Function see docs/porting.md
 save = kernelrt.nn.save, for tensors, or pickle
 load = kernelrt.nn.load, for tensors, or pickle
-cuda mps xpu accelerator = no device, and False in the place of is_available(): kernelrt computes on CPUs
+cuda mps xpu accelerator = no device, and False instead of is_available(): kernelrt computes on CPUs
 cpu set_default_device get_default_device get_device_module = no device: kernelrt computes on CPUs
 random = kernelrt.manual_seed
 solve = kernelrt.linalg.solve
@@ -125,14 +125,14 @@ frobenius_norm = kernelrt.linalg.matrix_norm(x)
 nuclear_norm = kernelrt.linalg.matrix_norm(x, "nuc")
 range = near: kernelrt.arange, which leaves out the end
 autocast amp GradScaler = near: module.to(kernelrt.bfloat16) and x.to(kernelrt.bfloat16)
-set_default_dtype set_default_tensor_type = dtype= of what makes a tensor, and module.double()
-set_printoptions = numpy.set_printoptions, whose options tensors are printed by
+set_default_dtype set_default_tensor_type = dtype= of the function that makes a tensor, and module.double()
+set_printoptions = numpy.set_printoptions, whose options apply to tensors
 FloatTensor DoubleTensor HalfTensor BFloat16Tensor LongTensor IntTensor = kernelrt.tensor and its dtype=
 ByteTensor CharTensor ShortTensor BoolTensor = kernelrt.tensor and its dtype=
 complex64 complex128 cfloat cdouble complex polar view_as_complex view_as_real = near: two tensors, as there are no complex numbers
 backends set_float32_matmul_precision set_flush_denormal = nothing: kernelrt has no such settings
-use_deterministic_algorithms are_deterministic_algorithms_enabled = nothing: equal programs have equal bits
-memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = nothing: kernelrt lays memory out itself
+use_deterministic_algorithms are_deterministic_algorithms_enabled = nothing: equal programs give bitwise equal results
+memory_format channels_last channels_last_3d contiguous_format preserve_format layout strided = nothing: kernelrt chooses memory layouts itself
 version = kernelrt.__version__
 profiler = near: kernelrt.prepare(x) and the execute_profiled of its plan
 testing = numpy.testing
@@ -148,7 +148,7 @@ onnx export hub fx package = near: kernelrt.nn.save of module.state_dict(), as o
 
 def _advice(instead: str) -> str:
     if instead.startswith(_NEAR):
-        return f"; nothing means the same, near it is {instead.removeprefix(_NEAR)}"
+        return f"; no exact equivalent, the closest is {instead.removeprefix(_NEAR)}"
     return f"; use {instead}"
 
 
@@ -163,7 +163,7 @@ def _text(kind: type, owner: str, name: str, instead: str) -> str:
 
 
 class Lacking:
-    """A name that a class lacks: whoever looks it up is told what there is in its place."""
+    """A descriptor for a name that a class lacks; reading it raises an error with a replacement."""
 
     __slots__ = ("_instead", "_name", "_owner")
 
@@ -174,11 +174,11 @@ class Lacking:
 
     def __get__(self, instance: object, kind: type) -> NoReturn:
         text = _text(kind, self._owner, self._name, self._instead)
-        raise AttributeError(text, name=self._name)  # without `obj`: it names what is near itself
+        raise AttributeError(text, name=self._name)  # no `obj`: Python would add its suggestion
 
 
 class _Sealed(Lacking):
-    """One that cannot be set either."""
+    """A missing name that cannot be set either."""
 
     __slots__ = ()
 
@@ -189,7 +189,7 @@ class _Sealed(Lacking):
 def install(
     kind: type, owner: str, table: dict[str, str], *, sealed: bool = False
 ) -> None:
-    """Let `kind` tell of the names in `table`, where it has no such attribute."""
+    """Add an error with a replacement to `kind` for each name in `table` that it lacks."""
     make = _Sealed if sealed else Lacking
     for name, instead in table.items():
         if not hasattr(kind, name):
@@ -199,16 +199,16 @@ def install(
 def of_module(
     module: str, table: dict[str, str], names: Iterable[str], methods: type | None = None
 ) -> Callable[[str], NoReturn]:
-    """A ``__getattr__`` for a module that has `names`.
+    """Return a ``__getattr__`` for a module that raises errors with replacements.
 
     Parameters
     ----------
     module : str
-        What the module is called.
+        Name of the module.
     table : dict of str to str
-        What to write for names that it lacks.
+        Replacements for missing names.
     names : iterable of str
-        Its public names.
+        Public names of the module.
     methods : type, optional
         A class whose methods are functions in PyTorch.
     """
@@ -231,11 +231,11 @@ def of_module(
 
 
 def _named(found: list[str]) -> str:
-    return f"; near it are {', '.join(found)}" if found else ""
+    return f"; similar names: {', '.join(found)}" if found else ""
 
 
 def near(name: str, known: Iterable[str]) -> list[str]:
-    """Those of `known` that are spelled much like `name`, the nearest first, in any case."""
+    """Return the names in `known` most similar to `name`, ignoring case, the closest first."""
     load("difflib")
     import difflib
 

@@ -127,7 +127,8 @@ def test_every_example_has_a_row():
 
 
 def test_what_is_near_only_says_so():
-    with pytest.raises(AttributeError, match=r"nothing means the same, near it is kernelrt\.grad"):
+    text = "no exact equivalent, the closest is"
+    with pytest.raises(AttributeError, match=rf"{text} kernelrt\.grad"):
         _ = krt.nn.Module.register_full_backward_hook
-    with pytest.raises(AttributeError, match=r"nothing means the same, near it is nn\.BatchNorm2d"):
+    with pytest.raises(AttributeError, match=rf"{text} nn\.BatchNorm2d"):
         _ = krt.nn.SyncBatchNorm

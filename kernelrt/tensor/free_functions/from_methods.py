@@ -1,8 +1,8 @@
 """Operations as functions: ``krt.exp(x)`` is ``x.exp()``.
 
-A function is made of the method of its name when it is first looked up. So each is written once,
-and the import of the package costs nothing. Types are in ``from_methods.pyi``, which
-tests/support/function_stub.py writes.
+Functions are created from Tensor's methods on first use: each operation is defined once, and
+imports stay fast. Their types are in ``from_methods.pyi``, which tests/support/function_stub.py
+generates.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["function", "names", "provide"]
 
-#: Methods that say what a tensor is, or do something to it, which are no functions of it; and
-#: names that a module has for something else.
+#: Methods that are not functions: they query or convert a tensor, or the module uses the name for
+#: something else.
 _NO_FUNCTIONS: Final = """
 assign backward bfloat16 bool byte cast char contiguous cpu data_ptr dim double
 element_size expand expand_as float half int is_contiguous is_pinned item long ndimension nelement
@@ -31,7 +31,7 @@ new_empty new_full new_ones new_tensor new_zeros numpy prepare realize repeat re
 register_hook reshape_as retain_grad short size storage storage_offset stride to to_device tolist
 type type_as uop view view_as zero_grad is_realized where
 """
-#: Methods that assign to their tensor and are functions all the same, as PyTorch has them.
+#: In-place methods that are functions too, as in PyTorch.
 _IN_PLACE: Final = """
 abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ asin_ asinh_ atan_
 atanh_ ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_
@@ -39,9 +39,9 @@ erfc_ exp2_ exp_ expm1_ fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ 
 log2_ log_ logit_ nan_to_num_ neg_ negative_ rad2deg_ reciprocal_ relu_ round_ rsqrt_ sigmoid_
 sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_ zero_
 """
-#: What PyTorch's functions of these names take before the tensor.
+#: The argument before the tensor in PyTorch's functions of these names.
 _SECOND: Final = {"embedding": "weight", "polygamma": "n"}
-#: What PyTorch calls the tensor where it is not ``input``.
+#: PyTorch's name of the tensor argument where it is not ``input``.
 _FIRST: Final = {
     "cosine_embedding_loss": "input1", "ctc_loss": "log_probs", "gumbel_softmax": "logits",
     "margin_ranking_loss": "input1", "triplet_margin_loss": "anchor",
@@ -54,7 +54,7 @@ _FIRST: Final = {
 
 @functools.cache
 def names(kind: type) -> frozenset[str]:
-    """The methods of `kind` that are functions, too."""
+    """Return the names of the methods of `kind` that are also functions."""
     found = set()
     others, assigning = frozenset(_NO_FUNCTIONS.split()), frozenset(_IN_PLACE.split())
     for name in dir(kind):
@@ -68,20 +68,20 @@ def names(kind: type) -> frozenset[str]:
 
 
 def function(kind: type, name: str, module: str) -> Callable[..., Any]:
-    """The method `name` of `kind` as a function, whose first parameter is called ``input``.
+    """Return the method `name` of `kind` as a function with a first parameter ``input``.
 
-    What stands there may be an array, or a number beside a tensor.
+    ``input`` may also be an array, or a number together with a tensor.
     """
     method = getattr(kind, name)
     plain = inspect.unwrap(method)
-    before = module == "kernelrt" and name in _SECOND  # nn.functional has orders of its own
+    before = module == "kernelrt" and name in _SECOND  # nn.functional uses another order
     own = _FIRST.get(name, "input")
 
     def call(*args: Any, **options: Any) -> Any:
         if "out" in options:
             raise TypeError(
-                f"{name}() has no out=; write y = {name}(...), or out[...] = {name}(...) where a "
-                "tensor is to be changed"
+                f"{name}() has no out=; write y = {name}(...), or out[...] = {name}(...) to "
+                "overwrite a tensor"
             )
         if before and len(args) > 1:
             args = (args[1], args[0], *args[2:])
@@ -99,9 +99,9 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
 
     functools.update_wrapper(call, plain, ("__doc__", "__annotations__"), ())
     call.__name__, call.__qualname__, call.__module__ = name, name, module
-    # What was called is told by the code: in profiles, as the grad_fn of a result.
+    # Profiles and the grad_fn of a result take the function's name from its code object.
     call.__code__ = call.__code__.replace(co_name=name, co_qualname=name)
-    del call.__wrapped__  # type: ignore[attr-defined]  # it has no `self`
+    del call.__wrapped__  # type: ignore[attr-defined]  # the wrapped method has `self`
     call.__signature__ = signature(plain, name, before=before)  # type: ignore[attr-defined]
     others = (*(several_of(plain) or ()), *(aliases_of(plain) or ()))
     call.other_names = frozenset(others)  # type: ignore[attr-defined]
@@ -109,10 +109,9 @@ def function(kind: type, name: str, module: str) -> Callable[..., Any]:
 
 
 def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect.Signature:
-    """That of a method as a function; `before` says that an argument precedes the tensor."""
+    """Return the signature of a method as a function; `before`: an argument precedes the tensor."""
     known = inspect.signature(method)
     _, *rest = known.parameters.values()
-    # A name before it would be no name of an argument.
     own = _FIRST.get(name, "input")
     first = inspect.Parameter(own, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     others = [p for p in rest if p.name != own]
@@ -121,7 +120,7 @@ def signature(method: Callable[..., Any], name: str, *, before: bool) -> inspect
 
 
 def _lifted(kind: Any, value: object, others: Iterable[object]) -> Any:
-    """`value` as a tensor: a number has the type that it has beside a tensor among `others`."""
+    """Return `value` as a tensor; a number is promoted as with the first tensor in `others`."""
     for other in others:
         if isinstance(other, kind) and isinstance(other, ArrayHandle):
             return other._lift(value, "input", like=True)  # type: ignore[attr-defined]
@@ -133,20 +132,20 @@ def provide(
     module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
     values: Mapping[str, object] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`.
+    """Return ``__getattr__`` and ``__dir__`` for a module with the methods of `kind` as functions.
 
     Parameters
     ----------
     module : str
-        What the module is called.
+        Name of the module.
     kind : type
-        Whose methods they are.
+        Class with the methods.
     public : iterable of str or None
-        Which of them, all for None; those that are none are left out.
+        Names to provide; None for all. Names that are not functions are skipped.
     values : mapping, optional
-        Other names that it has.
+        Further names of the module, with their values.
     otherwise : callable
-        What the module's ``__getattr__`` does with other names.
+        Function that ``__getattr__`` calls with any other name.
     """
     given = values or {}
     chosen = None if public is None else frozenset(public)
