@@ -1,3 +1,3 @@
-"""Functions over graph nodes, without tensors."""
+"""Functions of graph nodes, without tensors."""
 
 __all__: list[str] = []

@@ -40,12 +40,12 @@ __all__ = ["PerAxis", "axes_of", "axis_of", "check_bools", "check_floats", "chec
 
 _INTEGERS = (int, np.integer)
 _F = TypeVar("_F", bound=Callable[..., Any])
-#: A number for every axis, or one each.
+#: One number for all axes, or one number per axis.
 PerAxis: TypeAlias = int | Sequence[int]
 
 
 def whole(value: object) -> int | None:
-    """`value` as an int, where it is Python's or NumPy's; None otherwise, and for bools."""
+    """Return a Python or NumPy integer as an int; None for other values, including bools."""
     if type(value) is int:
         return value
     if isinstance(value, bool) or not isinstance(value, _INTEGERS):
@@ -54,9 +54,9 @@ def whole(value: object) -> int | None:
 
 
 def index_of(value: object) -> object:
-    """The int that an integer tensor without axes stands for; anything else as it is.
+    """Return an integer tensor without axes as an int, and other values unchanged.
 
-    As for ``range()``, it has to be known: a traced function computes none (JitError).
+    As with ``range()``, the value must be known: in a traced function a tensor raises JitError.
     """
     if isinstance(value, LazyHandle):
         tensor: Any = value
@@ -66,7 +66,7 @@ def index_of(value: object) -> object:
 
 
 def integer(value: object, name: str, least: int | None = None) -> int:
-    """A checked int, of at least `least`."""
+    """Return `value` as an int; raise an error if it is not an int, or below `least`."""
     number = whole(index_of(value))
     if number is None:
         raise DTypeError(f"{name}: expected an int, not {type(value).__name__} ({value!r})")
@@ -76,7 +76,7 @@ def integer(value: object, name: str, least: int | None = None) -> int:
 
 
 def flag(value: object, name: str) -> bool:
-    """A checked bool, Python's or NumPy's, as Python's."""
+    """Return a Python or NumPy bool as a Python bool; raise DTypeError for other values."""
     if value is True or value is False:
         return value
     if not isinstance(value, np.bool_):
@@ -85,7 +85,7 @@ def flag(value: object, name: str) -> bool:
 
 
 def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_module.Tensor:
-    """A checked tensor, of a floating type where that is wanted."""
+    """Return `value`; raise DTypeError if it is not a Tensor, or with `floats` not floating."""
     if not isinstance(value, tensor_module.Tensor):
         masked.refuse_part(value)
         raise DTypeError(f"{name}: expected a Tensor, not {kind_name(value)}{nothing(value)}")
@@ -95,9 +95,9 @@ def tensor_of(value: object, name: str, *, floats: bool = False) -> tensor_modul
 
 
 def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
-    """The type that arguments of ``to`` ask for, or None; a device that they name is checked.
+    """Return the dtype requested by arguments of ``Tensor.to``, or None; check the device.
 
-    By place stand a type, a device or a tensor that has the type, and flags behind it.
+    Positional arguments are a dtype, a device or a tensor with the dtype, followed by flags.
     """
     for arg in args:
         if is_device(arg):
@@ -111,13 +111,15 @@ def type_of_to(args: Sequence[object], dtype: object, device: object) -> object:
 
 
 def check_bools(dtype: DType, name: str) -> None:
-    """Raise DTypeError where what says yes or no is not of bools."""
+    """Raise DTypeError if a condition is not a bool tensor."""
     if not dtype.is_bool:
-        raise DTypeError(f"{name}: expected bools, not {dtype.name}; compare, as in x != 0")
+        raise DTypeError(
+            f"{name}: expected bools, not {dtype.name}; use a comparison, as in x != 0"
+        )
 
 
 def check_floats(dtype: DType, name: str) -> None:
-    """Raise DTypeError where a tensor is of no floating type."""
+    """Raise DTypeError if a dtype is not floating."""
     if not dtype.is_float:
         raise DTypeError(
             f"{name}: expected a floating type, not {dtype.name}; cast the tensor first, as in "
@@ -126,10 +128,10 @@ def check_floats(dtype: DType, name: str) -> None:
 
 
 def take_by_value(value: Any) -> Any:
-    """Return the number that a float argument of a jitted function stands for; else `value`.
+    """Return the number that a float argument of a jitted function holds; else `value`.
 
-    In a trace such a number has no value: the function is traced anew, with the number as a part of
-    its program.
+    In a trace such a number has no value: the function is traced again, with the number as a
+    constant.
     """
     if not isinstance(value, ArrayHandle):
         return value
@@ -140,14 +142,14 @@ def take_by_value(value: Any) -> Any:
 
 
 def python_number(value: Any) -> Any:
-    """Return the number that a float argument stands for step by step; else `value`."""
+    """Return the number that a float argument holds in step-by-step mode; else `value`."""
     if not state.local.stepwise or number_node(value) is None:
         return value
     return value.item()
 
 
 def real(value: Any, name: str) -> float:
-    """A checked number of Python or NumPy, as Python's."""
+    """Return a Python or NumPy number as a Python number; raise DTypeError for other values."""
     value = take_by_value(value)
     if not isinstance(value, bool | int | float | np.bool_ | np.integer | np.floating):
         raise DTypeError(f"{name}: expected a number, not {type(value).__name__} ({value!r})")
@@ -157,14 +159,14 @@ def real(value: Any, name: str) -> float:
 
 
 def size_of(value: object, name: str) -> Dim:
-    """A checked size or count: an int of at least 0, or an expression over Variables."""
+    """Return a size or count: an int of at least 0, or an integer expression of Variables."""
     (size,) = shape_of(((value,),), name)
     check_sizes((size,), name)
     return size
 
 
 def check_sizes(sizes: Iterable[Dim], name: str) -> None:
-    """Raise ShapeError where a size or count is negative, or may be."""
+    """Raise ShapeError if a size or count is negative, or may be."""
     for size in sizes:
         if isinstance(size, int) and size >= 0:
             continue
@@ -173,7 +175,7 @@ def check_sizes(sizes: Iterable[Dim], name: str) -> None:
 
 
 def lacking(have: Dim, need: Dim) -> str | None:
-    """How a message ends that one size is less than another; None where it never is."""
+    """Return None if `have` is always at least `need`, else the end of the error message."""
     low, high = dim_span(difference(have, need))
     if low >= 0:
         return None
@@ -186,7 +188,7 @@ def lacking(have: Dim, need: Dim) -> str | None:
 
 
 def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
-    """A checked axis, counted from the front."""
+    """Return an axis counted from the front; raise AxisError if it is out of range."""
     dim = index_of(dim)
     if isinstance(dim, bool) or not isinstance(dim, int | np.integer):
         raise DTypeError(f"{name}: expected an int, not {type(dim).__name__}")
@@ -199,7 +201,7 @@ def axis_of(dim: object, ndim: int, name: str = "dim") -> int:
 
 
 def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
-    """A checked axis, of which a scalar, unlike in :func:`axis_of`, has none."""
+    """Return an axis as :func:`axis_of` does, but raise AxisError for a scalar."""
     axis = axis_of(dim, ndim, name)
     if ndim == 0:
         raise AxisError(f"{name}: axis {dim} of a tensor with 0 axes; expected at least 1 axis")
@@ -207,7 +209,7 @@ def own_axis(dim: object, ndim: int, name: str = "dim") -> int:
 
 
 def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
-    """Checked axes: all of them for None."""
+    """Return axes counted from the front; all axes for None."""
     if dim is None:
         return tuple(range(ndim))
     dims = dim if isinstance(dim, tuple | list) else (dim,)
@@ -218,7 +220,7 @@ def axes_of(dim: object, ndim: int, name: str = "dim") -> tuple[int, ...]:
 
 
 def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
-    """A shape given as one sequence or as several numbers."""
+    """Return a shape given as one sequence or as several numbers."""
     if len(args) == 1 and isinstance(args[0], tuple | list):
         args = args[0]
     out: list[Dim] = []
@@ -237,12 +239,12 @@ def shape_of(args: Sequence[object], name: str = "shape") -> tuple[Dim, ...]:
 
 
 def sized(function: _F) -> _F:
-    """Let what ``*size`` takes come by name, too, as in ``zeros(size=(2, 3))``."""
+    """Make the starred parameter also accept its name, as in ``zeros(size=(2, 3))``."""
     return sized_after(0)(function)
 
 
 def sized_after(more: int) -> Callable[[_F], _F]:
-    """As :func:`sized`, where up to `more` of what the star takes are no size and come first."""
+    """Return a decorator like :func:`sized`, for up to `more` starred arguments before the size."""
 
     def decorate(function: _F) -> _F:
         several = several_of(function)
@@ -261,7 +263,7 @@ def sized_after(more: int) -> Callable[[_F], _F]:
 
 
 def per_axis(value: object, n: int, name: str, *, least: int = 0) -> tuple[int, ...]:
-    """`value`, a number for all of `n` axes or one each, as a tuple."""
+    """Return a tuple of `n` ints from one number for all axes or one number per axis."""
     given = tuple(value) if isinstance(value, tuple | list) else (value,) * n
     if len(given) == 1:
         given *= n

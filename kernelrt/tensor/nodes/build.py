@@ -1,8 +1,8 @@
-"""Builds tensor-stage nodes in their smallest form.
+"""Build simplified tensor-stage nodes.
 
-The functions leave out what changes nothing: a reshape to the same shape, a product with one,
-a sum over an axis that was only expanded. Gradients are made of them, so that the scheduler sees
-no more than what has to be computed.
+The functions omit operations without an effect: a reshape to the same shape, a product with one,
+a sum over an axis that was only expanded. Gradients are built with them, so that the scheduler
+sees only necessary computations.
 """
 
 from __future__ import annotations
@@ -86,30 +86,30 @@ Number = bool | int | float
 
 
 def memory(buffer: Buffer) -> UOp:
-    """The node that stands for the storage of `buffer`."""
+    """Return the node of the storage of `buffer`."""
     return UOp(Op.BUFFER, buffer.dtype, (), buffer)
 
 
 def write(buffer: Buffer, value: UOp) -> tuple[UOp, UOp]:
-    """The storage of `buffer`, and `value` as it is written there: a commit of a schedule."""
+    """Return the storage of `buffer` and the value to write there: a commit of a schedule."""
     return memory(buffer), reshape(value, (buffer.size,))
 
-#: A DETACH may be the mark of a leaf, to which gradients flow.
+#: A DETACH may be the tag of a leaf, to which gradients flow.
 _SAME_HISTORY = SAME_VALUES - {Op.DETACH}
 
 
 def same_shape(a: Shape, b: Shape) -> bool:
-    """Whether two shapes are provably equal."""
+    """Return whether two shapes are provably equal."""
     return a == b or (len(a) == len(b) and all(map(same, a, b)))
 
 
 def has_zero(shape: Iterable[Dim]) -> bool:
-    """Whether a tensor of this shape certainly has no elements."""
+    """Return whether a tensor of this shape certainly has no elements."""
     return any(isinstance(d, int) and d == 0 for d in shape)
 
 
 def const_value(u: UOp) -> Number | None:
-    """The number that every element of `u` is, where that is plain to see."""
+    """Return the number that all elements of `u` equal, or None if that is not obvious."""
     found = uniform(u, _SAME_HISTORY)
     if found is None:
         return None
@@ -121,17 +121,17 @@ def const_value(u: UOp) -> Number | None:
 
 
 def _shaped(op: Op, dtype: DType, src: tuple[UOp, ...], arg: object = None) -> UOp:
-    """A node with a shape of its own, which is looked at here: who asks for it hears of faults."""
+    """Return a node and infer its shape now, so that errors point to the caller."""
     node = UOp(op, dtype, src, arg)
     if node.cached_shape is None:
         for operand in src:
-            operand.shape  # noqa: B018 - what `infer` builds on
+            operand.shape  # noqa: B018 - `infer` needs it
         node.cached_shape = infer(node)
     return node
 
 
 def reshape(x: UOp, shape: Shape) -> UOp:
-    """`x` in another shape of as many elements."""
+    """Reshape `x` to a shape with the same number of elements."""
     if type(shape) is tuple and (found := reshaped(x, shape)) is not None:
         return found
     if same_shape(x.shape, shape):
@@ -142,7 +142,7 @@ def reshape(x: UOp, shape: Shape) -> UOp:
 
 
 def expand(x: UOp, shape: Shape) -> UOp:
-    """`x` with axes of size 1 repeated to `shape`, which has the same rank."""
+    """Expand axes of size 1 of `x` to `shape`, which has the same rank."""
     if type(shape) is tuple and (found := expanded(x, shape)) is not None:
         return found
     if same_shape(x.shape, shape):
@@ -153,19 +153,19 @@ def expand(x: UOp, shape: Shape) -> UOp:
 
 
 def broadcast_to(x: UOp, shape: Shape) -> UOp:
-    """`x` repeated to `shape` as NumPy broadcasts."""
+    """Broadcast `x` to `shape`, as in NumPy."""
     missing = len(shape) - len(x.shape)
     return expand(reshape(x, (1,) * missing + x.shape) if missing else x, shape)
 
 
 def align(*nodes: UOp) -> list[UOp]:
-    """`nodes` broadcast to their common shape."""
+    """Broadcast `nodes` to their common shape."""
     shape = broadcast(*(n.shape for n in nodes))
     return [broadcast_to(n, shape) for n in nodes]
 
 
 def permute(x: UOp, axes: Sequence[int]) -> UOp:
-    """`x` with its axes in the order `axes`."""
+    """Permute the axes of `x` to the order `axes`."""
     axes = tuple(axes)
     if axes == tuple(range(len(axes))):
         return x
@@ -175,9 +175,10 @@ def permute(x: UOp, axes: Sequence[int]) -> UOp:
 
 
 def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
-    """The part of `x` between `bounds`, half-open, of each axis.
+    """Slice `x` to the half-open `bounds` of each axis.
 
-    With `alike` there is a node also for the whole, so that graphs of other sizes are alike.
+    With `alike` a node is built even for the whole of `x`, so that graphs of all sizes have the
+    same structure.
     """
     pairs = zip(bounds, x.shape, strict=True)
     if not alike and all(same(lo, 0) and same(hi, d) for (lo, hi), d in pairs):
@@ -186,20 +187,20 @@ def shrink(x: UOp, bounds: Sequence[tuple[Dim, Dim]], *, alike: bool = False) ->
 
 
 def pad(x: UOp, widths: Sequence[tuple[Dim, Dim]], *, alike: bool = False) -> UOp:
-    """`x` with zeros before and behind each axis; `alike` is that of :func:`shrink`."""
+    """Pad `x` with zeros before and after each axis; for `alike` see :func:`shrink`."""
     if not alike and all(same(lo, 0) and same(hi, 0) for lo, hi in widths):
         return x
     return _shaped(Op.PAD, x.dtype, (x,), tuple(widths))
 
 
 def flip(x: UOp, axes: Sequence[int]) -> UOp:
-    """`x` with the order of `axes` reversed."""
+    """Reverse `x` along `axes`."""
     axes = tuple(sorted(a for a in axes if not (isinstance(x.shape[a], int) and x.shape[a] == 1)))
     return UOp(Op.FLIP, x.dtype, (x,), axes) if axes else x
 
 
 def cat(parts: Sequence[UOp], axis: int) -> UOp:
-    """`parts` one behind the other along `axis`; they agree in dtype and the other axes."""
+    """Concatenate `parts` along `axis`. Dtypes and the other axes must agree."""
     return parts[0] if len(parts) == 1 else _shaped(Op.CAT, parts[0].dtype, tuple(parts), axis)
 
 
@@ -207,59 +208,59 @@ def cat(parts: Sequence[UOp], axis: int) -> UOp:
 
 
 def scalar(value: Dim | Number, dtype: DType) -> UOp:
-    """A number, or an integer expression over Variables, as a node of shape ()."""
+    """Return a number, or an integer expression of Variables, as a node of shape ()."""
     return value.cast(dtype) if isinstance(value, UOp) else const(value, dtype)
 
 
 def full(value: Dim | Number, dtype: DType, shape: Shape) -> UOp:
-    """`value` repeated to `shape`."""
+    """Return a node of shape `shape` filled with `value`."""
     return broadcast_to(scalar(value, dtype), shape)
 
 
 def zeros_like(x: UOp) -> UOp:
-    """Zeros of the shape and type of `x`."""
+    """Return zeros with the shape and dtype of `x`."""
     return full(0, x.dtype, x.shape)
 
 
 def iota(n: Dim) -> UOp:
-    """The integers 0 to n - 1."""
+    """Return the integers 0 to n - 1, as int64."""
     return _shaped(Op.IOTA, dt.int64, (as_uop(n),))
 
 
 def iota_along(shape: Shape, axis: int) -> UOp:
-    """Each element's position along `axis`."""
+    """Return the index of each element along `axis`."""
     line = reshape(iota(shape[axis]), tuple(d if a == axis else 1 for a, d in enumerate(shape)))
     return expand(line, shape)
 
 
 def bound(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
-    """`index`, checked when it runs to lie in [0, size).
+    """Return `index` with a run-time check that it is in [0, size).
 
-    `from_end` says that `size` was added to numbers below 0, for whoever reads the error.
+    `from_end` means that `size` was added to negative indices; the error message undoes it.
     """
     end = as_uop(size)
     return index if in_range(index, end) else UOp(Op.BOUND, index.dtype, (index, end), from_end)
 
 
 def beside(base: UOp, nothing: UOp) -> UOp:
-    """`base`, of which `nothing`, without elements, is a part: its gradient is zero, not none."""
+    """Return `base`, made to depend on the empty node `nothing`, so its gradient is not None."""
     part = reshape(nothing, (0,))
     flat = reshape(base, (prod(base.shape),))
     return reshape(cat([flat, part], 0), base.shape)
 
 
 def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
-    """`base` with `values` added at `places`; each sum is rounded once, as other sums are."""
+    """Add `values` to `base` at the indices `places`; each sum is rounded once."""
     return scatter(Op.ADD, base, values, *places)
 
 
 def put(base: UOp, values: UOp, *places: UOp) -> UOp:
-    """`base` with `values` at `places`, of which no two are equal."""
+    """Write `values` to `base` at the indices `places`, which must be unique."""
     return UOp(Op.SCATTER, base.dtype, (base, values, *places))
 
 
 def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
-    """`base` updated by `reducer` with `values` at `places`, in row-major order of these."""
+    """Update `base` by `reducer` with `values` at the indices `places`, in row-major order."""
     inexact = reducer in (Op.ADD, Op.MUL)
     wide = base.dtype.accumulator if inexact else base.dtype
     operands = (base.cast(wide), values.cast(wide), *places)
@@ -270,10 +271,10 @@ def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
 
 
 def call(routine: Routine, *operands: UOp) -> UOp:
-    """What a routine makes of `operands`, which it reads in row-major order.
+    """Call a routine on `operands`, which it reads in row-major order.
 
-    It has no derivative; :func:`~kernelrt.tensor.autograd.tags.custom` gives it one. Its errors
-    name the line that it is called from.
+    The result has no derivative unless :func:`~kernelrt.tensor.autograd.tags.custom` adds one.
+    Errors name the user's line that made the call.
     """
     node = _shaped(Op.CALL, routine.signature.gives, operands, routine)
     if node.origin is None or node.origin[5] != now():
@@ -282,21 +283,21 @@ def call(routine: Routine, *operands: UOp) -> UOp:
 
 
 def foreign(callee: ForeignFunction, index: int, *operands: UOp) -> UOp:
-    """A result of a function of the user's; those of the same operands are of one call.
+    """Return result `index` of an FFI function; results with the same operands share one call.
 
-    It has no derivative; :func:`~kernelrt.tensor.autograd.tags.custom` gives it one.
+    The result has no derivative unless :func:`~kernelrt.tensor.autograd.tags.custom` adds one.
     """
     which = Foreign(callee, index)
     return _shaped(Op.CALL, which.dtype, operands, which)
 
 
 def alu(op: Op, *operands: UOp) -> UOp:
-    """`op` over operands of one shape."""
+    """Apply the elementwise `op` to operands of one shape."""
     return operands[0].alu(op, *operands[1:])
 
 
 def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
-    """`yes` where `condition` holds, else `no`; one of the two is a node."""
+    """Select `yes` where `condition` is true, else `no`; at least one of the two is a node."""
     if isinstance(yes, UOp):
         other = no if isinstance(no, UOp) else full(no, yes.dtype, yes.shape)
         return condition.where(yes, other)
@@ -305,7 +306,7 @@ def where(condition: UOp, yes: UOp | Number, no: UOp | Number) -> UOp:
 
 
 def neg(x: UOp) -> UOp:
-    """Minus `x`."""
+    """Return ``-x``."""
     value = const_value(x)
     if value is not None:
         return full(-value, x.dtype, x.shape)
@@ -313,7 +314,7 @@ def neg(x: UOp) -> UOp:
 
 
 def add(a: UOp, b: UOp | Number) -> UOp:
-    """The sum; numbers take the type and shape of `a`."""
+    """Return ``a + b``; a number `b` takes the dtype and shape of `a`."""
     b = _like(b, a)
     x, y = const_value(a), const_value(b)
     if x is not None and y is not None:
@@ -324,7 +325,7 @@ def add(a: UOp, b: UOp | Number) -> UOp:
 
 
 def sub(a: UOp, b: UOp | Number) -> UOp:
-    """The difference; numbers take the type and shape of `a`."""
+    """Return ``a - b``; a number `b` takes the dtype and shape of `a`."""
     b = _like(b, a)
     x, y = const_value(a), const_value(b)
     if x is not None and y is not None:
@@ -335,7 +336,7 @@ def sub(a: UOp, b: UOp | Number) -> UOp:
 
 
 def mul(a: UOp, b: UOp | Number) -> UOp:
-    """The product; numbers take the type and shape of `a`."""
+    """Return ``a * b``; a number `b` takes the dtype and shape of `a`."""
     b = _like(b, a)
     x, y = const_value(a), const_value(b)
     if x is not None and y is not None:
@@ -349,14 +350,14 @@ def mul(a: UOp, b: UOp | Number) -> UOp:
 
 
 def multiply_add(a: UOp, b: UOp, c: UOp) -> UOp:
-    """``a * b + c``; floats are rounded once."""
+    """Return ``a * b + c``; floats are rounded once (FMA)."""
     if a.dtype.is_float:
         return a.alu(Op.FMA, b, c)
     return a.alu(Op.MUL, b).alu(Op.ADD, c)
 
 
 def div(a: UOp, b: UOp | Number) -> UOp:
-    """The quotient of floats; numbers take the type and shape of `a`."""
+    """Return ``a / b`` of floats; a number `b` takes the dtype and shape of `a`."""
     b = _like(b, a)
     x, y = const_value(a), const_value(b)
     if x is not None and y is not None and y != 0:
@@ -372,13 +373,13 @@ def _like(value: UOp | Number, x: UOp) -> UOp:
 
 
 def keep_axes(shape: Shape, axes: Iterable[int]) -> Shape:
-    """`shape` with the reduced `axes` as axes of size 1."""
+    """Return `shape` with the size of the reduced `axes` set to 1."""
     gone = set(axes)
     return tuple(1 if a in gone else d for a, d in enumerate(shape))
 
 
 def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
-    """`x` reduced over `axes`, which are dropped."""
+    """Reduce `x` over `axes`, which are removed."""
     gone = {a % len(x.shape) for a in axes}
     if not gone:
         return x
@@ -391,16 +392,19 @@ def reduce(x: UOp, op: Op, axes: Iterable[int]) -> UOp:
     node = reshape(node, shape)
     if same(count, 1):
         return node
-    wide = node.dtype.accumulator  # a narrow type does not hold every count
+    wide = node.dtype.accumulator  # a narrow type cannot represent every count
     return mul(node.cast(wide), full(count, wide, node.shape)).cast(node.dtype)
 
 
 def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:
-    """Reduce no axis along which `x` only repeats: a sum of n equal terms is n times the term."""
+    """Drop expanded axes from a reduction: a sum of n equal terms is n times the term.
+
+    Return the node, the axes that are left to reduce, and the factor.
+    """
     if x.op is not Op.EXPAND or op is Op.MUL:
         return x, axes, 1
     source = x.src[0]
-    # Of nothing there is no term.
+    # An axis that may be empty has no term.
     repeated = {a for a in axes if same(source.shape[a], 1) and dim_span(x.shape[a])[0] > 0}
     if not repeated:
         return x, axes, 1
@@ -409,7 +413,7 @@ def _unexpand(x: UOp, op: Op, axes: set[int]) -> tuple[UOp, set[int], Dim]:
 
 
 def sum_to(x: UOp, shape: Shape) -> UOp:
-    """`x` summed over the axes along which `shape` broadcasts to it."""
+    """Sum `x` over the axes along which `shape` was broadcast to it."""
     missing = len(x.shape) - len(shape)
     axes = [a for a, d in enumerate(x.shape)
             if a < missing or (same(shape[a - missing], 1) and not same(d, 1))]  # fmt: skip
@@ -417,10 +421,10 @@ def sum_to(x: UOp, shape: Shape) -> UOp:
 
 
 def volume(shape: Shape, axes: Iterable[int] | None = None) -> Dim:
-    """How many elements `shape` has along `axes`, or at all."""
+    """Return the number of elements of `shape` along `axes`, or in total."""
     return prod(shape if axes is None else (shape[a] for a in axes))
 
 
 def quotient(a: Dim, b: int) -> Dim:
-    """``a // b`` of a dimension."""
+    """Return ``a // b`` for a dimension `a`."""
     return a // b if isinstance(a, int) else as_dim(a // b)

@@ -1,6 +1,6 @@
-"""Elementwise functions of nodes that consist of several ops.
+"""Elementwise functions that consist of several ops.
 
-Those with a derivative in closed form carry it as a mark, so that gradients do not go through
+Functions with a derivative in closed form carry it as a tag, so that gradients do not go through
 their parts.
 """
 
@@ -22,12 +22,12 @@ __all__ = [
 ]  # fmt: skip
 
 
-#: The greatest numbers of float32 and float64.
+#: The greatest finite numbers of float32 and float64.
 _GREATEST: Final = {32: (2 - 2.0**-23) * 2.0**127, 64: sys.float_info.max}
 
 
 def settled(value: UOp, *inputs: UOp) -> UOp:
-    """`value` as a function of `inputs` of which it does not depend: gradients of zeros."""
+    """Return `value`, tagged as a function of `inputs` with a derivative of zero."""
     return custom(value, _no_slope, *inputs)
 
 
@@ -36,48 +36,48 @@ def _no_slope(node: UOp, _g: UOp, i: int) -> UOp:
 
 
 def total(a: UOp, b: UOp) -> UOp:
-    """``a + b``; the or of bools."""
+    """Return ``a + b``; for bools, ``a | b``."""
     return a.alu(Op.OR if a.dtype.is_bool else Op.ADD, b)
 
 
 def product(a: UOp, b: UOp) -> UOp:
-    """``a * b``; the and of bools."""
+    """Return ``a * b``; for bools, ``a & b``."""
     return a.alu(Op.AND if a.dtype.is_bool else Op.MUL, b)
 
 
 def quotient(a: UOp, b: UOp) -> UOp:
-    """``a / b`` of floats."""
+    """Return ``a / b`` of floats."""
     return a.alu(Op.DIV, b)
 
 
 def reversed_quotient(a: UOp, b: UOp) -> UOp:
-    """``b / a`` of floats."""
+    """Return ``b / a`` of floats."""
     return b.alu(Op.DIV, a)
 
 
 def difference(a: UOp, b: UOp) -> UOp:
-    """``a - b``."""
+    """Return ``a - b``."""
     if a.dtype.is_bool:
         raise DTypeError("sub: bools have no difference; use ^ or logical_not, or cast them")
     return a.alu(Op.SUB, b)
 
 
 def floor_divide(a: UOp, b: UOp) -> UOp:
-    """The exact ``a / b`` rounded down; 0 where an integer divisor is 0."""
+    """Return the exact ``a / b`` rounded down; 0 where an integer divisor is 0."""
     if a.dtype.is_bool:
         raise DTypeError("//: bools have no quotient; cast them to integers")
     return a.alu(Op.IDIV, b)
 
 
 def remainder(a: UOp, b: UOp) -> UOp:
-    """What :func:`floor_divide` leaves, with the sign of `b`."""
+    """Return the remainder of :func:`floor_divide`, with the sign of `b`."""
     if a.dtype.is_bool:
         raise DTypeError("%: bools have no remainder; cast them to integers")
     return a.alu(Op.MOD, b)
 
 
 def power(a: UOp, b: UOp) -> UOp:
-    """``a ** b``; integers wrap, and a negative power of one is what a quotient would give."""
+    """Return ``a ** b``; integers wrap around, negative integer powers truncate towards 0."""
     if a.dtype.is_float:
         return a.alu(Op.POW, b)
     if a.dtype.is_bool:
@@ -94,7 +94,7 @@ def power(a: UOp, b: UOp) -> UOp:
         base = base.alu(Op.MUL, base)
     if b.vmin >= 0:
         return result
-    # Of negative powers only those of 1 and -1 are not 0.
+    # Negative powers are 0, except those of 1 and -1.
     minus = build.neg(one)
     odd = b.alu(Op.AND, one).ne(zero)
     inverse = build.where(a.eq(minus), build.where(odd, minus, one), zero)
@@ -103,10 +103,10 @@ def power(a: UOp, b: UOp) -> UOp:
 
 
 def whole_power(a: UOp, exponent: int) -> UOp:
-    """Integers to the power of one number that is not negative, by repeated squaring.
+    """Raise integers to a non-negative constant power by repeated squaring.
 
-    The powers of an odd number modulo 2**bits repeat after 2**(bits - 2) of them, and those of an
-    even number are 0 from ``bits`` on, so that no greater exponent is needed.
+    Modulo 2**bits, the powers of an odd number repeat with period 2**(bits - 2), and those of an
+    even number are 0 from the exponent ``bits`` on, so large exponents are reduced.
     """
     bits = a.dtype.bits
     if exponent >= bits:
@@ -121,7 +121,7 @@ def whole_power(a: UOp, exponent: int) -> UOp:
 
 
 def truncated_remainder(a: UOp, b: UOp) -> UOp:
-    """What the quotient rounded towards zero leaves, with the sign of `a`; exact."""
+    """Return the exact remainder of the truncated quotient, with the sign of `a`."""
     if a.dtype.is_bool:
         raise DTypeError("fmod: bools have no remainder; cast them to integers")
     if a.dtype.is_unsigned:
@@ -129,7 +129,7 @@ def truncated_remainder(a: UOp, b: UOp) -> UOp:
     zero = build.zeros_like(a)
     if a.dtype.is_float:
         rest = a.alu(Op.ABS).alu(Op.MOD, b.alu(Op.ABS))
-        # Nothing is left of a zero: the product is that, with its sign, or what no divisor leaves.
+        # For a == 0 the product rest * a is a zero with the sign of `a`, or NaN if `rest` is.
         upper = build.where(zero.alu(Op.LT, a), rest, rest.alu(Op.MUL, a))
         signed = build.where(a.alu(Op.LT, zero), rest.alu(Op.NEG), upper)
         return custom(signed, _truncated_rule, a, b)
@@ -145,7 +145,7 @@ def _truncated_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def sign(x: UOp) -> UOp:
-    """-1, 0 or 1; 0 for NaN."""
+    """Return -1, 0 or 1; 0 for NaN."""
     zero = build.zeros_like(x)
     if x.dtype.is_bool or x.dtype.is_unsigned:
         return x.ne(zero).cast(x.dtype)
@@ -154,12 +154,12 @@ def sign(x: UOp) -> UOp:
 
 
 def step(value: UOp, *inputs: UOp) -> UOp:
-    """A value that changes in steps only: its derivative by `inputs` is zero."""
+    """Return `value`, a step function of `inputs`, tagged with a derivative of zero."""
     return custom(value, _no_slope, *inputs)
 
 
 def rsqrt(x: UOp) -> UOp:
-    """``1 / sqrt(x)``."""
+    """Return ``1 / sqrt(x)``."""
     root = build.full(1, x.dtype, x.shape).alu(Op.DIV, x.alu(Op.SQRT))
     return custom(root, _rsqrt_rule, x)
 
@@ -169,7 +169,7 @@ def _rsqrt_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def sigmoid(x: UOp) -> UOp:
-    """``1 / (1 + exp(-x))``: exp may overflow to infinity, whose reciprocal is the right 0."""
+    """Return ``1 / (1 + exp(-x))``; if exp overflows to infinity, the result is a correct 0."""
     one = build.full(1, x.dtype, x.shape)
     power = x.alu(Op.NEG).alu(Op.EXP)
     value = one.alu(Op.DIV, power.alu(Op.ADD, one))
@@ -177,7 +177,7 @@ def sigmoid(x: UOp) -> UOp:
 
 
 def _sigmoid_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # 1 - node is power * node, which keeps its digits where node is next to 1.
+    # 1 - node is computed as power * node, which is accurate also if node is close to 1.
     (power,) = node.arg.parts
     most = build.full(_GREATEST[node.dtype.bits], node.dtype, node.shape)
     slope = node.alu(Op.MUL, node.alu(Op.MUL, power.alu(Op.MIN, most)))
@@ -190,7 +190,7 @@ def _bend_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _both_sides(x: UOp) -> tuple[UOp, UOp]:
-    """``sigmoid(x)`` and ``sigmoid(-x)``, of the exponential that :func:`softplus` has, too."""
+    """Return ``sigmoid(x)`` and ``sigmoid(-x)``, from the same exponential as in softplus."""
     power = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP)
     most = build.full(1, x.dtype, x.shape).alu(Op.DIV, build.add(power, 1))
     least = power.alu(Op.MUL, most)
@@ -208,7 +208,7 @@ def _side_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def softplus(x: UOp) -> UOp:
-    """``log(1 + exp(x))`` without overflow."""
+    """Return ``log(1 + exp(x))`` without overflow."""
     zero = build.zeros_like(x)
     small = x.alu(Op.ABS).alu(Op.NEG).alu(Op.EXP).alu(Op.LOG1P)
     return custom(x.alu(Op.MAX, zero).alu(Op.ADD, small), _softplus_rule, x)
@@ -220,10 +220,10 @@ def _softplus_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def clamped(x: UOp, low: UOp | None, high: UOp | None, *, closed: bool = True) -> UOp:
-    """`x` raised to `low`, then lowered to `high`; NaN stays, also as a limit.
+    """Return ``min(max(x, low), high)``; NaN in `x` or in a limit gives NaN.
 
-    The derivative by `x` is 1 between the limits and 0 outside and for NaN; `closed` says whether
-    the limits are between themselves.
+    The derivative by `x` is 1 between the limits, and 0 outside and for NaN. `closed` says whether
+    it is 1 at the limits themselves.
     """
     beyond = Op.LT if closed else Op.LE
     out = x
@@ -238,7 +238,7 @@ def clamped(x: UOp, low: UOp | None, high: UOp | None, *, closed: bool = True) -
 
 
 def _or_nan(condition: UOp, limit: UOp) -> UOp:
-    """`condition`, or that `limit` is NaN."""
+    """Return ``condition | isnan(limit)``."""
     value = build.const_value(limit)
     if not limit.dtype.is_float or (value is not None and value == value):
         return condition
@@ -264,7 +264,7 @@ def _clamped_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def huber(x: UOp, edge: float, scale: float = 1) -> UOp:
-    """``x**2 / 2``, from `edge` on a straight line, both over `scale`."""
+    """Return the Huber loss divided by `scale`: ``x**2 / 2``, linear from ``|x| = edge`` on."""
     size = x.alu(Op.ABS)
     near = build.mul(build.mul(x, 0.5), build.div(x, scale))
     far = build.mul(build.sub(size, edge / 2), edge / scale)
@@ -280,9 +280,9 @@ def _huber_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def logistic_loss(x: UOp, y: UOp, factor: UOp | None = None) -> UOp:
-    """``-factor * y * log(sigmoid(x)) - (1 - y) * log(sigmoid(-x))`` without overflow.
+    """Return ``-factor * y * log(sigmoid(x)) - (1 - y) * log(sigmoid(-x))`` without overflow.
 
-    What has no weight costs nothing, also where its logarithm is infinite.
+    A term with weight 0 is 0, even if its logarithm is infinite.
     """
     sure = build.where(build.zeros_like(x).alu(Op.LT, x), _less(y), _scaled(y, factor))
     flat = softplus(build.neg(x.alu(Op.ABS)))
@@ -301,7 +301,7 @@ def _scaled(y: UOp, factor: UOp | None) -> UOp:
 
 
 def _weighted(weight: UOp, x: UOp) -> UOp:
-    """The product; 0 where the weight is, also of infinities."""
+    """Return ``weight * x``; 0 where the weight is 0, even for infinities."""
     return build.where(weight.eq(build.zeros_like(weight)), 0, weight.alu(Op.MUL, x))
 
 
@@ -309,7 +309,7 @@ def _logistic_rule(node: UOp, g: UOp, i: int) -> UOp:
     x, y, *rest = node.arg.inputs
     factor = rest[0] if rest else None
     if i == 0:
-        # Not sigmoid(x) less y, which has no digits of the error of a sure score.
+        # Not sigmoid(x) - y: for large scores it cancels and loses all digits.
         likely, unlikely = _both_sides(x)
         share = build.mul(likely, _less(y))
         return build.mul(g, build.sub(share, build.mul(unlikely, _scaled(y, factor))))
@@ -322,7 +322,7 @@ def _logistic_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def binary_loss(x: UOp, y: UOp) -> UOp:
-    """``-y * log(x) - (1 - y) * log(1 - x)``, with logarithms of at least -100."""
+    """Return ``-y * log(x) - (1 - y) * log(1 - x)``, with logarithms clamped to -100."""
     likely, unlikely = _bounded(x.alu(Op.LOG)), _bounded(build.neg(x).alu(Op.LOG1P))
     out = build.neg(y.alu(Op.MUL, likely).alu(Op.ADD, _less(y).alu(Op.MUL, unlikely)))
     return custom(out, _binary_rule, x, y)
@@ -336,14 +336,14 @@ def _bounded(x: UOp) -> UOp:
 def _binary_rule(node: UOp, g: UOp, i: int) -> UOp:
     x, y = node.arg.inputs
     if i == 0:
-        # Next to 0 and 1 the slope is bounded too, as torch has it.
+        # Near 0 and 1 the derivative is bounded too, as in PyTorch.
         width = x.alu(Op.MUL, _less(x)).alu(Op.MAX, build.full(1e-12, x.dtype, x.shape))
         return build.mul(g, build.sub(x, y).alu(Op.DIV, width))
     return build.mul(g, build.sub(_bounded(build.neg(x).alu(Op.LOG1P)), _bounded(x.alu(Op.LOG))))
 
 
 def divergence(x: UOp, y: UOp) -> UOp:
-    """``y * (log(y) - x)``; 0 where `y` is, unless `x` is NaN."""
+    """Return ``y * (log(y) - x)``; 0 where `y` is 0, unless `x` is NaN."""
     out = y.alu(Op.MUL, y.alu(Op.LOG).alu(Op.SUB, x))
     return custom(build.where(_nothing(x, y), 0, out), _divergence_rule, x, y)
 
@@ -353,7 +353,7 @@ def _nothing(x: UOp, y: UOp) -> UOp:
 
 
 def log_divergence(x: UOp, y: UOp) -> UOp:
-    """``exp(y) * (y - x)``; 0 where ``exp(y)`` is, unless `x` is NaN."""
+    """Return ``exp(y) * (y - x)``; 0 where ``exp(y)`` is 0, unless `x` is NaN."""
     chance = y.alu(Op.EXP)
     return chance.alu(Op.MUL, build.where(_nothing(x, chance), 0, y.alu(Op.SUB, x)))
 
@@ -367,7 +367,7 @@ def _divergence_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def at_least(x: UOp, least: float) -> UOp:
-    """`x` or `least`, the greater one; the gradient passes either way."""
+    """Return ``max(x, least)``; the gradient passes through everywhere."""
     return custom(x.alu(Op.MAX, build.full(least, x.dtype, x.shape)), _passed, x)
 
 

@@ -1,6 +1,6 @@
-"""Convolutions and their transposes, over nodes of the tensor stage.
+"""Convolutions and transposed convolutions of tensor-stage nodes.
 
-Both are a sum over products of expanded operands, and each is the gradient of the other.
+Both are sums of products of expanded operands, and each is the gradient of the other.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Windows", "convolve", "transposed"]
 
-#: Remainders of a position by the strides that a transposed convolution has kernels of their own
-#: for: a kernel takes about 10 ms to compile.
+#: Maximum number of phases (output position modulo stride) that a transposed convolution computes
+#: in separate kernels: a kernel takes about 10 ms to compile.
 _PHASES = 16
 
 
 class Windows(NamedTuple):
-    """How the windows of a convolution lie over the axes behind batch and channels.
+    """The geometry of a convolution over the spatial axes (those after batch and channels).
 
     Attributes
     ----------
     taps, strides, dilations : tuple of int
-        Taps along each axis, steps from window to window and from tap to tap.
+        Kernel size, distance between windows and distance between taps along each axis.
     low, high : tuple of int
-        Zeros before and behind each axis.
+        Zero padding before and after each axis.
     groups : int
-        Into how many independent parts the channels are divided.
+        Number of independent groups of channels.
     """
 
     taps: tuple[int, ...]
@@ -47,22 +47,22 @@ class Windows(NamedTuple):
 
     @property
     def axes(self) -> tuple[tuple[int, int, int, int], ...]:
-        """Of each axis its number, taps, stride and dilation."""
+        """Number, taps, stride and dilation of each axis."""
         each = zip(self.taps, self.strides, self.dilations, strict=True)
         return tuple((axis, *along) for axis, along in enumerate(each, 2))
 
     @property
     def spans(self) -> tuple[int, ...]:
-        """Elements from the first to the last tap."""
+        """Number of elements from the first to the last tap of each axis, inclusive."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.taps, self.dilations, strict=True))
 
     def padded(self, x: UOp) -> UOp:
-        """`x` with the zeros around it."""
+        """Return `x` with its zero padding."""
         return build.pad(x, [(0, 0), (0, 0), *zip(self.low, self.high, strict=True)])
 
 
 def convolve(x: UOp, w: UOp, windows: Windows) -> UOp:
-    """Cross-correlation of `x` (batch, in, ...) with `w` (out, in / groups, ...)."""
+    """Return the cross-correlation of `x` (batch, in, ...) and `w` (out, in / groups, ...)."""
     n = len(windows.taps)
     seen = _rows(x, windows)  # batch, group, 1, positions, in / group, taps
     filters = _filters(w, n, windows.groups)  # 1, group, out / group, 1s, in / group, taps
@@ -75,10 +75,10 @@ def convolve(x: UOp, w: UOp, windows: Windows) -> UOp:
 
 
 def transposed(x: UOp, w: UOp, sizes: build.Shape, windows: Windows) -> UOp:
-    """Convolution transposed of `x` (batch, in, ...) with `w` (in, out / groups, ...).
+    """Return the transposed convolution of `x` (batch, in, ...) and `w` (in, out / groups, ...).
 
-    As the gradient of a convolution of an image of `sizes`: each element times the filters, added
-    up where they lie.
+    It is the gradient of a convolution of an image of `sizes`: each element of `x` times the
+    filters, summed where they overlap.
     """
     channels = w.shape[1]
     assert isinstance(channels, int)
@@ -95,7 +95,7 @@ def _transposed_rule(node: UOp, g: UOp, i: int) -> UOp:
     windows, (x, w) = node.arg.arg, node.arg.inputs
     if i == 1:
         return _weights(g, w, x, windows)
-    # Behind the last element of `x` there may be room for further windows.
+    # The padded image may have room for more windows than `x` has elements.
     return build.shrink(convolve(g, w, windows), [(0, d) for d in x.shape])
 
 
@@ -118,7 +118,7 @@ def _filters(w: UOp, n: int, groups: int) -> UOp:
 
 
 def _weights(x: UOp, w: UOp, g: UOp, windows: Windows) -> UOp:
-    """The gradient of the filters `w`, from the image and the gradient of the result."""
+    """Return the gradient of the filters `w`, given the image and the gradient of the result."""
     n, groups = len(windows.taps), windows.groups
     batch, out, *positions = g.shape
     assert isinstance(out, int)
@@ -133,12 +133,12 @@ def _weights(x: UOp, w: UOp, g: UOp, windows: Windows) -> UOp:
 
 
 def _spread(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
-    """Each element of `g` times the filters, added up where they lie in an image of `shape`.
+    """Multiply each element of `g` by the filters and sum them up in an image of `shape`.
 
-    Elements of the result that lie a stride apart take the same taps, so each remainder of a
-    position by the stride is a convolution with its own taps, and no product is one with the zeros
-    between. Where there are many remainders, they are channels of one convolution, if all of them
-    have as many taps.
+    Output elements that are a multiple of the stride apart use the same taps. So each phase
+    (position modulo stride) is a separate convolution with its own taps, without multiplications by
+    inserted zeros. If there are many phases with equal numbers of taps, they become channels of one
+    convolution.
     """
     remainders = math.prod(windows.strides)
     if remainders == 1 or not is_static(shape[2:]):
@@ -158,7 +158,7 @@ def _uncovered(
     shape: build.Shape,
     windows: Windows,
 ) -> UOp:
-    """What `spread` makes of all that windows cover, without the zeros around the image."""
+    """Return the result of `spread` for all that the windows cover, cropped by the padding."""
     whole = tuple(
         total((low, size, high))
         for low, size, high in zip(windows.low, shape[2:], windows.high, strict=True)
@@ -167,7 +167,7 @@ def _uncovered(
         total((prod((size, stride)), span - stride))
         for size, stride, span in zip(g.shape[2:], windows.strides, windows.spans, strict=True)
     )
-    # What is behind the last tap may be more than a stride.
+    # More than a stride of elements may follow the last tap.
     covered = tuple(
         size if same(window_count(size, *along), position) else reach
         for size, reach, position, (_, *along) in zip(
@@ -183,7 +183,7 @@ def _uncovered(
 
 
 def _phased(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
-    """A convolution for each remainder of a position by the stride."""
+    """Compute a transposed convolution as one convolution per phase (position modulo stride)."""
     parts = [
         [_phase(taps, stride, dilation, low + first) for first in range(stride)]
         for (_, taps, stride, dilation), low in zip(windows.axes, windows.low, strict=True)
@@ -193,7 +193,7 @@ def _phased(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
         _phase_of(g, w, (*shape[:2], *counts), phases, windows.groups)
         for phases in itertools.product(*parts)
     ]
-    # The remainders of the last axis change fastest.
+    # The phases of the last axis vary fastest.
     for k in reversed(range(len(counts))):
         stride, behind = windows.strides[k], 3 + 2 * k
         rows = [build.cat(rows[i : i + stride], behind) for i in range(0, len(rows), stride)]
@@ -203,10 +203,11 @@ def _phased(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
 
 
 def _shuffled(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
-    """Convolution transposed whose remainders are channels: each stride-th tap is one's own.
+    """Compute a transposed convolution with the phases as channels of one convolution.
 
-    Source: sub-pixel convolution, Shi et al., "Real-time single image and video super-resolution
-    using an efficient sub-pixel convolutional neural network", 2016.
+    Each phase uses every stride-th tap. Source: sub-pixel convolution, Shi et al., "Real-time
+    single image and video super-resolution using an efficient sub-pixel convolutional neural
+    network", 2016.
     """
     n = len(windows.taps)
     batch, channels, *sizes = shape
@@ -214,7 +215,7 @@ def _shuffled(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
     strides = windows.strides
     remainders = math.prod(strides)
     own = tuple(taps // stride for taps, stride in zip(windows.taps, strides, strict=True))
-    # out, in / group, (taps of its own, remainder)... with the remainders beside the channels.
+    # From (out, in / group, (own taps, phase)...): move the phases next to the channels.
     w = build.reshape(w, (out, inside, *itertools.chain(*zip(own, strides, strict=True))))
     w = build.permute(w, (0, 1, *range(3, 3 + 2 * n, 2), *range(2, 2 + 2 * n, 2)))
     w = build.reshape(w, (out, inside * remainders, *own))
@@ -234,10 +235,11 @@ def _shuffled(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
 
 
 class _Phase(NamedTuple):
-    """The taps that reach positions of one remainder by the stride: each `step`-th.
+    """The taps of one phase (output positions with one remainder modulo the stride).
 
-    The results of the taps `first`, `first + step`, ... lie `dilation` apart, behind `ahead`
-    elements that none of them reaches; where that is negative, so many of theirs are not wanted.
+    These are the taps `first`, `first + step`, ...; within the phase their results are `dilation`
+    apart. The first `ahead` elements get no result; if `ahead` is negative, the first ``-ahead``
+    results are dropped.
     """
 
     first: int
@@ -248,7 +250,7 @@ class _Phase(NamedTuple):
 
 
 def _phase(taps: int, stride: int, dilation: int, start: int) -> _Phase:
-    """The phase of the positions `start`, `start + stride`, ..."""
+    """Return the phase of the positions `start`, `start + stride`, ..."""
     shift, remainder = divmod(start, stride)
     common = math.gcd(stride, dilation)
     step = stride // common
@@ -261,7 +263,7 @@ def _phase(taps: int, stride: int, dilation: int, start: int) -> _Phase:
 def _phase_of(
     g: UOp, w: UOp, shape: build.Shape, phases: Sequence[_Phase], groups: int
 ) -> UOp:
-    """The results of one remainder along each axis, and behind each axis one for the remainder."""
+    """Return the results of one phase per axis, with an axis of size 1 after each spatial axis."""
     apart = (*shape[:2], *(d for size in shape[2:] for d in (size, 1)))
     if any(phase.taps == 0 for phase in phases):
         return build.full(0, g.dtype, apart)
@@ -279,13 +281,13 @@ def _phase_of(
 
 
 def _unpadded(taps: tuple[int, ...], dilations: tuple[int, ...], groups: int) -> Windows:
-    """Windows one element apart."""
+    """Return windows with stride 1 and no padding."""
     none = (0,) * len(taps)
     return Windows(taps, (1,) * len(taps), dilations, none, none, groups)
 
 
 def _every(w: UOp, axis: int, phase: _Phase) -> UOp:
-    """The taps of `w` along `axis` that belong to `phase`."""
+    """Return the taps of `w` along `axis` that belong to `phase`."""
     if phase.step == 1:
         return w
     last = phase.first + (phase.taps - 1) * phase.step + 1
@@ -300,9 +302,9 @@ def _every(w: UOp, axis: int, phase: _Phase) -> UOp:
 
 
 def _moved(x: UOp, axis: int, ahead: int, size: Dim) -> UOp:
-    """`x` behind `ahead` zeros along `axis`, or without as many if that is negative.
+    """Shift `x` by `ahead` elements along `axis`, then crop or zero-pad it to `size`.
 
-    It is cut or filled with zeros to `size`.
+    A negative `ahead` drops elements.
     """
     assert isinstance(size, int)
     have = x.shape[axis]
@@ -319,7 +321,7 @@ def _moved(x: UOp, axis: int, ahead: int, size: Dim) -> UOp:
 
 
 def _gathered(g: UOp, w: UOp, shape: build.Shape, windows: Windows) -> UOp:
-    """One contraction over output channels and taps: the taps of `g` are gathered first."""
+    """Compute a transposed convolution as one contraction over output channels and taps."""
     n, groups, taps = len(windows.taps), windows.groups, windows.taps
     batch, out, *positions = g.shape
     channels = shape[1]

@@ -1,7 +1,7 @@
-"""Connectionist temporal classification.
+"""Connectionist temporal classification (CTC) loss.
 
-A. Graves and others, ICML 2006: the sum over all ways to spread the classes of a target, with
-blanks between them, over the steps of time, by its forward recursion.
+Forward algorithm of A. Graves and others, ICML 2006: the sum over all alignments of the classes of
+a target, with optional blanks between them, to the time steps.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from kernelrt.tensor.nodes.reductions import log_total
 
 __all__ = ["alignment_losses"]
 
-#: What stands for the logarithm of 0: it can be added up and subtracted.
+#: Finite replacement for log(0), so that sums and differences are not NaN.
 _NEVER: Final = -1e30
 
 
 def alignment_losses(
     x: UOp, labels: UOp, steps: UOp, lengths: UOp, blank: int
 ) -> UOp:
-    """The negative logarithm of the probability of each target; infinite where it has none.
+    """Return the negative log probability of each target; infinite if it is impossible.
 
     Parameters
     ----------
     x : UOp
-        Logarithms of probabilities, of shape (T, N, C) with fixed T.
+        Log probabilities, shape (T, N, C) with fixed T.
     labels : UOp
-        Classes inside [0, C), of shape (N, S) with fixed S, `blank` from a target's end on.
+        Classes in [0, C), shape (N, S) with fixed S; `blank` after the end of a target.
     steps, lengths : UOp
-        How many steps of time and classes count, int64 of shape (N,).
+        Number of time steps and length of the target of each sample, int64, shape (N,).
     blank : int
-        The class of what lies between classes.
+        Class of the blank label.
     """
     times = x.shape[0]
     size = labels.shape[1]
@@ -55,24 +55,24 @@ def alignment_losses(
 
 
 def _running(steps: UOp, times: int) -> UOp:
-    """Whether a sample has as many steps, of shape (T, N)."""
+    """Return a mask of the time steps of each sample, shape (T, N)."""
     shape = (times, *steps.shape)
     wide = build.expand(build.reshape(steps, (1, *steps.shape)), shape)
     return _stored(build.iota_along(shape, 0).alu(Op.LT, wide))
 
 
 def _stored(x: UOp) -> UOp:
-    """What the steps read, each its row: with numbers of its own each would be another kernel."""
+    """Store values in memory, so that all time steps read rows of it and share one kernel."""
     return UOp(Op.CONTIGUOUS, x.dtype, (x,))
 
 
 def _wide(x: UOp, count: int) -> UOp:
-    """One number a sample for all of its states."""
+    """Expand one number per sample to all of its states."""
     return build.expand(build.reshape(x, (*x.shape, 1)), (*x.shape, count))
 
 
 def _between_blanks(labels: UOp, blank: int, states: int) -> UOp:
-    """The classes of a target, of shape (N, S), with blanks around each."""
+    """Return the classes of the targets with blanks around each, shape (N, 2 * S + 1)."""
     n, size = labels.shape
     blanks = build.full(blank, labels.dtype, (n, size, 1))
     pairs = build.cat([blanks, build.reshape(labels, (n, size, 1))], 2)
@@ -81,7 +81,7 @@ def _between_blanks(labels: UOp, blank: int, states: int) -> UOp:
 
 
 def _picked(x: UOp, path: UOp) -> UOp:
-    """The score of each state at each time, of shape (T, N, states)."""
+    """Return the score of each state at each time step, shape (T, N, states)."""
     shape = (x.shape[0], *path.shape)
     wide = build.expand(build.reshape(path, (1, *path.shape)), shape)
     places = build.iota_along(shape, 0), build.iota_along(shape, 1), wide
@@ -99,14 +99,14 @@ def _state(n: build.Shape, states: int) -> UOp:
 
 
 def _started(scores: UOp, states: int) -> UOp:
-    """After the first step: the first blank or the first class."""
+    """Return the scores after the first step: only the first blank or the first class."""
     first = _at(scores, 0)
     inside = _state(first.shape[:1], states).alu(Op.LT, build.full(2, dt.int64, first.shape))
     return build.where(inside, first, _NEVER)
 
 
 def _skips(path: UOp, blank: int) -> UOp:
-    """Where a class may follow the one before it without a blank: they differ."""
+    """Return where a class may follow the previous one without a blank: the two differ."""
     n, states = path.shape
     other = path.ne(build.full(blank, path.dtype, path.shape))
     assert isinstance(states, int)
@@ -115,7 +115,7 @@ def _skips(path: UOp, blank: int) -> UOp:
 
 
 def _moved(x: UOp, by: int) -> UOp:
-    """What each state has at the state that comes `by` before it, `_NEVER` where there is none."""
+    """Shift values by `by` states; the first states get `_NEVER`, or 0 for integers."""
     n, states = x.shape
     assert isinstance(states, int)
     if states <= by:
@@ -125,7 +125,7 @@ def _moved(x: UOp, by: int) -> UOp:
 
 
 def _sum_of(ways: list[UOp]) -> UOp:
-    """The logarithm of the sum of the exponentials."""
+    """Return the logarithm of the sum of the exponentials."""
     shape = ways[0].shape
     stacked = build.cat([build.reshape(w, (*shape, 1)) for w in ways], len(shape))
     top, rest = log_total(stacked, (len(shape),))
@@ -133,7 +133,10 @@ def _sum_of(ways: list[UOp]) -> UOp:
 
 
 def _ended(alpha: UOp, steps: UOp, lengths: UOp) -> UOp:
-    """By the last class or the blank behind it; without time by nothing, if the target is."""
+    """Return the losses: a target ends with its last class or the blank after it.
+
+    Without time steps, the loss is 0 for an empty target and infinite for others.
+    """
     n, states = alpha.shape
     assert isinstance(states, int)
     place = _state((n,), states)

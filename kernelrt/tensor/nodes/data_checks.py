@@ -1,4 +1,4 @@
-"""Checks of data that run with a plan."""
+"""Checks of data that are part of a plan and run with it."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _T = TypeVar("_T", bound=TensorBase)
 
 
 def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> UOp:
-    """`place`, which lies in [0, size); where `fine` is false, the run ends in DomainError.
+    """Return the indices `place`, with a check that raises DomainError where `fine` is false.
 
     Parameters
     ----------
     place : UOp
-        Positions, in int64.
+        Indices in [0, size), int64.
     size : Dim
-        The size of the axis.
+        Size of the axis.
     fine : UOp
         Bools of the same shape.
     told : UOp
-        Numbers of the same shape: the error names one for which `fine` is false.
+        Numbers of the same shape. The error names one for which `fine` is false.
     domain : Domain
-        What was expected.
+        Description of the expected numbers.
     """
     if told.dtype.is_float and told.dtype is not dt.float64:
         first, bits = -1, UOp(Op.BITCAST, dt.uint32, (told.cast(dt.float32),))
@@ -48,21 +48,21 @@ def fine_place(place: UOp, size: Dim, fine: UOp, told: UOp, domain: Domain) -> U
 
 
 def demanded(value: _T, fine: Any, told: Any, domain: Domain) -> _T:
-    """`value`; where `fine` is false, the run ends in DomainError.
+    """Return `value`, with a check that raises DomainError where `fine` is false.
 
     Parameters
     ----------
     value : Tensor
-        What is made of the data.
+        Value computed from the data.
     fine, told : Tensor
-        Bools, and numbers that errors name; of the shape of `value`.
+        Bools, and the numbers that errors name; same shape as `value`.
     domain : Domain
-        What was expected.
+        Description of the expected numbers.
     """
     node = value.uop
     none = build.full(0, dt.int64, node.shape)
     check = fine_place(none, 1, fine.uop, told.detach().uop, domain)
-    # The element of an axis of one that the check is an index to.
+    # The check becomes an index to an additional axis of size 1.
     line = build.reshape(node, (*node.shape, 1))
     places = [build.iota_along(node.shape, a) for a in range(len(node.shape))]
     checked = UOp(Op.GATHER, node.dtype, (line, *places, check))
@@ -74,10 +74,10 @@ def _passed(_node: UOp, gradient: UOp, _i: int) -> UOp:
 
 
 def if_all(value: _T, data: Any, low: float, high: float, name: str) -> _T:
-    """A scalar `value`, demanded that all `data` lie in [low, high]; NaN does not.
+    """Return a scalar `value`, with a check that all `data` are in [low, high] and not NaN.
 
-    Reductions with a check inside run on one thread; the least and the greatest number of `data`
-    are checked behind theirs.
+    Reductions with a check inside run on one thread. So the check applies to the minimum and
+    maximum of `data`, after their reductions.
     """
     if build.has_zero(data.dims):
         return value
@@ -88,13 +88,13 @@ def if_all(value: _T, data: Any, low: float, high: float, name: str) -> _T:
 
 
 def if_each(value: _T, data: Any, low: float, high: float, name: str) -> _T:
-    """`value`, demanded that each element of `data`, of its shape, lies in [low, high]."""
+    """Return `value`, with a check that each element of `data` (same shape) is in [low, high]."""
     fine = (data >= low) & (data <= high)
     return demanded(value, fine, data, _interval(low, high, name))
 
 
 def finite(data: _T, name: str) -> _T:
-    """`data`, demanded to be neither NaN nor infinite."""
+    """Return `data`, with a check that no element is NaN or infinite."""
     return demanded(data, cast("Any", data).abs() < math.inf, data, Domain(name, "finite numbers"))
 
 

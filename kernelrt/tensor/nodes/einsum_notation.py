@@ -1,4 +1,4 @@
-"""Parses einsum equations, and chooses the order of products."""
+"""Parse einsum equations, and choose the contraction order."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Term", "order", "parse", "terms"]
 
-#: The axes of an operand or of the result, by letters.
+#: The axes of an operand or of the result, as letters.
 Term = tuple[str, ...]
 
-#: Up to so many operands all orders of multiplication are looked at.
+#: Maximum number of operands for an exhaustive search of the contraction order.
 _MOST: Final = 6
 _DOTS: Final = "..."
 _LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def parse(operands: Sequence[object]) -> tuple[str, list[object]]:
-    """The arguments of an einsum: an equation and operands, or operands each with its numbers.
+    """Return the equation and the operands of an einsum call.
 
-    Numbers become letters: those from 0 to 51 upper case before lower case, as they sort.
+    The call has an equation and operands, or operands each followed by a list of axis numbers.
+    Numbers from 0 to 51 become letters, upper case first, so that the sort order stays the same.
     """
     if not operands:
         raise ShapeError("einsum: expected an equation, as in einsum('ij,jk->ik', a, b)")
@@ -45,8 +46,8 @@ def parse(operands: Sequence[object]) -> tuple[str, list[object]]:
 def _listed(numbers: object) -> list[object]:
     if not isinstance(numbers, tuple | list):
         raise DTypeError(
-            "einsum: expected an equation first, or behind each operand a list of numbers, one "
-            f"an axis, not {type(numbers).__name__}"
+            "einsum: expected an equation first, or after each operand a list with one number per "
+            f"axis, not {type(numbers).__name__}"
         )
     return list(numbers)
 
@@ -56,24 +57,26 @@ def _letter(item: object) -> str:
         return _DOTS
     number = whole(item)
     if number is None or not 0 <= number < 52:
-        raise ShapeError(f"einsum: an axis is a number from 0 to 51 or Ellipsis, not {item!r}")
+        raise ShapeError(
+            f"einsum: expected axes as numbers from 0 to 51 or Ellipsis, not {item!r}"
+        )
     return _LETTERS[number]
 
 
 def terms(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:
-    """The letters of each operand, and of the result; those of an ellipsis are numbers.
+    """Return the letters of each operand and of the result; axes of an ellipsis are digits.
 
     Raises
     ------
     ShapeError
-        The equation says something else than the operands have, or nothing that can be meant.
+        The equation is malformed or does not match the operands.
     """
     text = equation.replace(" ", "")
     left, arrow, right = text.partition("->")
     words = left.split(",")
     if len(words) != len(ranks):
         raise ShapeError(
-            f"equation: {equation!r} is about {len(words)} operands, not the {len(ranks)} given"
+            f"equation: {equation!r} has {len(words)} operands, but {len(ranks)} were given"
         )
     inputs = [_split(word, equation) for word in words]
     spare = [
@@ -83,7 +86,7 @@ def terms(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:
         if n < 0 or (n and _DOTS not in term):
             raise ShapeError(
                 f"equation: {words[i]!r} in {equation!r} names {len(term) - term.count(_DOTS)} "
-                f"axes of operand {i}, which has {rank}; '...' stands for all others"
+                f"axes of operand {i}, which has {rank}; use '...' for the other axes"
             )
     most = max((n for n, term in zip(spare, inputs, strict=True) if _DOTS in term), default=0)
     dots = tuple(str(k) for k in range(most))
@@ -102,14 +105,14 @@ def terms(equation: str, ranks: Sequence[int]) -> tuple[list[Term], Term]:
 
 
 def _split(word: str, equation: str) -> Term:
-    """The letters of a word, and the ellipsis as one."""
+    """Return the letters of a term, with an ellipsis as one item."""
     before, dots, behind = word.partition(_DOTS)
     letters = (*before, *((_DOTS,) if dots else ()), *behind)
     for letter in letters:
         if letter != _DOTS and letter not in _LETTERS:
             raise ShapeError(
-                f"equation: {letter!r} in {equation!r}: axes are letters, operands are parted by "
-                "commas, '...' stands at most once in each, and '->' before the result"
+                f"equation: unexpected {letter!r} in {equation!r}; expected letters for axes, "
+                "commas between operands, at most one '...' in each, and '->' before the result"
             )
     return letters
 
@@ -121,20 +124,20 @@ def _filled(term: Term, dots: Term) -> Term:
 def order(
     inputs: Sequence[Term], output: Term, size: Callable[[str], int]
 ) -> list[tuple[int, int]]:
-    """Which operands to multiply one after the other, so that few products are taken.
+    """Return a contraction order with few multiplications.
 
     Parameters
     ----------
     inputs, output : tuples of letters
-        Each letter once in each.
+        Axes of the operands and of the result, without repetitions.
     size : callable
-        How long an axis is.
+        Returns the size of an axis.
 
     Returns
     -------
     list of pairs of int
-        Places in a list of operands: the two are taken out, the later one first, and their product
-        is put at the end.
+        Indices into a list of operands. In each step the two operands are removed, the later one
+        first, and their product is appended.
     """
     sets = [frozenset(term) for term in inputs]
     wanted = frozenset(output)
@@ -154,14 +157,14 @@ def _work(letters: Letters, size: Callable[[str], int]) -> int:
 
 
 def _left(pair: Letters, others: Sequence[Letters], wanted: Letters) -> Letters:
-    """What of `pair` is needed any more."""
+    """Return the axes of `pair` that other operands or the result still need."""
     return pair & wanted.union(*others)
 
 
 def _best(
     sets: list[Letters], wanted: Letters, size: Callable[[str], int]
 ) -> list[tuple[int, int]]:
-    """The order of least work; of equal ones that which goes from left to right."""
+    """Return the cheapest order by exhaustive search; of equal ones the leftmost pairs first."""
     if len(sets) < 2:
         return []
     found: tuple[int, list[tuple[int, int]]] | None = None
@@ -187,7 +190,7 @@ def _best(
 def _greedy(
     sets: list[Letters], wanted: Letters, size: Callable[[str], int]
 ) -> list[tuple[int, int]]:
-    """One pair after the other: that whose product is smallest beside what it is made of."""
+    """Return an order that greedily picks the pair whose product adds the fewest elements."""
     parts, path = list(sets), []
     while len(parts) > 1:
 

@@ -1,4 +1,4 @@
-"""Functions of the parts of numbers: signs, exponents, neighbours, common divisors."""
+"""Bit-level functions of numbers (signs, exponents, next floats), and common divisors."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ __all__ = ["bits_as", "common_divisor", "common_multiple", "copysign", "frexp", 
 
 _UNSIGNED: Final = {8: dt.uint8, 16: dt.uint16, 32: dt.uint32, 64: dt.uint64}
 _WHOLE: Final = {16: dt.int16, 32: dt.int32, 64: dt.int64}
-#: Bits of the fraction, and what is added to exponents.
+#: Bits of the fraction, and bias of the exponent.
 _FRACTION: Final = {32: 23, 64: 52}
 _BIAS: Final = {32: 127, 64: 1023}
 
 
 def _bits(x: UOp) -> UOp:
-    """The representation of floats as a signed integer of their width."""
+    """Return the bits of floats as signed integers of the same width."""
     return UOp(Op.BITCAST, _WHOLE[x.dtype.bits], (x,))
 
 
@@ -36,7 +36,7 @@ def _number(value: float, x: UOp) -> UOp:
 
 
 def copysign(a: UOp, b: UOp) -> UOp:
-    """The size of `a` with the sign of `b`, of float32 or float64."""
+    """Return the magnitude of `a` with the sign of `b`, for float32 or float64."""
     size, sign = _bits(a), _bits(b)
     size = size.alu(Op.AND, _number(size.dtype.max, size))
     sign = sign.alu(Op.AND, _number(sign.dtype.min, sign))
@@ -58,7 +58,7 @@ def _flat(node: UOp, _g: UOp, i: int) -> UOp:
 
 
 def signbit(x: UOp) -> UOp:
-    """Whether the sign is that of a negative number, also of -0.0 and NaN."""
+    """Return whether the sign bit is set, also for -0.0 and NaN."""
     if x.dtype.is_float:
         x = _bits(x)
     if not x.dtype.is_signed:
@@ -67,9 +67,9 @@ def signbit(x: UOp) -> UOp:
 
 
 def frexp(x: UOp) -> tuple[UOp, UOp]:
-    """A fraction of a size from 1/2 up to 1, and the power of 2 that makes `x` of it, in int32.
+    """Return a fraction with magnitude in [1/2, 1), and the int32 exponent of 2, of `x`.
 
-    Of zeros, infinities and NaN the fraction is the number itself, and the exponent 0.
+    For zeros, infinities and NaN the fraction is the number itself and the exponent is 0.
     """
     bits, width = x.dtype.bits, _FRACTION[x.dtype.bits]
     size = x.alu(Op.ABS)
@@ -95,7 +95,7 @@ def _frexp_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def neighbour(a: UOp, b: UOp) -> UOp:
-    """The next number after `a` in the direction of `b`, in a type of floats of any width."""
+    """Return the next number after `a` in the direction of `b`, for any floating dtype."""
     whole = _bits(a)
     zero, one = build.zeros_like(a), _number(1, whole)
     away = a.alu(Op.LT, b).eq(zero.alu(Op.LT, a))
@@ -113,12 +113,14 @@ def _neighbour_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def bits_as(x: UOp, dtype: DType) -> UOp:
-    """The bits of `x` read as `dtype`, several of a narrow type in the place of a wide one."""
+    """Return the bits of `x` as `dtype`; for another width, the size of the last axis changes."""
     if dtype.bits == x.dtype.bits:
         return UOp(Op.BITCAST, dtype, (x,))
     name = f"dtype: {x.dtype.name} read as {dtype.name}"
     if not x.shape:
-        raise ShapeError(f"{name}: a tensor without axes has none that could be longer or shorter")
+        raise ShapeError(
+            f"{name}: the widths differ, so expected a tensor with at least one axis, not a scalar"
+        )
     *lead, size = x.shape
     ours, theirs = _UNSIGNED[x.dtype.bits], _UNSIGNED[dtype.bits]
     whole = UOp(Op.BITCAST, ours, (x,)) if x.dtype is not ours else x
@@ -143,22 +145,22 @@ def bits_as(x: UOp, dtype: DType) -> UOp:
 
 
 def _offsets(shape: tuple[Dim, ...], bits: int, dtype: DType) -> UOp:
-    """Where each of the elements along the last axis begins in the one that they share."""
+    """Return the bit offset of each element along the last axis within the wide element."""
     return build.mul(build.iota_along(shape, len(shape) - 1), bits).cast(dtype)
 
 
 def common_divisor(a: UOp, b: UOp) -> UOp:
-    """The greatest common divisor of integers; that of zeros is 0.
+    """Return the greatest common divisor of integers; ``gcd(0, 0)`` is 0.
 
-    By Euclid's algorithm with remainders of the least size, each of which is at most half of the
-    divisor: the steps that the type can take, of which those that find nothing left change nothing
+    Euclid's algorithm with least absolute remainders, each at most half of the divisor. It always
+    runs the maximum number of steps for the dtype; steps after a remainder of 0 change nothing
     (Knuth, The Art of Computer Programming 2, section 4.5.3).
     """
     unsigned = _UNSIGNED[a.dtype.bits]
     x, y = (u.alu(Op.ABS).cast(unsigned) if u.dtype.is_signed else u for u in (a, b))
     zero = build.zeros_like(x)
     for _ in range(math.ceil(a.dtype.bits / math.log2(1 + math.sqrt(2))) + 1):
-        rest = x.alu(Op.MOD, y)  # 0 where y is
+        rest = x.alu(Op.MOD, y)  # 0 where y is 0
         rest = rest.alu(Op.MIN, y.alu(Op.SUB, rest))
         x = build.where(y.eq(zero), x, y)
         y = build.where(y.eq(zero), 0, rest)
@@ -166,6 +168,6 @@ def common_divisor(a: UOp, b: UOp) -> UOp:
 
 
 def common_multiple(a: UOp, b: UOp) -> UOp:
-    """The least common multiple of integers, wrapped to their type; 0 where one is."""
+    """Return the least common multiple of integers, wrapped to their dtype; 0 if one is 0."""
     value = a.alu(Op.IDIV, common_divisor(a, b)).alu(Op.MUL, b)
     return value.alu(Op.ABS) if a.dtype.is_signed else value

@@ -1,7 +1,7 @@
 """Linear algebra of small matrices, by routines of csrc/linalg.c.
 
-Functions of nodes are for matrices in the last two axes, of any batch before them. Derivatives are
-made of the same functions, so that they have derivatives themselves.
+Matrices are the last two axes of nodes; other axes are batch axes. Derivatives use the same
+functions, so that they have derivatives themselves.
 """
 
 from __future__ import annotations
@@ -33,14 +33,15 @@ __all__ = [
 
 
 def matrices(x: UOp, name: str, *, square: bool = False) -> tuple[int, int]:
-    """Rows and columns of matrices of a type that routines have, of known sizes.
+    """Return the numbers of rows and columns; check that the routines support the matrices.
 
     Raises
     ------
     DTypeError
-        Not float32 or float64.
+        The dtype is not float32 or float64.
     ShapeError
-        There are not two axes, or not as many rows as columns where `square`.
+        There are fewer than two axes, a size is unknown, or `square` is set and the matrices are
+        not square.
     """
     if x.dtype not in (dt.float32, dt.float64):
         raise DTypeError(
@@ -49,23 +50,23 @@ def matrices(x: UOp, name: str, *, square: bool = False) -> tuple[int, int]:
         )
     if len(x.shape) < 2 or not is_static(x.shape[-2:]):
         raise ShapeError(
-            f"{name}: expected matrices of known sizes in the last two axes, not the shape "
+            f"{name}: expected matrices with static sizes in the last two axes, not shape "
             f"{format_shape(x.shape)}"
         )
     rows, columns = (int(d) for d in x.shape[-2:] if isinstance(d, int))
     if square and rows != columns:
-        raise ShapeError(f"{name}: expected as many rows as columns, not {format_shape(x.shape)}")
+        raise ShapeError(f"{name}: expected square matrices, not shape {format_shape(x.shape)}")
     return rows, columns
 
 
 def transposed(x: UOp) -> UOp:
-    """Rows and columns exchanged."""
+    """Return the transposed matrices."""
     n = len(x.shape)
     return build.permute(x, [*range(n - 2), n - 1, n - 2])
 
 
 def product(*factors: UOp) -> UOp:
-    """The matrix product, from the left to the right."""
+    """Return the matrix product, evaluated from left to right."""
     out = factors[0]
     for factor in factors[1:]:
         out = matrix_product(out, factor)
@@ -81,17 +82,17 @@ def _band(x: UOp, offset: int, *, below: bool) -> UOp:
 
 
 def lower(x: UOp, offset: int = 0) -> UOp:
-    """The lower triangle, up to the diagonal `offset`."""
+    """Return the lower triangle, up to the diagonal `offset`."""
     return _band(x, offset, below=True)
 
 
 def upper(x: UOp, offset: int = 0) -> UOp:
-    """The upper triangle, from the diagonal `offset` on."""
+    """Return the upper triangle, from the diagonal `offset` on."""
     return _band(x, offset, below=False)
 
 
 def eye_like(x: UOp, columns: int | None = None) -> UOp:
-    """Ones on the diagonal: a matrix for each of `x`, with as many rows."""
+    """Return an identity matrix for each matrix in `x`, with the same number of rows."""
     rows = x.shape[-2]
     shape = (*x.shape[:-2], rows, x.shape[-1] if columns is None else columns)
     n = len(shape)
@@ -100,20 +101,20 @@ def eye_like(x: UOp, columns: int | None = None) -> UOp:
 
 
 def diagonal_of(x: UOp) -> UOp:
-    """The diagonals, of matrices with as many rows as columns."""
+    """Return the diagonals of square matrices."""
     n = len(x.shape)
     on = build.iota_along(x.shape, n - 2).eq(build.iota_along(x.shape, n - 1))
     return build.reduce(build.where(on, x, 0), Op.ADD, (n - 1,))
 
 
 def columns_times(x: UOp, factors: UOp) -> UOp:
-    """Each column times a factor of its own."""
+    """Multiply each column by its own factor."""
     wide = build.reshape(factors, (*factors.shape[:-1], 1, factors.shape[-1]))
     return x.alu(Op.MUL, build.expand(wide, x.shape))
 
 
 def in_diagonal(x: UOp) -> UOp:
-    """Vectors as diagonals of matrices of zeros."""
+    """Return diagonal matrices with the given diagonals."""
     shape = (*x.shape, x.shape[-1])
     n = len(shape)
     on = build.iota_along(shape, n - 2).eq(build.iota_along(shape, n - 1))
@@ -125,7 +126,7 @@ def in_diagonal(x: UOp) -> UOp:
 
 
 def called(kind: str, numbers: tuple[int, ...], *operands: UOp) -> UOp:
-    """The rows of numbers that a routine gives, one for each matrix of the batch."""
+    """Return the packed results of a routine: one row of numbers for each matrix of the batch."""
     first = operands[0]
     batch = first.shape[:-2]
     rows = build.volume(batch)
@@ -135,7 +136,7 @@ def called(kind: str, numbers: tuple[int, ...], *operands: UOp) -> UOp:
 
 
 def part(packed: UOp, start: int, *shape: int) -> UOp:
-    """A part of each row of numbers, as a matrix or vector."""
+    """Return a part of each row of packed results, as a matrix or vector."""
     size = 1
     for d in shape:
         size *= d
@@ -145,7 +146,7 @@ def part(packed: UOp, start: int, *shape: int) -> UOp:
 
 
 def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
-    """What is made of matrices without elements: one number, or none, for each of the batch."""
+    """Return the constant result for empty matrices, of the given shape for each of the batch."""
     return settled(build.full(value, a.dtype, (*a.shape[:-2], *shape)), a)
 
 
@@ -153,7 +154,7 @@ def nothing(a: UOp, *shape: int, value: int = 0) -> UOp:
 
 
 def cholesky(a: UOp, *, checked: bool = True) -> UOp:
-    """L of ``A = L @ L.T``, of the lower triangle of A; NaN where it fails unless `checked`."""
+    """Return L of ``A = L @ L.T``, reading the lower triangle; unless `checked`, NaN on failure."""
     n, _ = matrices(a, "cholesky", square=True)
     if build.has_zero(a.shape):
         return a
@@ -176,7 +177,7 @@ def _cholesky_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def solve(a: UOp, b: UOp, *, checked: bool = True) -> UOp:
-    """X of ``A @ X = B`` for one batch."""
+    """Solve ``A @ X = B`` for X; A and B have the same batch axes."""
     n, _ = matrices(a, "solve", square=True)
     _, m = matrices(b, "solve")
     if build.has_zero(b.shape):
@@ -192,7 +193,7 @@ def _solve_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def triangular(a: UOp, b: UOp, *, is_upper: bool, unit: bool = False) -> UOp:
-    """X of ``A @ X = B`` for a triangle of A; with `unit` its diagonal counts as ones."""
+    """Solve ``A @ X = B`` with a triangle of A; with `unit`, its diagonal counts as ones."""
     n, _ = matrices(a, "solve_triangular", square=True)
     _, m = matrices(b, "solve_triangular")
     if build.has_zero(b.shape):
@@ -214,9 +215,9 @@ def _triangular_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """L below the diagonal and U from it on, in one; the order of the rows; and what made it.
+    """Return L (below the diagonal) and U packed in one matrix, the row order, and the pivots.
 
-    The last is the row, counted from 1, that each step exchanged its own with.
+    The pivots are the rows, counted from 1, that each step swapped its own row with.
     """
     m, n = matrices(a, "lu")
     batch = a.shape[:-2]
@@ -231,7 +232,7 @@ def lu(a: UOp) -> tuple[UOp, UOp, UOp]:
 
 
 def exchanged(taken: UOp, b: UOp, *, back: bool = False) -> UOp:
-    """The rows of `b` after the exchanges that :func:`lu` gives, or before them."""
+    """Apply the row swaps `taken` of :func:`lu` to `b`; with `back`, undo them."""
     n, m = matrices(b, "lu_solve")
     if build.has_zero(b.shape) or build.has_zero(taken.shape):
         return b
@@ -248,12 +249,12 @@ def _exchanged_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _lu_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # With the rows' order fixed: L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T.
+    # For a fixed row order: L^-T (tril(L^T gL, -1) + triu(gU U^T)) U^-T.
     (order,) = node.arg.parts
     m, n = (int(d) for d in node.shape[-2:] if isinstance(d, int))
     if m != n:
         raise GradientError(
-            f"lu: the gradient is there for as many rows as columns, not {m} and {n}"
+            f"lu: the gradient is only defined for square matrices, not {m} rows and {n} columns"
         )
     left = lower(node, -1).alu(Op.ADD, eye_like(node))
     right = upper(node)
@@ -265,7 +266,7 @@ def _lu_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def permutation(order: UOp, dtype: DType) -> UOp:
-    """The matrix that puts rows into an order."""
+    """Return the permutation matrix of a row order."""
     n = order.shape[-1]
     shape = (*order.shape, n)
     wide = build.expand(build.reshape(order, (*order.shape, 1)), shape)
@@ -273,7 +274,7 @@ def permutation(order: UOp, dtype: DType) -> UOp:
 
 
 def _parity(order: UOp, dtype: DType) -> UOp:
-    """1 or -1: whether an even number of exchanges makes the order."""
+    """Return the sign of a permutation: 1 if it is even, -1 if it is odd."""
     n = order.shape[-1]
     shape = (*order.shape, n)
     axis = len(shape) - 2
@@ -288,7 +289,7 @@ def _parity(order: UOp, dtype: DType) -> UOp:
 
 
 def determinant(a: UOp) -> UOp:
-    """The determinants; up to 3 x 3 as polynomials, which have a derivative everywhere."""
+    """Return the determinants; up to 3 x 3 as polynomials, which are differentiable everywhere."""
     n, _ = matrices(a, "det", square=True)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
@@ -302,7 +303,7 @@ def determinant(a: UOp) -> UOp:
 
 
 def _expanded(a: UOp, columns: tuple[int, ...], row: int) -> UOp:
-    """Laplace's expansion along the rows from `row` on, of some columns."""
+    """Return the Laplace expansion along the rows from `row` on, for some columns."""
     *batch, _, _ = a.shape
 
     def element(j: int) -> UOp:
@@ -322,7 +323,7 @@ def _expanded(a: UOp, columns: tuple[int, ...], row: int) -> UOp:
 
 
 def _scaled(x: UOp, factor: UOp) -> UOp:
-    """Each matrix times a number."""
+    """Multiply each matrix by its own factor."""
     wide = build.reshape(factor, (*factor.shape, 1, 1))
     return x.alu(Op.MUL, build.expand(wide, x.shape))
 
@@ -334,7 +335,7 @@ def _determinant_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def log_determinant(a: UOp) -> tuple[UOp, UOp]:
-    """The sign of each determinant, 0 where it is NaN, and the logarithm of its magnitude."""
+    """Return the sign of each determinant (0 for NaN) and the logarithm of its absolute value."""
     matrices(a, "slogdet", square=True)
     batch = a.shape[:-2]
     if build.has_zero(a.shape):
@@ -360,7 +361,7 @@ def _log_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
-    """Q with orthonormal columns and R, an upper triangle: ``A = Q @ R``."""
+    """Return Q with orthonormal columns and upper triangular R of ``A = Q @ R``."""
     m, n = matrices(a, "qr")
     steps = min(m, n)
     k = m if complete else steps
@@ -375,7 +376,9 @@ def qr(a: UOp, *, complete: bool = False) -> tuple[UOp, UOp]:
 def _qr_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (a,), (m, n, k) = node.arg.inputs, node.arg.arg
     if k > min(m, n):
-        raise GradientError("qr: mode 'complete' has no gradient where there are more rows")
+        raise GradientError(
+            "qr: mode 'complete' has no gradient for matrices with more rows than columns"
+        )
     q, r = part(node, 0, m, k), part(node, m * k, k, n)
     gq, gr = part(g, 0, m, k), part(g, m * k, k, n)
     if m >= n:
@@ -406,7 +409,7 @@ def _skew(x: UOp) -> UOp:
 
 
 def eigh(a: UOp) -> tuple[UOp, UOp]:
-    """Ascending eigenvalues of symmetric matrices, of which the lower triangle is read; vectors."""
+    """Return ascending eigenvalues, and eigenvectors, of symmetric matrices (lower triangles)."""
     n, _ = matrices(a, "eigh", square=True)
     if build.has_zero(a.shape):
         return nothing(a, n), a
@@ -416,7 +419,7 @@ def eigh(a: UOp) -> tuple[UOp, UOp]:
 
 
 def _differences(values: UOp) -> UOp:
-    """Value j less value i, and 1 on the diagonal."""
+    """Return the matrix of ``values[j] - values[i]``, with 1 on the diagonal."""
     n = values.shape[-1]
     shape = (*values.shape, n)
     own = build.expand(build.reshape(values, (*values.shape, 1)), shape)
@@ -427,13 +430,13 @@ def _differences(values: UOp) -> UOp:
 
 
 def _over(x: UOp, divisors: UOp) -> UOp:
-    """Quotients, linear in `x` also where it is 0; 0 by 0 is 0."""
+    """Return ``x / divisors`` with 0 / 0 = 0; it stays linear in `x`."""
     both = x.eq(build.zeros_like(x)).alu(Op.AND, divisors.eq(build.zeros_like(divisors)))
     return x.alu(Op.DIV, build.where(both, 1, divisors))
 
 
 def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Giles, Collected matrix derivative results, 2008, section 3.1, of which the symmetric part.
+    # Giles, Collected matrix derivative results, 2008, section 3.1; here its symmetric part.
     n = node.arg.arg
     values, vectors = part(node, n * n, n), transposed(part(node, 0, n, n))
     of_values, of_vectors = part(g, n * n, n), transposed(part(g, 0, n, n))
@@ -445,7 +448,7 @@ def _eigh_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def svd(a: UOp) -> tuple[UOp, UOp, UOp]:
-    """U, descending singular values and V^T, with as many columns and rows as there are values."""
+    """Return the reduced decomposition: U, descending singular values, and V^T."""
     m, n = matrices(a, "svd")
     if m < n:
         v, values, u = svd(transposed(a))
@@ -480,13 +483,13 @@ def _svd_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def usual_tolerance(x: UOp) -> float:
-    """The share of the greatest singular value up to which others count as 0."""
+    """Return the default relative tolerance below which singular values count as 0."""
     sides = matrices(x, "singular values")
     return max(sides) * (2.0**-23 if x.dtype is dt.float32 else 2.0**-52)
 
 
 def pseudo_inverse(a: UOp, tolerance: UOp) -> UOp:
-    """The pseudo-inverse: what singular values above `tolerance` make, one for each matrix."""
+    """Return the pseudo-inverse from singular values above `tolerance` (a number per matrix)."""
     u, s, vt = svd(a)
     limit = build.expand(build.reshape(tolerance, (*tolerance.shape, 1)), s.shape)
     one = build.full(1, s.dtype, s.shape)
@@ -496,7 +499,7 @@ def pseudo_inverse(a: UOp, tolerance: UOp) -> UOp:
 
 
 def _pseudo_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    # Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973, equation 4.12, of constant rank.
+    # Golub and Pereyra, SIAM J. Numer. Anal. 10, 1973, equation 4.12, for constant rank.
     (a,) = node.arg.inputs
     turned, back = transposed(node), transposed(g)
     k = product(back, node)

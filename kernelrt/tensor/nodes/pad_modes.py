@@ -1,4 +1,4 @@
-"""Padding with elements of the tensor itself: reflect, replicate, circular."""
+"""Padding modes that use elements of the tensor: reflect, replicate, circular."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ __all__ = ["MODES", "padded"]
 
 
 def padded(x: UOp, pad: Sequence[object], mode: str) -> UOp:
-    """`x` with elements of its own added at the ends of its last axes.
+    """Pad the last axes of `x` with its own elements.
 
     Parameters
     ----------
     x : UOp
-        Of one or two axes more than are padded.
+        Tensor with one or two more axes than are padded.
     pad : sequence of int
-        Pairs (before, behind) for the last one, two or three axes, the last axis first. Negative
-        numbers cut elements off.
+        Pairs (before, after) for the last one, two or three axes, the last axis first. Negative
+        numbers remove elements.
     mode : "reflect", "replicate" or "circular"
-        Elements mirrored at the first and the last one, which are not said twice; these two
-        themselves; or those of the other end.
+        Pad with elements mirrored at the first and last element (these are not repeated), with
+        the first and last element, or with the elements of the other end.
     """
     axes = len(pad) // 2
     if len(pad) % 2 or not 1 <= axes <= 3 or len(x.shape) - axes not in (1, 2):
         raise ShapeError(
-            f"pad: mode {mode!r} takes pairs for the last one, two or three axes of a tensor that "
-            f"has one or two more, not {len(pad)} numbers for shape {format_shape(x.shape)}"
+            f"pad: mode {mode!r} expects one to three pairs, for a tensor with one or two more "
+            f"axes than pairs, not {len(pad)} numbers for shape {format_shape(x.shape)}"
         )
     widths = []
     for width in pad:
         number = whole(index_of(width))
         if number is None:
-            raise DTypeError(f"pad: mode {mode!r} takes ints, not {type(width).__name__}")
+            raise DTypeError(f"pad: mode {mode!r} expects ints, not {type(width).__name__}")
         widths.append(number)
     for k in range(axes):
         axis = len(x.shape) - 1 - k
@@ -91,7 +91,7 @@ MODES: Final[dict[str, Callable[[UOp, int, int, int], UOp]]] = {
 
 
 def _check(x: UOp, axis: int, need: int, mode: str, low: int, high: int) -> None:
-    """Raise ShapeError unless `axis` has `need` elements and some remain."""
+    """Raise ShapeError if `axis` has fewer than `need` elements or too many are removed."""
     size = x.shape[axis]
     if (end := lacking(size, need)) is not None:
         raise ShapeError(
@@ -99,7 +99,9 @@ def _check(x: UOp, axis: int, need: int, mode: str, low: int, high: int) -> None
             f"not {format_size(size)}{end}"
         )
     if dim_span(build.total((size, min(low, 0), min(high, 0))))[0] < 0:
-        raise ShapeError(f"pad: ({low}, {high}) cuts more off than {format_size(size)}")
+        raise ShapeError(
+            f"pad: ({low}, {high}) cuts more off than the {format_size(size)} elements of the axis"
+        )
 
 
 def _part(x: UOp, axis: int, start: Dim, end: Dim) -> UOp:
@@ -109,7 +111,7 @@ def _part(x: UOp, axis: int, start: Dim, end: Dim) -> UOp:
 
 
 def _cut(x: UOp, axis: int, low: int, high: int) -> UOp:
-    """`x` without as many elements of `axis` as negative widths say."""
+    """Remove the elements at the ends of `axis` that negative widths cut off."""
     return _part(x, axis, max(-low, 0), build.total((x.shape[axis], min(high, 0))))
 
 

@@ -1,4 +1,4 @@
-"""Checks indices against sizes of axes, and finds the memory of slices."""
+"""Check indices against the sizes of axes, and find the memory of slices."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ _T = TypeVar("_T", bound=TensorBase)
 
 
 def spelled_out(index: Any, rank: int) -> list[Any]:
-    """The items of an index, one an axis (None adds one), with Ellipsis as slices."""
+    """Return the items of an index, one per axis (None adds one), with Ellipsis expanded."""
     items = list(index) if isinstance(index, tuple) else [index]
     used = sum(_taken(i) for i in items)
     dots = [k for k, i in enumerate(items) if i is Ellipsis]
     if used > rank:
         raise AxisError(f"index: {used} indices for a tensor with {rank} axes")
     if len(dots) > 1:
-        raise ShapeError("index: only one Ellipsis may stand in an index")
+        raise ShapeError("index: expected at most one Ellipsis")
     at = dots[0] if dots else len(items)
     fill: list[Any] = [slice(None)] * (rank - used)
     return items[:at] + fill + items[at + len(dots) :]
 
 
 def _taken(item: Any) -> int:
-    """How many axes an item stands for."""
+    """Return the number of axes that an item indexes."""
     if item is None or item is Ellipsis:
         return 0
     rank = mask_rank(item)
@@ -54,7 +54,7 @@ def _taken(item: Any) -> int:
 
 
 def mask_rank(item: Any) -> int | None:
-    """How many axes a mask of bools has; None for what is none."""
+    """Return the number of axes of a bool mask, or None if the item is not a mask."""
     if isinstance(item, TensorBase):
         return item.ndim if item.dtype.is_bool else None
     if isinstance(item, np.ndarray):
@@ -68,16 +68,16 @@ def mask_rank(item: Any) -> int | None:
 
 
 class Places(NamedTuple):
-    """The elements that an index names, for NumPy.
+    """The elements that an index selects, as two successive NumPy indices.
 
     Attributes
     ----------
     view : tuple
-        An index of integers, slices and None, which makes a view.
+        Index of integers, slices and None, which gives a view.
     elements : tuple
-        An index of that view, of slices, masks and arrays of positions.
+        Index of that view, of slices, masks and index arrays.
     shape : tuple of int
-        The shape of the elements.
+        Shape of the selected elements.
     """
 
     view: tuple[Any, ...]
@@ -86,9 +86,9 @@ class Places(NamedTuple):
 
 
 def places(tensor: TensorBase, index: Any) -> Places | None:
-    """Compute index tensors and masks, and find what an index names.
+    """Compute index tensors and masks, and return the elements that an index selects.
 
-    None where a size is open, or where the index is wrong: then indexing has the error.
+    Return None if a size is dynamic, or if the index is invalid (indexing then raises the error).
     """
     if not is_static(tensor.dims):
         return None
@@ -120,7 +120,7 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
                 view.append(slice(None))
                 arrays.append((len(elements), array.shape))
                 elements.append(array)
-            else:  # as a number does, it drops its axis where it stands
+            else:  # a scalar drops its axis, as a number does
                 view.append(int(array))
         elif item is None:
             view.append(item)
@@ -140,12 +140,12 @@ def places(tensor: TensorBase, index: Any) -> Places | None:
         return None
     first = arrays[0][0] if arrays else 0
     adjacent = [axis for axis, _ in arrays] == list(range(first, first + len(arrays)))
-    front = first if adjacent else 0  # of the axes that are left
+    front = first if adjacent else 0  # where the indexed axes go
     return Places((*view, ...), (*elements, ...), (*left[:front], *shape, *left[front:]))
 
 
 def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
-    """As :func:`places`, for one array or one mask over the first axes."""
+    """Return :class:`Places` for one index array, or one mask over the first axes."""
     sizes = cast("tuple[int, ...]", tensor.dims)
     rank = mask_rank(index)
     if rank is not None:
@@ -161,26 +161,26 @@ def _places_of_one(tensor: TensorBase, index: Any) -> Places | None:
 
 
 def _mask(like: Any, item: Any, sizes: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
-    """Compute a mask over axes of these sizes; None where it has no axes, or others."""
+    """Compute a mask over axes of these sizes; return None if its shape differs or is ()."""
     mask = _values(like, item) if mask_rank(item) else None
     return mask if mask is not None and mask.shape == sizes else None
 
 
 def _positions(like: Any, item: Any, size: int) -> np.ndarray[Any, Any] | None:
-    """Compute an array of positions, in row-major order; None where it is of another type.
+    """Compute an index array, in row-major order.
 
-    None, too, for a position without axes that lies outside of an axis of this size.
+    Return None for an unsupported dtype, and for a scalar that is out of range for the axis.
     """
     array = _values(like, item)
     if array is None or array.dtype.kind not in "iu" or array.dtype == np.uint64:
         return None
-    if array.ndim:  # NumPy goes through others in the order of memory, not row by row
+    if array.ndim:  # NumPy iterates over non-contiguous arrays in memory order, not row by row
         return np.ascontiguousarray(array)
     return array if -size <= array < size else None
 
 
 def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:
-    """Compute the elements of what stands in an index; None where they have no type."""
+    """Compute the elements of an index item; return None unless they are integers or bools."""
     if isinstance(item, tuple | range):
         item = list(item)
     tensor: TensorBase = like._lift(item, "index")
@@ -188,24 +188,24 @@ def _values(like: Any, item: Any) -> np.ndarray[Any, Any] | None:
 
 
 def is_number(item: object) -> bool:
-    """Whether an item drops its axis."""
+    """Return whether an item drops its axis."""
     return not (item is None or isinstance(item, slice))
 
 
 def is_array(item: object) -> bool:
-    """Whether an item is made of numbers that are data, or a mask."""
+    """Return whether an item is an index array or a mask."""
     return isinstance(item, TensorBase | np.ndarray | list | tuple | range | bool | np.bool_)
 
 
 def is_one(item: object) -> bool:
-    """Whether an item selects no element twice, whatever it holds."""
+    """Return whether an item never selects an element twice, whatever its values are."""
     if isinstance(item, TensorBase):
         return not item.dtype.is_bool and all(d == 1 for d in item.dims)
     return not is_array(item)
 
 
 def position(item: object, size: Dim, axis: int) -> Dim:
-    """A checked position, counted from the front."""
+    """Return an index counted from the front; raise IndexBoundsError if it is out of range."""
     item = plain(item)
     if isinstance(item, UOp):
         room = build.difference(size, item)
@@ -232,10 +232,10 @@ def position(item: object, size: Dim, axis: int) -> Dim:
 
 
 def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = False) -> Dim:
-    """One end of a slice: numbers are clipped to the axis as in Python.
+    """Return one end of a slice; numbers are clipped to the axis, as in Python.
 
-    With `back` it is an end of a slice with a negative step; the result is where it lies on the
-    flipped axis.
+    With `back`, it is an end of a slice with a negative step, and the result is its position on
+    the flipped axis.
     """
     item = plain(item)
     if item is None:
@@ -253,7 +253,9 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
         return place
     item = index_of(item)
     if isinstance(item, bool) or not isinstance(item, int | np.integer):
-        raise DTypeError(f"index: the ends of a slice are integers, not {type(item).__name__}")
+        raise DTypeError(
+            f"index: expected integers as the ends of a slice, not {type(item).__name__}"
+        )
     number = ~int(item) if back else int(item)
     if isinstance(size, int):
         return max(0, number + size) if number < 0 else min(number, size)
@@ -263,24 +265,24 @@ def limit(item: object, default: Dim, size: Dim, axis: int, *, back: bool = Fals
 
 
 def first_lack(have: Sequence[Dim], need: Sequence[Dim]) -> str | None:
-    """What ends the error about the first axis that is too short; None where none is."""
+    """Return the end of the error message for the first axis that is too short, or None."""
     ends = (lacking(*pair) for pair in zip(have, need, strict=True))
     return next((end for end in ends if end is not None), None)
 
 
 def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
-    """What is wrong where an axis may, or may not, be long enough."""
+    """Return the error message for an index that may or may not be in range."""
     return (
-        f"index: whether {number} lies within axis {axis} with size {format_size(size)} is "
+        f"index: whether {number} is in range for axis {axis} with size {format_size(size)} is "
         f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
     )
 
 
 def checked(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
-    """`index` in int64, checked at run time to lie in [0, size).
+    """Return `index` as int64, with a run-time check that it is in [0, size).
 
-    With `from_end` numbers below 0 are counted from the end. None of an unsigned type are: those
-    too large for int64 become such, which no axis has.
+    With `from_end`, negative indices count from the end. This does not apply to unsigned dtypes:
+    their values beyond int64 become negative and are always out of range.
     """
     wide = index.cast(dt.int64)
     from_end = from_end and index.dtype.is_signed and wide.vmin < 0
@@ -292,14 +294,14 @@ def checked(index: UOp, size: Dim, *, from_end: bool = False) -> UOp:
 
 
 def within(numbers: _T, size: Dim) -> _T:
-    """A tensor of integers, in int64, checked at run time to lie in [0, size)."""
+    """Return an integer tensor as int64, with a run-time check that it is in [0, size)."""
     return numbers._of(checked(numbers.uop, size))
 
 
 def known(tensor: TensorBase) -> np.ndarray[Any, Any] | None:
-    """Compute the elements of a tensor; None if a trace does not know them.
+    """Compute the elements of a tensor; return None if a trace does not know them.
 
-    A trace knows those of constants that the traced function makes, and what is computed of these.
+    A trace knows constants that the traced function creates, and values computed from them.
     """
     trace = state.local.trace
     if trace is None:
@@ -324,28 +326,28 @@ def elements(tensor: TensorBase, name: str, instead: str) -> np.ndarray[Any, Any
     found = known(tensor)
     if found is None:
         raise JitError(
-            f"{name}: how many elements there are depends on data, which are not computed while a "
-            f"function is traced; {instead}, or call it outside of the function"
+            f"{name}: how many elements there are depends on data, which has no values while a "
+            f"function is traced; {instead}, or call {name} outside of the function"
         )
     return found
 
 
 def check_labels(labels: UOp, classes: Dim, name: str) -> UOp:
-    """Class numbers in int64, checked at run time to lie in [0, classes)."""
+    """Return class labels as int64, with a run-time check that they are in [0, classes)."""
     if not labels.dtype.is_int:
         raise DTypeError(
-            f"{name}: labels are integers, not {labels.dtype.name}; cast class numbers, as in "
-            "y.long(), after replacing NaN"
+            f"{name}: labels are integers, not {labels.dtype.name}; cast class numbers to an "
+            "integer type, as in y.long(), and replace NaN before"
         )
     return checked(labels, classes)
 
 
 def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
-    """The part of `node` between `bounds`, half-open, of each axis.
+    """Slice `node` to the half-open `bounds` of each axis.
 
-    A part that is one run of a buffer's elements becomes a view of the buffer, so that a loop over
-    rows or batches makes graphs of one structure, which share a plan. The result of a jitted
-    function keeps its mark. While a function is traced, parts stay parts of their state.
+    A slice that is contiguous in a buffer becomes a view of the buffer, so that a loop over rows or
+    batches builds graphs of the same structure, which share a plan. Results of jitted functions
+    keep their tag. While a function is traced, slices are never turned into views.
     """
     part = build.shrink(node, bounds)
     if part is node or state.local.trace is not None:
@@ -372,7 +374,7 @@ def window(node: UOp, bounds: Sequence[tuple[Dim, Dim]]) -> UOp:
 def _run(
     shape: Sequence[Dim], bounds: Sequence[tuple[Dim, Dim]]
 ) -> tuple[int, int] | None:
-    """The first element and the number of a part whose elements follow one upon the other."""
+    """Return the first element and the element count of a slice, or None if not contiguous."""
     start, size, stride, whole = 0, 1, 1, True
     for d, (lo, hi) in zip(reversed(shape), reversed(bounds), strict=True):
         if not (isinstance(d, int) and isinstance(lo, int) and isinstance(hi, int)):

@@ -32,7 +32,7 @@ __all__ = ["Weak", "as_scalar", "check_fits", "check_size", "constant", "element
 
 
 class Weak:
-    """An expression over Variables, which takes part in promotion as Python's numbers do."""
+    """An expression of Variables; a weak type in promotion, as Python scalars are."""
 
     __slots__ = ("node",)
 
@@ -40,18 +40,18 @@ class Weak:
         self.node = node
 
     def cast(self, dtype: DType) -> UOp:
-        """The value in another type."""
+        """Return the value in another dtype."""
         return self.node.cast(dtype)
 
 
 class _Argument(Weak):
-    """A number that a traced function was given, or one that is made of such numbers."""
+    """A float argument of a traced function, or a number computed from such arguments."""
 
     __slots__ = ()
 
 
 def is_number(node: UOp) -> bool:
-    """Whether `node` counts as a Python number in the traced function, or step by step."""
+    """Return whether `node` counts as a Python number, in a trace or in step-by-step mode."""
     trace = state.local.trace
     if trace is not None:
         return trace.numbers.made_of(node)
@@ -60,7 +60,7 @@ def is_number(node: UOp) -> bool:
 
 
 def number_node(value: object) -> UOp | None:
-    """The node of shape () of what counts as a Python number, if `value` is a tensor that does."""
+    """Return the node of shape () of a tensor that counts as a Python number, else None."""
     if not isinstance(value, ArrayHandle):
         return None
     node: UOp = cast("OperandMethods", value).uop
@@ -68,14 +68,14 @@ def number_node(value: object) -> UOp | None:
 
 
 def as_scalar(value: object) -> bool | int | float | None:
-    """`value` as a number of Python's, where it is one or NumPy's, which is as weak."""
+    """Return a Python or NumPy number as a Python number (both are weak types), else None."""
     if isinstance(value, np.generic):
         value = value.item()
     return value if isinstance(value, bool | int | float) else None
 
 
 def joint_type(nodes: Iterable[UOp]) -> DType:
-    """The type of values that are put side by side."""
+    """Return the promoted dtype of values that are concatenated."""
     nodes = list(nodes)
     strong = [node.dtype for node in nodes if not is_number(node)]
     if not strong:
@@ -88,7 +88,7 @@ _Value: TypeAlias = "UOp | Weak | bool | int | float"
 
 
 def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
-    """`value` in the form that promotion looks at."""
+    """Return `value` in the form that type promotion uses: a node, Weak, or a Python number."""
     number = as_scalar(value)
     if number is not None:
         return number
@@ -102,12 +102,12 @@ def operand(tensor: OperandMethods, value: object, name: str) -> _Value:
     masked.refuse_part(value)
     raise DTypeError(
         f"{name}: expected a Tensor, a number or a NumPy array, not {kind_name(value)}"
-        + (nothing(value) or "; make a tensor of it with kernelrt.tensor")
+        + (nothing(value) or "; convert it with kernelrt.tensor")
     )
 
 
 def check_fits(value: _Value, dtype: DType, name: str) -> None:
-    """Raise DTypeError for a Python integer, or a size, that `dtype` does not have, or may not."""
+    """Raise DTypeError if a Python integer or a size is, or may be, out of range for `dtype`."""
     if not dtype.is_int:
         return
     if isinstance(value, int) and not dt.holds(dtype, value):
@@ -117,32 +117,34 @@ def check_fits(value: _Value, dtype: DType, name: str) -> None:
         if not (dt.holds(dtype, low) and dt.holds(dtype, high)):
             raise DTypeError(
                 f"{name}: {format_size(value.node)} goes from {low} to {high}, but {dtype.name} "
-                f"from {dtype.min} to {dtype.max}; choose a wider type, or narrow the bounds of "
-                "the Variables"
+                f"from {dtype.min} to {dtype.max}; use a wider dtype, or narrow the bounds of the "
+                "Variables"
             )
 
 
 def check_size(value: object, dtype: DType, name: str) -> None:
-    """What :func:`check_fits` does, for a size among other values."""
+    """Call :func:`check_fits` if `value` is a size."""
     node = plain(value)
     if isinstance(node, UOp):
         check_fits(Weak(node), dtype, name)
 
 
 def _misfit(value: float, dtype: DType, name: str) -> DTypeError:
-    # Python refuses to spell integers of thousands of digits.
+    # Python refuses to format integers with thousands of digits.
     long = isinstance(value, int) and value.bit_length() > 256
     shown = f"an integer of {int(value).bit_length()} bits" if long else f"{value}"
     if dtype.is_float:
-        return DTypeError(f"{name}: {shown} is beyond the widest type, float64; pass math.inf")
+        return DTypeError(
+            f"{name}: {shown} is out of range for float64, the widest dtype; pass math.inf instead"
+        )
     return DTypeError(
-        f"{name}: {shown} is no {dtype.name}, which goes from {dtype.min} to {dtype.max}; choose "
-        "a wider type"
+        f"{name}: {shown} is out of range for {dtype.name}, which holds {dtype.min} to "
+        f"{dtype.max}; use a wider dtype"
     )
 
 
 def constant(value: float, dtype: DType, name: str) -> UOp:
-    """A Python number as a constant; integers wrap to an integer type."""
+    """Return a Python number as a constant node; integers wrap to an integer dtype."""
     try:
         return const(value, dtype)
     except OverflowError:
@@ -150,12 +152,12 @@ def constant(value: float, dtype: DType, name: str) -> UOp:
 
 
 def element(value: float, dtype: DType, name: str) -> bool | float:
-    """A number as an element of a tensor: for integers it loses its fraction only.
+    """Return a number as an element of a tensor; integer dtypes truncate it.
 
     Raises
     ------
     DTypeError
-        `dtype` has no such number.
+        The number is out of range for `dtype`.
     """
     if isinstance(value, np.generic):
         value = value.item()  # comparing NumPy's bool with Python's large integers overflows
@@ -170,7 +172,7 @@ def element(value: float, dtype: DType, name: str) -> bool | float:
 
 
 def expression(value: UOp, name: str) -> UOp:
-    """`value`, checked to be an integer expression over Variables."""
+    """Return `value`; raise DTypeError if it is not an integer expression of Variables."""
     if value.shape != () or value.dtype is not dt.int64:
         raise DTypeError(f"{name}: expected an integer expression over Variables, not {value!r}")
     return value
@@ -181,7 +183,10 @@ def _category(dtype: DType) -> int:
 
 
 def result_type(values: Sequence[_Value]) -> DType:
-    """PyTorch's rule: tensors with axes, then those without, then numbers and expressions."""
+    """Return the promoted dtype by PyTorch's rule.
+
+    Tensors with axes come first, then tensors without axes, then numbers and expressions.
+    """
     if not any(isinstance(v, UOp) for v in values) and any(
         isinstance(v, _Argument) for v in values
     ):
@@ -203,7 +208,7 @@ def result_type(values: Sequence[_Value]) -> DType:
 
 
 def _example(value: Weak | bool | float) -> bool | float:
-    """A Python number that promotes as `value` does."""
+    """Return a Python number that promotes as `value` does."""
     if isinstance(value, Weak):
         return 0.0 if value.node.dtype.is_float else 0
     return value

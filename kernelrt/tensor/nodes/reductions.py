@@ -1,4 +1,4 @@
-"""Reductions of nodes that consist of several ops, with gradients in closed form."""
+"""Reductions that consist of several ops, with gradients in closed form."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = [
 
 
 def kept(x: UOp, op: Op, axes: tuple[int, ...]) -> UOp:
-    """`x` reduced over `axes`, which stay with size 1."""
+    """Reduce `x` over `axes`, which stay with size 1."""
     return build.reshape(build.reduce(x, op, axes), build.keep_axes(x.shape, axes))
 
 
 def float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
-    """How many elements of `x` one reduction over `axes` takes, less `less`, and at least 0."""
+    """Return the number of elements of `x` along `axes`, minus `less`, but at least 0."""
     count = build.sub(build.scalar(build.volume(x.shape, axes), x.dtype), less)
     value = build.const_value(count)
     if value is None:
@@ -38,14 +38,14 @@ def float_count(x: UOp, axes: tuple[int, ...], less: float = 0) -> UOp:
 
 
 def mean_of(x: UOp, axes: tuple[int, ...]) -> UOp:
-    """The mean of `x` over `axes`, which keep size 1."""
+    """Return the mean of `x` over `axes`, which stay with size 1."""
     total = kept(x, Op.ADD, axes)
     count = build.broadcast_to(float_count(x, axes), total.shape)
     return build.div(total, count) if build.const_value(count) != 0 else total.alu(Op.DIV, count)
 
 
 def norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
-    """The `p`-norm of `x` over `axes`, which keep size 1; `p` is finite."""
+    """Return the `p`-norm of `x` over `axes`, which stay with size 1; `p` is finite."""
     size = x.alu(Op.ABS)
     if p == 0:
         return kept(x.ne(build.zeros_like(x)).cast(x.dtype), Op.ADD, axes)
@@ -58,7 +58,7 @@ def norm(x: UOp, p: float, axes: tuple[int, ...]) -> UOp:
 
 
 def norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of :func:`norm`."""
+    """Return the gradient of :func:`norm`."""
     (x,), (p, alone) = node.arg.inputs, node.arg.arg
     g, norm = (build.expand(u, x.shape) for u in (g, node))
     if p == 0:
@@ -69,7 +69,7 @@ def norm_rule(node: UOp, g: UOp, _i: int) -> UOp:
         return build.mul(g, build.where(x.ne(x), x, sign(x)))
     if p == 2:
         slope = build.mul(x, g.alu(Op.DIV, norm))
-        # Not 0 where g is infinite, as behind a root of the norm.
+        # NaN, not 0, where g is infinite, as after the root of a norm.
         return build.where(norm.eq(build.zeros_like(norm)), build.mul(g, 0), slope)
     # (|x| / norm)**(p - 1): the quotient cannot overflow for p above 1.
     share = x.alu(Op.ABS).alu(Op.DIV, norm).alu(Op.POW, build.full(p - 1, x.dtype, x.shape))
@@ -82,17 +82,17 @@ def _unless_zero(x: UOp, value: UOp) -> UOp:
 
 
 def guarded_root_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of a root, 0 where that is 0."""
-    # A root of 0 is not divided by: the derivative of what is not chosen would be no number.
+    """Return the gradient of a square root, 0 where the root is 0."""
+    # No division by 0, even in the branch not chosen: its derivative would be NaN.
     root = build.where(node.eq(build.zeros_like(node)), 1, node)
     return _unless_zero(node, build.div(build.mul(g, 0.5), root))
 
 
 def log_total(x: UOp, axes: tuple[int, ...], *, guard: bool = False) -> tuple[UOp, UOp]:
-    """The greatest element over `axes`, and ``log(sum(exp(x - greatest)))``; axes keep size 1.
+    """Return the maximum over `axes` and ``log(sum(exp(x - maximum)))``; axes stay with size 1.
 
-    The two are kept apart, as their sum would lose the digits of the second where the first is
-    large. `guard` makes infinities right: the greatest then counts as 0.
+    The two are returned separately: if the maximum is large, their sum loses digits of the second.
+    With `guard`, infinities are handled: an infinite maximum is replaced by 0.
     """
     top = kept(detach(x), Op.MAX, axes)
     if guard:
@@ -111,19 +111,19 @@ def _log_total_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of a softmax over the axes that are the mark's argument."""
+    """Return the gradient of a softmax; the argument of its tag holds the axes."""
     inner = build.expand(kept(build.mul(g, node), Op.ADD, node.arg.arg), node.shape)
     return build.mul(node, build.sub(g, inner))
 
 
 def log_softmax_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of its logarithm."""
+    """Return the gradient of a log-softmax; the argument of its tag holds the axes."""
     total = build.expand(kept(g, Op.ADD, node.arg.arg), node.shape)
     return build.sub(g, build.mul(node.alu(Op.EXP), total))
 
 
 def var_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of a variance; its parts are mean, shift and count."""
+    """Return the gradient of a variance; its parts are mean, shift and count."""
     (x,), (mean, shift, count) = node.arg.inputs, node.arg.parts
     share = build.div(build.mul(g, 2), build.broadcast_to(count, g.shape))
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
@@ -132,9 +132,9 @@ def var_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def normalize(x: UOp, axes: tuple[int, ...], eps: float) -> tuple[UOp, UOp, UOp]:
-    """`x` less its mean over `axes`, over its standard deviation; also mean and variance.
+    """Return ``(x - mean) / std`` over `axes`, the mean and the variance.
 
-    The variance divides by the count. Mean and variance keep the axes with size 1.
+    The variance divides by the count. In mean and variance, `axes` stay with size 1.
     """
     mean = mean_of(x, axes)
     deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
@@ -155,14 +155,14 @@ def _normalize_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 # ---- prefix scans along the last axis
 
-#: Elements that are folded as windows; their totals are folded in the same way.
+#: Elements per block; a block is scanned by windows, and the block totals are scanned recursively.
 _BLOCK = 64
-#: The same where each element of a window takes an exp, or a division for the gradient.
+#: Elements per block if each element of a window needs an exp, or a division for the gradient.
 _DEAR_BLOCK = 16
 
 
 def _padded(x: UOp, before: Dim, behind: Dim, value: float) -> UOp:
-    """`x` with `value` before and behind the last axis."""
+    """Pad the last axis of `x` with `value` before and after it."""
     *lead, _ = x.shape
     ends = [
         build.full(value, x.dtype, (*lead, n)) for n in (before, behind)
@@ -172,7 +172,7 @@ def _padded(x: UOp, before: Dim, behind: Dim, value: float) -> UOp:
 
 
 def in_rows(x: UOp, block: int, value: float) -> UOp:
-    """The last axis as rows of `block` elements, the last of them filled up with `value`."""
+    """Split the last axis into rows of `block` elements; fill the last row with `value`."""
     *lead, n = x.shape
     if isinstance(n, int):
         count = -(-n // block)
@@ -182,14 +182,17 @@ def in_rows(x: UOp, block: int, value: float) -> UOp:
 
 
 def _behind(x: UOp, n: int, value: float) -> UOp:
-    """`x` with `n` times `value` behind the last axis."""
+    """Append `n` times `value` to the last axis of `x`."""
     if value == 0:
         return build.pad(x, [*((0, 0) for _ in x.shape[1:]), (0, n)])
     return _padded(x, 0, n, value)
 
 
 def _windows(x: UOp, n: Dim, nothing: float) -> UOp:
-    """The last `n` elements up to each one, along a new last axis; before the first `nothing`."""
+    """Return for each element the `n` elements that end with it, in a new last axis.
+
+    Elements before the first are `nothing`.
+    """
     rank = len(x.shape)
     padded = _padded(x, build.difference(n, 1), 0, nothing)
     return UOp(Op.WINDOW, x.dtype, (padded,), ((rank - 1, n, 1, 1),))
@@ -202,7 +205,7 @@ def _blocked(
     nothing: float,
     block: int,
 ) -> UOp:
-    """The fold that `within` computes for a few elements, for as many as there are."""
+    """Return a scan of any length, given the scan `within` for up to `block` elements."""
     *lead, n = x.shape
     if dim_max(n) <= block:
         return within(x) if dim_max(n) > 1 else x
@@ -220,7 +223,7 @@ def _blocked(
 
 
 def fold(x: UOp, op: Op) -> UOp:
-    """The running product, maximum or minimum; `op` is MUL, MAX or MIN."""
+    """Return the cumulative product, maximum or minimum; `op` is MUL, MAX or MIN."""
     nothing = of_nothing(op, x.dtype)
 
     def within(part: UOp) -> UOp:
@@ -232,7 +235,7 @@ def fold(x: UOp, op: Op) -> UOp:
 
 
 def log_sum(x: UOp) -> UOp:
-    """The logarithm of the running sum of the exponentials."""
+    """Return the logarithm of the cumulative sum of the exponentials."""
 
     def within(part: UOp) -> UOp:
         n = part.shape[-1]
@@ -244,9 +247,9 @@ def log_sum(x: UOp) -> UOp:
 
 
 def records(x: UOp, op: Op) -> UOp:
-    """Positions of the cumulative maximum or minimum: the last of equal elements.
+    """Return the indices of the cumulative maximum or minimum; of equal elements, the last.
 
-    NaN is a record, behind which only NaN is one.
+    NaN counts as the maximum or minimum; after it only another NaN does.
     """
     best = fold(x, op)
     hit = x.eq(best)

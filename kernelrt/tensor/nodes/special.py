@@ -1,4 +1,4 @@
-"""Special functions of each element, with their derivatives in closed form."""
+"""Elementwise special functions, with derivatives in closed form."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = [
     "xlogy",
 ]  # fmt: skip
 
-#: erfinv(x) / x as a polynomial in w = -log(1 - x**2) up to 6.25, then in its root: Chebyshev fits
-#: to values of 40 digits, off by less than 3e-7. Highest powers first.
+#: erfinv(x) / x as a polynomial in w = -log(1 - x**2) up to 6.25, and in sqrt(w) beyond: Chebyshev
+#: fits to values of 40 digits, with errors below 3e-7. Highest powers first.
 _CENTER: Final = (
     -4.613402191017829e-09, 1.212239895610075e-07, -9.829311254063413e-07, -1.3463490737975706e-06,
     6.120021748750709e-05, -0.00015789399805436494, -0.0023032058806764875, 0.011532843314001366,
@@ -43,7 +43,7 @@ def _polynomial(x: UOp, terms: tuple[float, ...]) -> UOp:
 
 
 def hypot(a: UOp, b: UOp) -> UOp:
-    """``sqrt(a**2 + b**2)``, also where squares would overflow or vanish."""
+    """Return ``sqrt(a**2 + b**2)``, also if the squares would overflow or underflow."""
     left, right = a.alu(Op.ABS), b.alu(Op.ABS)
     most = left.alu(Op.MAX, right)
     power = 200 if a.dtype.bits == 32 else 1600
@@ -66,7 +66,7 @@ def _hypot_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def log_add(a: UOp, b: UOp, *, base_2: bool = False) -> UOp:
-    """The logarithm of the sum of the numbers whose logarithms are given, to base e or 2."""
+    """Return ``log(exp(a) + exp(b))``, or the same to base 2."""
     far = build.neg(_gap(a, b).alu(Op.ABS))
     power = far.alu(Op.EXP2 if base_2 else Op.EXP)
     more = power.alu(Op.LOG1P)
@@ -76,13 +76,13 @@ def log_add(a: UOp, b: UOp, *, base_2: bool = False) -> UOp:
 
 
 def _gap(a: UOp, b: UOp) -> UOp:
-    """``a - b``, and 0 also where infinities are equal."""
+    """Return ``a - b``; 0 for equal infinities."""
     return build.where(a.eq(b), 0, a.alu(Op.SUB, b))
 
 
 def _log_add_rule(node: UOp, g: UOp, i: int) -> UOp:
     a, b = node.arg.inputs
-    # Equal infinities must not be subtracted: the slope of what is not chosen is no number.
+    # Equal infinities must not be subtracted, even in a branch not chosen: its derivative is NaN.
     same = a.eq(b).alu(Op.AND, a.alu(Op.ABS).eq(_number(math.inf, a)))
     gap = build.where(same, 0, a).alu(Op.SUB, build.where(same, 0, b))
     if node.arg.arg:
@@ -91,13 +91,13 @@ def _log_add_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def xlogy(a: UOp, b: UOp) -> UOp:
-    """``a * log(b)``; 0 where `a` is, unless `b` is NaN."""
+    """Return ``a * log(b)``; 0 where `a` is 0, unless `b` is NaN."""
     value = build.where(_nothing(a, b), 0, a.alu(Op.MUL, b.alu(Op.LOG)))
     return custom(value, _xlogy_rule, a, b, arg=0)
 
 
 def xlog1py(a: UOp, b: UOp) -> UOp:
-    """``a * log(1 + b)``; 0 where `a` is, unless `b` is NaN."""
+    """Return ``a * log(1 + b)``; 0 where `a` is 0, unless `b` is NaN."""
     value = build.where(_nothing(a, b), 0, a.alu(Op.MUL, b.alu(Op.LOG1P)))
     return custom(value, _xlogy_rule, a, b, arg=1)
 
@@ -117,7 +117,7 @@ def _xlogy_rule(node: UOp, g: UOp, i: int) -> UOp:
 
 
 def logit(x: UOp, eps: float | None) -> UOp:
-    """``log(x / (1 - x))``, of elements clamped to ``[eps, 1 - eps]`` where that is given."""
+    """Return ``log(x / (1 - x))``; clamp `x` to ``[eps, 1 - eps]`` first if `eps` is given."""
     held = x
     if eps is not None:
         held = x.alu(Op.MAX, _number(eps, x)).alu(Op.MIN, _number(1 - eps, x))
@@ -135,7 +135,7 @@ def _logit_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def sinc(x: UOp) -> UOp:
-    """``sin(pi * x) / (pi * x)``, and 1 at 0."""
+    """Return ``sin(pi * x) / (pi * x)``; 1 at 0."""
     turned = build.mul(x, math.pi)
     nothing = turned.eq(build.zeros_like(x))
     value = turned.alu(Op.SIN).alu(Op.DIV, build.where(nothing, 1, turned))
@@ -145,7 +145,7 @@ def sinc(x: UOp) -> UOp:
 def _sinc_rule(node: UOp, g: UOp, _i: int) -> UOp:
     (x,) = node.arg.inputs
     turned = build.mul(x, math.pi)
-    # Near 0 the quotient loses its digits, the series does not.
+    # Near 0 the quotient loses digits; the series does not.
     near = turned.alu(Op.ABS).alu(Op.LT, _number(1, x))
     held = build.where(near, turned, 0)
     series = tuple(
@@ -158,9 +158,9 @@ def _sinc_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def erfinv(x: UOp) -> UOp:
-    """The number whose error function is `x`; infinite at -1 and 1, NaN beyond.
+    """Return the inverse error function of `x`; infinite at -1 and 1, NaN beyond.
 
-    A fit, then one step of Halley's method, whose error is the cube of that of the fit.
+    A polynomial fit, then one step of Halley's method, which cubes the relative error of the fit.
     """
     size, one = x.alu(Op.ABS), _number(1, x)
     rest = one.alu(Op.SUB, size)
@@ -185,9 +185,9 @@ def _erfinv_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 # ---- modified Bessel functions of the first kind, of orders 0 and 1
 #
-# exp(-|x|) times them is a Chebyshev series in x up to 8, and beyond, times the root of x, one in
-# 1 / x. The coefficients were computed from values of 40 digits; those that a type does not show
-# are left out.
+# exp(-|x|) * I(x) is a Chebyshev series in x up to 8; beyond, sqrt(x) times it is one in 1 / x. The
+# coefficients were computed from values of 40 digits; those below the precision of a dtype are left
+# out.
 
 _NEAR_0: Final = (
     0.6767952744094761, -0.3046826723431984, 0.17162090152220877, -0.09490109704804764,
@@ -240,7 +240,7 @@ _NEAR_ENDS: Final = 8.0
 
 
 def _chebyshev(t: UOp, terms: tuple[float, ...]) -> UOp:
-    """A Chebyshev series at `t` in [-1, 1], by Clenshaw's recurrence (DLMF 3.11.15)."""
+    """Evaluate a Chebyshev series at `t` in [-1, 1] by Clenshaw's recurrence (DLMF 3.11.15)."""
     shown = 2.0**-56 if t.dtype.bits == 64 else 2.0**-28
     used = [c for c in terms if abs(c) > shown]
     twice = build.mul(t, 2)
@@ -251,7 +251,7 @@ def _chebyshev(t: UOp, terms: tuple[float, ...]) -> UOp:
 
 
 def bessel_i(x: UOp, order: int, *, scaled: bool) -> UOp:
-    """I of `order` 0 or 1; with `scaled` times ``exp(-|x|)``, which stays finite."""
+    """Return the Bessel function I of `order` 0 or 1; with `scaled`, times ``exp(-|x|)``."""
     near_terms, far_terms = _SERIES[order]
     size = x.alu(Op.ABS)
     close = size.alu(Op.LE, _number(_NEAR_ENDS, x))
@@ -265,7 +265,7 @@ def bessel_i(x: UOp, order: int, *, scaled: bool) -> UOp:
     if order:
         value = build.where(x.alu(Op.LT, build.zeros_like(x)), build.neg(value), value)
     if not scaled:
-        # In two factors, as the power may overflow where the product does not.
+        # In two factors: the power may overflow although the product does not.
         power = build.mul(size, 0.5).alu(Op.EXP)
         value = value.alu(Op.MUL, power).alu(Op.MUL, power)
     value = build.where(x.ne(x), x, value)
@@ -273,7 +273,7 @@ def bessel_i(x: UOp, order: int, *, scaled: bool) -> UOp:
 
 
 def _bessel_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """I0' is I1, and I1' is I0 - I1 / x (DLMF 10.29.2)."""
+    """Return the gradient: I0' is I1, and I1' is I0 - I1 / x (DLMF 10.29.2)."""
     (x,), (order, scaled) = node.arg.inputs, node.arg.arg
     other = bessel_i(x, 1 - order, scaled=scaled)
     if order:
@@ -287,22 +287,22 @@ def _bessel_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 # ---- derivatives of the logarithm of the gamma function
 
-#: From so far on the asymptotic series hold; what is less is moved there by the recurrence.
+#: Least argument of the asymptotic series; the recurrence moves smaller arguments there.
 _FAR: Final = 8
-#: From so far on the recurrence changes no digit, and below its squares are finite.
+#: From here on the recurrence changes no digit; below it, its squares are finite.
 _LAST: Final = 2.0**60
-#: The Bernoulli numbers of even index, from B_2 on, as fractions. What is made of them is one
-#: quotient of whole numbers, which is rounded once.
+#: Bernoulli numbers of even index, from B_2 on, as fractions. Coefficients computed from them are
+#: one quotient of integers, which is rounded once.
 _BERNOULLI: Final = (
     (1, 6), (-1, 30), (1, 42), (-1, 30), (5, 66), (-691, 2730), (7, 6), (-3617, 510),
 )  # fmt: skip
 
 
 def digamma(x: UOp) -> UOp:
-    """The derivative of lgamma.
+    """Return the derivative of lgamma.
 
     Above 1/2 by the recurrence and the asymptotic series (DLMF 5.5.2 and 5.11.2), below by
-    reflection (DLMF 5.5.4). NaN at the poles, of which 0 has two sides, told by its sign.
+    reflection (DLMF 5.5.4). NaN at negative poles; infinite at 0, with the opposite sign of 0.
     """
     one = _number(1, x)
     low, y = _upper(x)
@@ -332,7 +332,7 @@ def _digamma_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def polygamma(n: int, x: UOp) -> UOp:
-    """The derivative of order `n`, at least 1, of :func:`digamma`.
+    """Return the derivative of order `n`, at least 1, of :func:`digamma`.
 
     n! times a Hurwitz zeta function, by Euler-Maclaurin summation (DLMF 5.15.1 and 25.11.28).
     """
@@ -350,7 +350,7 @@ def polygamma(n: int, x: UOp) -> UOp:
     even = _horner(square, factors)
     tail = build.multiply_add(_number(0.5, x), inverse, even)
     value = _whole_power(inverse, n).alu(Op.MUL, tail)
-    for k in reversed(range(count)):  # the greatest last
+    for k in reversed(range(count)):  # adds the greatest term last
         value = value.alu(Op.ADD, one.alu(Op.DIV, _whole_power(build.add(y, k), power)))
     value = build.mul(value, float((-1) ** (n + 1) * math.factorial(n)))
     bend = build.mul(_derivative_of_cotangent(n, x), -(math.pi ** (n + 1)))
@@ -364,19 +364,19 @@ def _polygamma_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _upper(x: UOp) -> tuple[UOp, UOp]:
-    """Whether `x` is below 1/2, and the greater of x and 1 - x."""
+    """Return whether `x` is below 1/2, and the greater of x and 1 - x."""
     low = x.alu(Op.LT, _number(0.5, x))
     return low, build.where(low, _number(1, x).alu(Op.SUB, x), x)
 
 
 def _cotangent(x: UOp) -> UOp:
-    """cot(pi x), by the exact distance from the nearest whole number."""
+    """Return cot(pi x), from the exact distance to the nearest integer."""
     rest = x.alu(Op.SUB, x.alu(Op.ROUND))
     return _number(1, x).alu(Op.DIV, build.mul(rest, math.pi).alu(Op.TAN))
 
 
 def _derivative_of_cotangent(n: int, x: UOp) -> UOp:
-    """The `n`-th derivative of cot, at pi x: a polynomial in it, as cot' = -(1 + cot**2)."""
+    """Return the `n`-th derivative of cot at pi x, a polynomial in cot: cot' = -(1 + cot**2)."""
     terms = [0, 1]
     for _ in range(n):
         slope = [k * c for k, c in enumerate(terms)][1:]
@@ -395,7 +395,7 @@ def _horner(x: UOp, terms: list[float]) -> UOp:
 
 
 def _whole_power(x: UOp, power: int) -> UOp:
-    """`x` to a positive integer, by repeated squaring."""
+    """Raise `x` to a positive integer power by repeated squaring."""
     result: UOp | None = None
     while power:
         if power & 1:

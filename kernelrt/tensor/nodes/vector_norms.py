@@ -1,4 +1,4 @@
-"""Norms of vectors and matrices, as functions over tensors."""
+"""Norms of vectors and matrices, as functions of tensors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def vector_norm(
     x: _T, ord: float = 2, dim: Dims = None, keepdim: bool = False, *,  # noqa: A002
     dtype: object = None,
 ) -> _T:  # fmt: skip
-    """The norm of order `ord` over `dim`, or of all elements; see ``Tensor.norm``."""
+    """Return the norm of order `ord` over `dim`, or over all elements; see ``Tensor.norm``."""
     return x.norm(real(ord, "ord"), dim, keepdim, dtype=dtype)
 
 
@@ -31,25 +31,25 @@ def matrix_norm(
     A: _T, ord: float | str = "fro", dim: Sequence[int] = (-2, -1),  # noqa: A002, N803 - torch's
     keepdim: bool = False, *, dtype: object = None,
 ) -> _T:  # fmt: skip
-    """The norm of the matrices that two axes hold.
+    """Return the norms of the matrices along two axes.
 
     Parameters
     ----------
     A : Tensor
-        Floats, of at least two axes.
+        Floating tensor with at least two axes.
     ord : "fro", "nuc", inf, -inf, 1, -1, 2 or -2
-        The root of the sum of squares; the sum of singular values; the greatest or least sum of
-        magnitudes of a row, or of a column; the greatest or least singular value.
+        Frobenius norm; sum of the singular values; greatest (inf) or least (-inf) sum of absolute
+        values of a row, or (1, -1) of a column; greatest (2) or least (-2) singular value.
     dim : sequence of two int
-        Rows and columns.
+        Axes of the rows and columns.
     keepdim : bool
-        Whether the axes stay, with size 1.
+        Whether the result keeps the two axes with size 1.
     dtype : DType, optional
-        Type to convert to before.
+        Dtype to convert `A` to first.
     """
     x = A if dtype is None else A.cast(dtype)
     if not isinstance(dim, tuple | list) or len(dim) != 2 or x.ndim < 2:
-        raise ShapeError(f"dim: expected two axes of a tensor that has them, not {dim!r}")
+        raise ShapeError(f"dim: expected two axes of a tensor with at least two, not {dim!r}")
     rows, columns = (axes_of(d, x.ndim)[0] for d in dim)
     if rows == columns:
         raise ShapeError(f"dim: {dim!r} names an axis twice")
@@ -71,7 +71,7 @@ def matrix_norm(
 
 
 def _greatest(x: _T, dim: int, keepdim: bool = False) -> _T:
-    """The greatest of norms; 0 of none, as none is below."""
+    """Return the greatest norm along an axis; 0 if the axis is empty."""
     return x.sum(dim, keepdim) if x.dims[dim] == 0 else x.amax(dim, keepdim)
 
 
@@ -79,26 +79,30 @@ def any_norm(
     A: _T, ord: float | str | None = None, dim: Dims = None,  # noqa: A002, N803 - torch's
     keepdim: bool = False, *, dtype: object = None,
 ) -> _T:  # fmt: skip
-    """The norm of a vector over one axis, of matrices over two; 2 or "fro" unless said.
+    """Return the vector norm over one axis, or the matrix norm over two axes.
 
-    Without `ord` of all elements, whatever the axes; without `dim` of a tensor of one or two.
+    Without `ord`, return the 2-norm of all elements along `dim` (all axes by default). With `ord`
+    but without `dim`, the tensor must have one or two axes.
     """
     if ord is None:
         return A.norm(2, dim, keepdim, dtype=dtype)
     axes = axes_of(dim, A.ndim)
     if dim is None and A.ndim > 2:
-        raise ShapeError(f"ord: a tensor of {A.ndim} axes has no norm of order {ord}; name dim")
+        raise ShapeError(
+            f"ord: the norm of order {ord} of a tensor with {A.ndim} axes needs dim; pass one or "
+            "two axes as dim"
+        )
     if len(axes) == 2:
         pair = (0, 1) if dim is None else dim
         assert not isinstance(pair, int)
         return matrix_norm(A, ord, pair, keepdim, dtype=dtype)
     if isinstance(ord, str):
-        raise ShapeError(f"ord: {ord!r} is a norm of two axes, not of {len(axes)}")
+        raise ShapeError(f"ord: {ord!r} is a matrix norm; expected two axes, not {len(axes)}")
     return vector_norm(A, ord, dim, keepdim, dtype=dtype)
 
 
 def singular_values(x: _T, axes: Sequence[int]) -> _T:
-    """The singular values of the matrices that two axes hold, along a new last axis."""
+    """Return the singular values of the matrices along two axes, in a new last axis."""
     rest = [a for a in range(x.ndim) if a not in axes]
     moved = x.permute(*rest, *axes)
     return moved._of(matrix_ops.svd(moved.uop)[1])

@@ -23,7 +23,7 @@ def _window(
     length: int, periodic: bool, rule: Callable[[Tensor], Tensor], dtype: object, device: object,
     requires_grad: bool,
 ) -> Tensor:  # fmt: skip
-    """What `rule` gives for the places from 0 to 1, computed in float64."""
+    """Return the window given by `rule`, a function of positions from 0 to 1, in float64."""
     check_device(device)
     count = integer(length, "window_length", 0)
     kind = dt.float32 if dtype is None else dt.parse(dtype)
@@ -38,7 +38,7 @@ def _window(
 
 
 def _waves(*factors: float) -> Callable[[Tensor], Tensor]:
-    """A sum of cosines of 0, 1, 2 ... turns."""
+    """Return the rule of a sum of cosines with 0, 1, 2, ... periods."""
 
     def rule(x: Tensor) -> Tensor:
         out = x * 0 + factors[0]
@@ -53,20 +53,20 @@ def hann_window(
     window_length: int, periodic: bool = True, *, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Hann window, a raised cosine.
+    """Return the Hann window, a raised cosine.
 
     Parameters
     ----------
     window_length : int
-        How many numbers.
+        Number of elements.
     periodic : bool
-        Whether the one behind the last would be the first; else the last equals the first.
+        Whether to return a periodic window. If False, the window is symmetric.
     dtype : DType or str, optional
-        A floating type; float32 if not given.
+        Floating dtype; float32 by default.
     device : str, optional
         "cpu".
     requires_grad : bool
-        Whether gradients are collected for it.
+        Whether to accumulate gradients.
     """
     return _window(window_length, periodic, _waves(0.5, -0.5), dtype, device, requires_grad)
 
@@ -75,7 +75,7 @@ def hamming_window(
     window_length: int, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, *,
     dtype: object = None, device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``alpha - beta * cos``; the other parameters are those of :func:`hann_window`."""
+    """Return the Hamming window ``alpha - beta * cos``; for the rest see :func:`hann_window`."""
     rule = _waves(real(alpha, "alpha"), -real(beta, "beta"))
     return _window(window_length, periodic, rule, dtype, device, requires_grad)
 
@@ -84,7 +84,7 @@ def blackman_window(
     window_length: int, periodic: bool = True, *, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Blackman window, of three cosines; for the parameters see :func:`hann_window`."""
+    """Return the Blackman window; for the parameters see :func:`hann_window`."""
     rule = _waves(0.42, -0.5, 0.08)
     return _window(window_length, periodic, rule, dtype, device, requires_grad)
 
@@ -93,7 +93,7 @@ def bartlett_window(
     window_length: int, periodic: bool = True, *, dtype: object = None, device: object = None,
     requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """A triangle; for the parameters see :func:`hann_window`."""
+    """Return the triangular Bartlett window; for the parameters see :func:`hann_window`."""
 
     def rule(x: Tensor) -> Tensor:
         return 1 - (2 * x - 1).abs()
@@ -105,7 +105,7 @@ def kaiser_window(
     window_length: int, periodic: bool = True, beta: float = 12.0, *, dtype: object = None,
     device: object = None, requires_grad: bool = False,
 ) -> Tensor:  # fmt: skip
-    """The Kaiser window with the shape `beta`; the others are those of :func:`hann_window`."""
+    """Return the Kaiser window with shape `beta`; for the rest see :func:`hann_window`."""
     width = real(beta, "beta")
 
     def rule(x: Tensor) -> Tensor:
