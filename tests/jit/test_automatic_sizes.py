@@ -32,7 +32,7 @@ def data(*shape: int) -> np.ndarray[Any, Any]:
 
 def names(function: Any) -> list[str]:
     """The lines of `explain` of plans for many sizes."""
-    return [line for line in function.explain().splitlines() if "dynamic by its third" in line]
+    return [line for line in function.explain().splitlines() if "dynamic since the third" in line]
 
 
 def test_the_third_size_makes_an_axis_dynamic() -> None:

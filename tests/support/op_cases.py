@@ -230,9 +230,9 @@ def _refused(case: dict[str, Any], error: krt.KernelrtError) -> bool:
     """Return whether an error is a documented decision."""
     text = str(error)
     return any(words in text for words in (
-        ", which holds ", "bools have no", "integers to the power", "cast the tensor", "one more than",
-        "expected a floating type", "is empty and has no such element", "cast class numbers",
-        "does not fit in", "more than one value per channel", "cast them", "at most half",
+        ", which holds ", "bools have no", "integers to the power", "cast the tensor",
+        "one more than", "expected a floating type", "is empty and has no such element",
+        "cast class numbers", "does not fit in", "more than one value per channel", "cast them", "at most half",
     ))  # fmt: skip
 
 
