@@ -1,4 +1,4 @@
-"""Types of the compiled boundary to the C core: what a plan is made of, and its runs."""
+"""Types of the compiled boundary to the C core: the ops of plans, and their runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, TypeAlias
@@ -14,39 +14,40 @@ COPY: Final = 1
 CUSTOM: Final = 2
 """``fn`` is a Python callable; it is called with no arguments and with the GIL."""
 NOP: Final = 3
-"""Nothing runs: a buffer view, kept so that op indices stay those of the caller."""
+"""Nothing runs: a buffer view, kept so that op indices match those of the caller."""
 
 REGION: Final = 4
-"""``fn`` is a RegionTuple: plans of their own that are run, again and again or one of them."""
+"""``fn`` is a RegionTuple: separate plans, run repeatedly (a loop) or one of them (a branch)."""
 
 HOST_PARALLEL_SAFE: Final = 1
 """Op flag: may run at the same time as ops that it is not ordered with."""
 MAY_FAIL: Final = 2
-"""Op flag: may store to the status word; the plan stops behind it if it did."""
+"""Op flag: may store to the status word; if it did, the plan stops after the op."""
 COMMIT: Final = 4
-"""Op flag: writes state that outlives the plan. From the first such op on the plan is not
-interrupted by signals; it starts only when every earlier op that may fail has not."""
+"""Op flag: writes state that outlives the plan. From the first such op on, signals do not interrupt
+the plan; the op starts only after every earlier op that may fail has succeeded."""
 FOLLOWS: Final = 8
-"""Op flag: is of one chain with the op before, which goes slice by slice."""
+"""Op flag: belongs to the same chain as the previous op; the chain runs slice by slice."""
 UNKNOWN_COST: Final = 16
-"""Op flag: ``cost_ns`` is a guess, so signals are looked for after the op, whatever it says."""
+"""Op flag: ``cost_ns`` is a guess, so signals are always checked after the op."""
 
 STATUS: Final = 0
-"""Among the ``bufs`` of an op that MAY_FAIL: the address of its own status word, an int64 that is 0
-when a run begins. What is stored there is handed to `_index_error`."""
+"""Placeholder in the ``bufs`` of an op that MAY_FAIL: the address of the op's status word, an int64
+that is 0 when a run begins. A value stored there is passed to `_index_error`."""
 
 RegionTuple: TypeAlias = tuple[
-    Sequence[PlanCore],  # bodies, each that of one region
-    int,  # count: the most turns
+    Sequence[PlanCore],  # bodies, each used by one region only
+    int,  # count: maximum number of iterations
     bool,  # reverse: from count - 1 down to 0
-    int,  # count_slot: of bufs, an int64; or -1
-    int,  # condition_slot: of bufs, a byte; or -1
-    int,  # choice_slot: of bufs, an int64; or -1
+    int,  # count_slot: index in bufs of an int64; or -1
+    int,  # condition_slot: index in bufs of a byte; or -1
+    int,  # choice_slot: index in bufs of an int64; or -1
     Sequence[tuple[int, int, int]],  # copies: slots of destination and source, bytes
     Sequence[tuple[int, int, int, int, int, int]],
 ]
-"""The last are bindings: address ``(body, op, slot there)`` is that of a slot of bufs, plus an
-offset, plus the number of the turn times a stride; slot -1 is an int64 that has that number."""
+"""The last item holds bindings: the address at ``(body, op, slot there)`` is the address in a slot
+of bufs, plus an offset, plus the iteration number times a stride. Slot -1 is an int64 with the
+iteration number."""
 
 OpTuple: TypeAlias = tuple[
     int,  # kind
@@ -58,17 +59,17 @@ OpTuple: TypeAlias = tuple[
     int,  # flags
     int,  # cost_ns: estimated time of the whole op
     Sequence[int],  # deps: indices of earlier ops
-    int,  # slices: of a chain of ops that goes slice by slice; 0: it is in none
+    int,  # slices: number of slices of the op's chain; 0: it is in no chain
 ]
-"""Of a chain all ops but the first have FOLLOWS among the flags; see ``krt_op`` in csrc/krt.h. The
-number of slices may be left out."""
+"""All ops of a chain except the first have the flag FOLLOWS; see ``krt_op`` in csrc/krt.h. The
+number of slices may be omitted."""
 
 class PlanCore(Table):
-    """A table of prepared operations, and the runs of it.
+    """A table of prepared operations that can be run.
 
     `ops` is checked once, here: types, ranges, null addresses, dependencies on earlier ops only.
-    The addresses are borrowed: whoever makes the plan keeps code and buffers alive until
-    `release` or until the plan is gone.
+    The addresses are borrowed: the creator of the plan keeps code and buffers alive until
+    `release` or until the plan is deleted.
 
     Raises
     ------
@@ -96,37 +97,37 @@ class PlanCore(Table):
             This thread's stack is too small for the plan, and no other thread could be started;
             nothing was run.
         KeyboardInterrupt
-            Or whatever a signal handler raised while a long plan ran. The plan stays usable.
+            Or any exception of a signal handler while a long plan ran. The plan stays usable.
         """
     def execute_with(self, bind: Callable[[], Bindings]) -> None:
-        """Do what `set_with` and then `execute` do, in one turn."""
+        """Call `set_with` and then `execute`, with exclusive access throughout."""
     def execute_profiled_raw(
         self, bind: Callable[[], Bindings] | None = None
     ) -> list[tuple[int, int, int, int, int]]:
-        """Run as `execute_with` or `execute` does; (start_ns, elapsed_ns, worker, chunks, runs).
+        """Run as `execute_with` or `execute`; return (start_ns, elapsed_ns, worker, chunks, runs).
 
-        One an op. `start_ns` counts from the start of the plan. `worker` is 0 for the calling
-        thread. A skipped op has zeros, but keeps its place. Behind these come, region by region and
-        body by body, those of the ops of bodies, each body's followed by those of its own regions:
-        the first start, the time of all turns, and how many these were.
+        There is one tuple per op. `start_ns` counts from the start of the plan. `worker` is 0 for
+        the calling thread. A skipped op has zeros. After these come the tuples for ops of bodies,
+        region by region and body by body, each body followed by its own regions: first start, total
+        time and number of all iterations.
         """
     def _turn_name(self, op: int, turn: int) -> str | None:
-        """What errors call a turn of the region `op`; None where that tells nothing."""
+        """Return the name of an iteration of the region `op` for errors, or None."""
     def _op_name(self, op: int) -> str:
-        """What errors call an op; a subclass may know better than its index."""
+        """Return the name of an op for errors; subclasses may return more than its index."""
     def _index_error(
         self, op: int, status_word: int
     ) -> IndexBoundsError | DomainError | LinAlgError | CustomFunctionError:
-        """The error for what a kernel met, such as an index out of range, from what it stored."""
+        """Return the error for the status word that a kernel stored."""
     def set_threads(self, n: int) -> None:
-        """Do as `Table.set_threads` does, and to the preparation, too."""
+        """Limit the threads as `Table.set_threads` does, also for the preparation."""
     def keep_to_own_memory(self) -> None:
         """Note that no run writes to memory that outlives the plan."""
     def prepare_by(self, preparation: PlanCore, sources: Iterable[Storage]) -> None:
-        """Run `preparation` before a run whenever `sources` may have been written since.
+        """Run the hoisted `preparation` before a run if `sources` may have been written since.
 
-        It is run with these, and shares no memory that this plan writes. Where one of `sources` is
-        shared with others (`Storage.own`), it runs before every run.
+        The preparation reads `sources` and shares no memory that this plan writes. If code outside
+        can write one of `sources` unnoticed (see `Storage.own`), it runs before every run.
         """
     _prepared_by: tuple[PlanCore | None, tuple[Storage, ...]]
-    """The preparation and the storages that it reads. Set within a turn."""
+    """The preparation and the storages that it reads. Set only with exclusive access."""

@@ -1,4 +1,4 @@
-"""Types of numbers by PyTorch's other names, some of which Python has for types of its own."""
+"""Dtypes by PyTorch's alias names, some of which are Python builtins."""
 
 # ruff: noqa: A001
 from typing import Final

@@ -1,4 +1,4 @@
-"""Types of what is linked to the C core (csrc/krt.h)."""
+"""Types of the module that links the C core (csrc/krt.h)."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
@@ -9,53 +9,53 @@ Bindings: TypeAlias = tuple[
     Sequence[tuple[int, int]],
     Sequence[tuple[object, str, object]],
 ]
-"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunks ``(op, n)``; and
-attributes ``(owner, name, value)`` to be set once the table has all of these."""
+"""New addresses ``(op, slot, address)``, values ``(op, slot, value)`` and chunk counts ``(op, n)``;
+and attributes ``(owner, name, value)`` to set after the table has all of these."""
 
 Exchanges: TypeAlias = tuple[
     Sequence[tuple[Table, Sequence[tuple[int, int, Sequence[int], int, int, int, int]]]],
     Sequence[tuple[object, str, object]],
 ]
-"""For the plan, and for bodies of its regions, kernels ``(op, fn, vals, chunks, core_slot, cost_ns,
-slices)`` as in OpTuple; and attributes as in Bindings. Slices may be left out. What was made as a
-chain is one from then on if all its slices are equal."""
+"""Kernels ``(op, fn, vals, chunks, core_slot, cost_ns, slices)``, as in OpTuple, for the plan and
+for bodies of its regions; and attributes as in Bindings. Slices may be omitted. A chain (kernel
+pipelining) that was built as such stays one if all its slices are equal."""
 
 class Table:
-    """The prepared operations of a plan as flat C arrays, and whose turn it is to use them.
+    """The prepared operations of a plan as flat C arrays, with a lock for exclusive access.
 
-    Made and run by `kernelrt._dispatch.PlanCore`.
+    Created and run by `kernelrt._dispatch.PlanCore`.
     """
 
     def pointer(self, op: int, slot: int) -> int: ...
     def set_pointer(self, op: int, slot: int, address: int) -> None:
-        """Bind another address; like every setter it waits for a running execute to end."""
+        """Bind another address; like every setter, wait for a running execute to end."""
     def value(self, op: int, slot: int) -> int: ...
     def set_value(self, op: int, slot: int, v: int) -> None:
         """Set one value in the rows of all chunks. The core_id slot cannot be set."""
     def chunks(self, op: int) -> int: ...
     def slices(self, op: int) -> int:
-        """Give the slices of the chain that `op` is in, 0 where it is in none."""
+        """Return the number of slices of the chain of `op`, or 0 if it is in none."""
     def set_chunks(self, op: int, n: int) -> None:
-        """Split `op` into `n` chunks, 0 to skip it; more than ever before allocates."""
+        """Split `op` into `n` chunks, 0 to skip it; a new maximum allocates memory."""
     def set_with(self, bind: Callable[[], Bindings]) -> None:
-        """Call `bind` in a turn of the plan and set what it returns, all or nothing.
+        """Call `bind` with exclusive access to the plan and apply its result, all or nothing.
 
-        `bind` may look at whatever executions change; using the plan itself raises
-        PlanBusyError. What it raises is passed on.
+        `bind` may read state that executions change; using the plan itself raises PlanBusyError.
+        Exceptions of `bind` propagate.
         """
     def exchange_with(self, bind: Callable[[], Exchanges]) -> None:
-        """Call `bind` in a turn of the plan and let what it returns take the place of kernels.
+        """Call `bind` with exclusive access to the plan and replace kernels by its result.
 
-        All or nothing, as by `set_with`, in the plan and in bodies. Whoever calls it sees to it
-        that the new code does what the old did to the same buffers, and keeps it alive.
+        All or nothing, as with `set_with`, in the plan and in bodies. The caller ensures that the
+        new code does the same to the same buffers as the old code, and keeps it alive.
         """
     def unless_busy(self, work: Callable[[], object]) -> bool:
-        """Call `work` in a turn of the plan, and return True, unless somebody has the turn."""
+        """Call `work` with exclusive access and return True; return False if the plan is in use."""
     @property
     def is_body(self) -> bool:
-        """Whether a region has it as a body, so that its plan alone runs and changes it."""
+        """Whether this is the body of a region, so that only the region's plan runs it."""
     def set_threads(self, n: int) -> None:
-        """Run on at most `n` threads, beside the limit of the process.
+        """Run on at most `n` threads, in addition to the limit of the process.
 
         Raises
         ------
@@ -63,62 +63,63 @@ class Table:
             `n` is below 1.
         """
     def calls_foreign_code(self) -> None:
-        """Note that it calls C functions that somebody gave: they are called without the GIL."""
+        """Note that it calls C functions of users; these are called without the GIL."""
     def need_stack(self, nbytes: int) -> None:
-        """Note that a kernel has arrays of `nbytes` on the stack; the most that was noted counts.
+        """Note that a kernel has arrays of `nbytes` on the stack; the maximum counts.
 
-        A thread that has less left has kernels called on another one, one after the other.
+        If a thread has less stack left, the kernels are called on another thread, sequentially.
         """
     @property
     def max_threads(self) -> int | None:
-        """What `set_threads` said; None where nothing did."""
+        """The limit set by `set_threads`, or None."""
     @property
     def released(self) -> bool: ...
     @property
     def n_ops(self) -> int: ...
     @property
     def cost_ns(self) -> int:
-        """The summed estimate of all ops that are not skipped."""
+        """Estimated time of all ops that are not skipped, in nanoseconds."""
     def release(self) -> None:
-        """Free the tables, those of bodies too. Waits for a running execute.
+        """Free the tables, including those of bodies. Wait for a running execute.
 
         Raises
         ------
         PlanBusyError
-            The code that calls it has a turn of the plan or of a body, as an own op has. Nothing
-            was freed.
+            The caller runs within the plan or a body of it, as a custom op does. Nothing was freed.
         """
 
 def clock_ns() -> int:
-    """Monotonic time in nanoseconds, the clock of the profile."""
+    """Return monotonic time in nanoseconds, from the clock of profiles."""
 
 def affinity_count() -> int:
-    """How many CPUs this process may be scheduled on (at least 1)."""
+    """Return the number of CPUs this process may be scheduled on (at least 1)."""
 
 def cgroup_quota() -> float | None:
-    """The CPU limit of this process's control group in CPUs, None where there is none."""
+    """Return the CPU limit of this process's control group in CPUs, or None if there is none."""
 
 def pool_limit() -> int:
-    """The most threads a plan may use here: min(affinity, cgroup quota, KERNELRT_THREADS)."""
+    """Return the maximum number of threads: min(affinity, cgroup quota, KERNELRT_THREADS)."""
 
 def get_num_threads() -> int:
-    """How many threads, the calling one included, a plan may use."""
+    """Return the number of threads that a plan may use, including the calling thread."""
 
 def set_thread_costs(hand_over_ns: int, chunk_ns: int, part_ns: int, wake_ns: int) -> None:
-    """Tell what passing work to a thread costs, what is worth that, and what waking one costs.
+    """Set the costs of threads in nanoseconds, used by the estimates of plans made later.
 
-    Plans that are made later estimate with these nanoseconds.
+    `hand_over_ns` is the time to pass a chunk or an op to a thread, `chunk_ns` the least work that
+    is worth that, `part_ns` the least work that is worth another thread, and `wake_ns` the time
+    until a sleeping thread works.
     """
 
 def thread_count(n: object) -> int:
-    """`n` as a number of threads, of at most a million.
+    """Return `n` as a number of threads, at most a million.
 
     Raises
     ------
     DTypeError
-        It is no int.
+        `n` is not an int.
     ShapeError
-        It is below 1.
+        `n` is below 1.
     """
 
 def set_num_threads(n: int) -> None:
@@ -127,7 +128,7 @@ def set_num_threads(n: int) -> None:
     Raises
     ------
     DTypeError
-        `n` is no int.
+        `n` is not an int.
     ShapeError
-        It is below 1.
+        `n` is below 1.
     """

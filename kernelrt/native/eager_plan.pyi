@@ -14,36 +14,36 @@ from kernelrt.tensor.base import TensorBase
 
 DONE: Final[int]
 UNFIT: Final[int]
-"""The graphs have to be compiled anew: buffers overlap in another way than those that the plan was
-made for, this thread is running the plan, or an interpreter gave up."""
+"""The graphs must be compiled again: buffers overlap in another way than those of the plan, this
+thread is already running the plan, or an interpreter gave up."""
 CHANGED: Final[int]
-"""An assignment that the run was to carry out is not pending any more."""
+"""An assignment that the run was to carry out is no longer pending."""
 
-#: A handle, the node it had, its data (owner, export, address, dtype code, shape, bytes), the node
-#: it gets, and whether it stays watched. Nothing happens if it has data or another node by then.
+#: A handle, its old node, its data (owner, export, address, dtype code, shape, bytes), its new
+#: node, and whether it stays watched. Nothing happens if it has data or another node by then.
 Fresh: TypeAlias = tuple[
     ArrayHandle, UOp | None, Memory | Buffer, memoryview | None, int, int, tuple[int, ...], int,
     UOp | None, bool,
 ]
-#: A handle whose assignment is carried out, the node that was pending, and the one it gets.
+#: A handle whose assignment is carried out, the pending node, and the new node.
 Reset: TypeAlias = tuple[ArrayHandle, UOp, UOp]
 
 class Prepared:
-    """A plan, where it takes its buffers from, and where its results go.
+    """A plan with the sites of its buffers and results, so that it can run with others.
 
-    Where something that the plan writes overlaps another place, the order of its operations holds
-    for the first addresses only, and it fits no others.
+    If memory that the plan writes overlaps other memory of the plan, the order of its operations is
+    only valid for the first addresses; the plan fits no others.
 
     Parameters
     ----------
     plan : PlanCore
-        What runs; nobody else may run it.
+        The plan; other code must not run it.
     places : iterable of (address, nbytes, written, sites)
-        For each buffer that a run is given: what it is bound to now, its length, whether the plan
-        writes there, and where the plan's table points to it.
+        For each buffer passed to a run: the address bound now, its length, whether the plan writes
+        it, and the sites in the plan's table that hold the address.
     outputs : iterable of (address, nbytes, sites)
-        For each result: where the plan leaves it, its length, and where the plan's table points
-        to it; without the last it is copied.
+        For each result: its address in the plan's memory, its length, and the sites in the plan's
+        table that hold the address. Without sites the result is copied.
     bindings : callable, optional
         Returns the plan's bindings for this size. Other objects may run the plan with other values.
     """
@@ -66,26 +66,26 @@ class Prepared:
         pending: dict[int, Any],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Run with these BUFFER nodes, then hand over to `fresh` and take `resets` out of pending.
+        """Run with these BUFFER nodes, hand over to `fresh`, and remove `resets` from pending.
 
-        No Python code runs between the end of the plan and that of the call. Gives DONE, or what
-        hindered it: then nothing has happened. `born` is ``state.births`` and how many there were;
-        it is CHANGED if there are others.
+        No Python code runs between the end of the plan and the end of the call. Return DONE, or the
+        reason why nothing was done. `born` is ``state.births`` and its expected value; if tensors
+        were created since, the result is CHANGED.
         """
 
 def write_unless_born(births: list[int], born: int, target: Buffer, source: Buffer) -> bool:
-    """Copy the bytes of `source` to `target`, unless ``births[0]`` is not `born` any more.
+    """Copy the bytes of `source` to `target` if ``births[0]`` still is `born`.
 
-    No Python code runs between the comparison and the copy. Returns whether it was made.
+    No Python code runs between the comparison and the copy. Return whether the copy was made.
     """
 
 def give(fresh: list[Fresh], resets: list[Reset], pending: dict[int, Any]) -> int:
-    """Hand over what took no plan, as :meth:`Prepared.run` does; gives DONE or CHANGED."""
+    """Hand over results that needed no plan, as :meth:`Prepared.run`; return DONE or CHANGED."""
 
 def new_result(cache: BlockCache, nbytes: int) -> Memory:
-    """Uninitialised memory for a result."""
+    """Return uninitialized memory for a result."""
 
 def settlement(handle: TensorBase, node: UOp, data: Memory) -> Fresh | None:
-    """What `TensorBase._settlement` gives where no history, view or gradient is there; or None."""
+    """Return `TensorBase._settlement` for a tensor without history, view or gradient; else None."""
 
 def _name_buffer(op: Op) -> None: ...

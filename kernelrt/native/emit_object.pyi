@@ -1,35 +1,35 @@
-"""Types of the one call that makes an object of LLVM IR."""
+"""Types of the call that compiles LLVM IR to an object."""
 
 from collections.abc import Callable
 
 class Emitter:
-    """Functions of llvmlite's library, called past its lock.
+    """Functions of llvmlite's library, called without its lock.
 
     Parameters
     ----------
     address : callable
-        Gives the address of a function of the library by its name.
+        Returns the address of a function of the library, given its name.
     """
 
     def __init__(self, address: Callable[[str], int]) -> None: ...
     def emit(
         self, machine: int, triple: bytes, layout: bytes, name: bytes, source: bytes
     ) -> bytes | None:
-        """Generate the object of a module in a context of its own, without the GIL.
+        """Compile a module to an object in a separate LLVM context, without the GIL.
 
         Parameters
         ----------
         machine : int
-            Address of the code generator, which nothing else uses meanwhile.
+            Address of the code generator. No other code may use it meanwhile.
         triple, layout : bytes
-            Target and data layout.
+            Target triple and data layout.
         name : bytes
-            A function that the module has to define.
+            Name of a function that the module must define.
         source : bytes
-            The module.
+            Text of the module.
 
         Returns
         -------
         bytes or None
-            The object; None where LLVM rejects the source or `name` is not defined in it.
+            The object; None if LLVM rejects the source or `name` is not defined in it.
         """

@@ -19,51 +19,48 @@ from kernelrt.tensor.eager.execute import Constant, Copy
 
 _U = TypeVar("_U", bound=Used)
 
-#: Graphs that differ only in numbers have plans of their own so often.
+#: Number of graphs that differ only in numbers and still get separate plans.
 ALIKE: Final[int]
-#: Memory of at least so many bytes is accounted for.
+#: Memory of at least this many bytes is accounted for.
 LARGE_BYTES: Final[int]
 
 class Used:
-    """A value of a :class:`Table`, which notes when it was used."""
+    """Base class of values in a :class:`Table`; records its last use."""
 
     def weigh(self, nodes: int) -> None:
-        """Say how large its graph is, before it is put into a table."""
+        """Set the number of nodes of its graph, before it is put into a table."""
 
 class Table(Generic[_U]):
-    """Values by keys. Where there are more than `most`, those used longest ago go.
-
-    A value of a large graph counts as several.
-    """
+    """An LRU cache of at most `most` values; a value of a large graph counts as several."""
 
     def __init__(self, most: int) -> None: ...
     def __len__(self) -> int: ...
     def get(self, key: Hashable) -> _U | None:
-        """Return the value, used now, or None."""
+        """Return the value and mark it as used, or return None."""
 
     def put(self, key: Hashable, value: _U) -> None:
-        """Keep a value, used now."""
+        """Store a value and mark it as used."""
 
     def pop(self, key: Hashable) -> None:
-        """Forget a value, if there is one."""
+        """Remove a value, if there is one."""
 
     def items(self) -> list[tuple[Hashable, _U]]:
         """Return all keys with their values."""
 
     def clear(self) -> None:
-        """Forget all values."""
+        """Remove all values."""
 
 class Uses:
-    """How often a plan of eager code was found again, and from where.
+    """Statistics on the uses of a cached plan of eager code.
 
     Attributes
     ----------
     nodes : int
-        How large its graph is.
+        Number of nodes of the graph.
     left : int
-        How many uses there are until the line is looked up.
+        Number of uses until the user's line is looked up.
     times : int
-        How often in a row it was `line`.
+        Number of consecutive lookups that gave `line`.
     """
 
     nodes: int
@@ -72,31 +69,31 @@ class Uses:
     line: tuple[str, int]
 
 class Entry(Used):
-    """How to compute graphs of one structure.
+    """A cache entry that computes graphs of one structure.
 
     Parameters
     ----------
     prepared : Prepared or Interpretation, optional
-        The plan, or what computes without one; None where nothing is computed.
+        The plan, or the interpretation; None if nothing is computed.
     sources : tuple
-        Where each result comes from: a position among the plan's outputs, or what takes no plan.
+        Source of each result: an index of the plan's outputs, or a value that needs no plan.
     sizes : tuple of (int, DType)
-        Elements and type of each result.
+        Number of elements and dtype of each result.
     nbytes : int
-        The memory of its plan's intermediates.
+        Size of the plan's intermediates in bytes.
     given : dict, optional
-        The bytes of each large storage that its plan was made with, by the storage's identity.
+        Size in bytes of each large storage that the plan was made with, by the storage's id.
     sized : object, optional
         The SizedPlan that the entry belongs to, if its plan serves many sizes.
 
     Attributes
     ----------
     notes : tuple of int
-        Data of whoever made it.
+        Data of the creator.
     uses : Uses
-        How often it was found again.
+        Statistics on its uses.
     origins : tuple
-        What an index that is out of range is told by; empty where none is checked.
+        Source lines for errors of indices out of range; empty if no index is checked.
     numbers : list of UOp
         BUFFER nodes of numbers, passed after the buffers of a run.
     """
@@ -128,13 +125,13 @@ class Entry(Used):
     @property
     def sized(self) -> object: ...
     def is_spent(self) -> bool:
-        """Return whether its graphs were interpreted until compiling them pays."""
+        """Return whether its graphs were interpreted so often that compiling them pays off."""
 
     def with_numbers(self, numbers: list[UOp]) -> Entry:
         """Return an entry that differs in `numbers` only."""
 
     def results(self, buffers: list[UOp]) -> list[Memory]:
-        """Return memory for each result; those that take no plan are in it already."""
+        """Return memory for each result; results that need no plan are already in it."""
 
     def run(
         self,
@@ -144,10 +141,10 @@ class Entry(Used):
         resets: list[Reset],
         born: tuple[list[int], int] | None = None,
     ) -> int:
-        """Compute what takes a plan and hand everything over; see :meth:`Prepared.run`."""
+        """Run the plan, if there is one, and hand everything over; see :meth:`Prepared.run`."""
 
 class Family(Used):
-    """Graphs that are equal up to their numbers, which are CONST nodes.
+    """Graphs that are equal except for their numbers (CONST nodes).
 
     Parameters
     ----------
@@ -158,20 +155,20 @@ class Family(Used):
     def __init__(self, numbers: list[UOp]) -> None: ...
     @property
     def positions(self) -> tuple[int, ...] | None:
-        """The positions of the numbers that vary; None until there were enough graphs."""
+        """Positions of the numbers that vary; None until there were enough graphs."""
 
     def meet(self, numbers: list[UOp], most: int) -> tuple[int, ...] | None:
-        """Count a graph; return `positions`, which are there after more than `most` graphs."""
+        """Count a graph; return `positions`, which are known after more than `most` graphs."""
 
 class Lookup:
-    """What a :class:`PlanTable` knows of some graphs.
+    """The result of a lookup of graphs in a :class:`PlanTable`.
 
     Attributes
     ----------
     entry : Entry, optional
-        Computes the graphs; None if there is none yet.
+        Entry that computes the graphs; None if there is none yet.
     buffers : list of UOp
-        The BUFFER nodes that it is run with: those that the graphs read, and numbers.
+        BUFFER nodes to run it with: those that the graphs read, and those of numbers.
     """
 
     entry: Entry | None
@@ -179,33 +176,33 @@ class Lookup:
 
     @property
     def read(self) -> list[UOp]:
-        """The BUFFER nodes that the graphs read."""
+        """BUFFER nodes that the graphs read."""
 
     @property
     def numbers(self) -> list[UOp]:
-        """The CONST nodes of the graphs."""
+        """CONST nodes of the graphs."""
 
     @property
     def alike(self) -> tuple[Hashable, ...]:
-        """A key of all graphs that are equal up to their numbers."""
+        """Key of all graphs that are equal except for their numbers."""
 
     @property
     def key(self) -> tuple[Hashable, ...]:
-        """The key of a plan for these graphs alone."""
+        """Key of a plan for these graphs only."""
 
     def key_but_for(self, positions: tuple[int, ...]) -> tuple[Hashable, ...]:
-        """The key of a plan that reads the numbers at `positions` from memory."""
+        """Return the key of a plan that reads the numbers at `positions` from memory."""
 
     def in_memory(self, positions: tuple[int, ...]) -> list[UOp]:
-        """BUFFER nodes of memory that holds the numbers at `positions`."""
+        """Return BUFFER nodes of memory that holds the numbers at `positions`."""
 
 class PlanTable:
-    """Entries by the structures of graphs, and the families of graphs that differ in numbers.
+    """The eager plan cache: entries by graph structure, and families of graphs.
 
     Attributes
     ----------
     hits : int
-        How often an entry was found.
+        Number of lookups that found an entry.
     """
 
     hits: int
@@ -220,13 +217,13 @@ class PlanTable:
         """Note the use of an entry that has, or keeps alive, much memory."""
 
     def get(self, key: Hashable) -> Entry | None:
-        """Return what is kept by a key."""
+        """Return the entry with this key, or None."""
 
     def look_up(self, values: list[UOp], commits: list[tuple[UOp, UOp]]) -> Lookup:
-        """Find an entry for graphs, which may bear marks."""
+        """Find an entry for graphs, which may have autograd tags."""
 
 def number_buffer(node: UOp) -> UOp:
-    """The BUFFER node of memory that holds the number of a CONST node."""
+    """Return the BUFFER node of memory that holds the number of a CONST node."""
 
 def copied(
     target: TensorBase,
@@ -234,46 +231,46 @@ def copied(
     part: np.ndarray[Any, Any] | None = None,
     index: Any = ...,
 ) -> bool:
-    """Copy `value` to the memory of `target`, if no graph has to be computed before.
+    """Copy `value` to the memory of `target` if no graph must be computed first.
 
-    The caller holds the lock. A tensor has the shape and type of `target`; a number is one that
-    the type has. Where `part` is given, an array over a part of the memory, a number or an array
-    is copied to the elements of it that `index` names.
+    The caller holds the lock. A tensor has the shape and dtype of `target`; a number is
+    representable in the dtype. With `part`, an array over a part of the memory, a number or an
+    array is copied to its elements at `index`.
 
     Returns
     -------
     bool
-        False, and nothing done, if the value has to be assigned by a plan.
+        Whether the copy was made. If False, nothing was done, and a plan must assign the value.
     """
 
 def computed_alone(tensor: TensorBase) -> bool:
-    """Compute a lazy tensor that is no view, where nothing else is to be done.
+    """Compute a lazy tensor that is not a view, if no other work is involved.
 
-    False, and nothing done, where that takes :func:`kernelrt.tensor.eager.realize.realize`.
+    Return False, with nothing done, if :func:`kernelrt.tensor.eager.realize.realize` is needed.
     """
 
 def entered(tensors: tuple[TensorBase, ...]) -> None:
-    """Make sure that each is a tensor that has a node and a static shape.
+    """Check that each item is a tensor with a node and a static shape.
 
-    A view is bound to the memory of its root, where its elements are one run there.
+    A view that is contiguous in the memory of its root is bound to that memory.
     """
 
 def lazy_ones(tensors: Iterable[TensorBase]) -> list[TensorBase]:
-    """Those that are yet to be computed."""
+    """Return the tensors that are not computed yet."""
 
 def due(apart: Collection[int]) -> list[TensorBase]:
-    """What is pending and not being carried out by the code that this thread interrupted.
+    """Return the tensors with pending assignments that interrupted code is not carrying out.
 
-    Tensors whose identity is in `apart` are left out.
+    Tensors whose id is in `apart` are left out.
     """
 
 def attempt(
     targets: list[TensorBase], commits: list[TensorBase], more: Written | None
 ) -> bool:
-    """Compute `targets`, and lazy tensors that read what changes, and carry out `commits`.
+    """Compute `targets` and lazy tensors that read memory about to change; carry out `commits`.
 
-    What `more` tells is going to change, too. Values that other lazy tensors are made of are
-    stored along. False, with nothing done, if the assignments changed meanwhile.
+    The memory in `more` changes too. Values that other lazy tensors need are stored as well.
+    Return False, with nothing done, if the assignments changed meanwhile.
     """
 
 def evaluate(
@@ -282,12 +279,12 @@ def evaluate(
     readers: set[int],
     written: Written | None,
 ) -> bool:
-    """Give `targets` data and carry `commits` out; the histories of `readers` go stale.
+    """Compute `targets` and carry out `commits`; the autograd histories of `readers` become stale.
 
     `written` is the memory of `commits`, if the caller knows it.
 
-    Once the plan has run everything is handed over in one piece, so that neither a handler of a
-    signal nor another thread sees an assignment that was carried out and still is pending.
+    After the run everything is handed over atomically, so that no signal handler or other thread
+    sees an assignment that was carried out but is still pending.
     """
 
 def _name_modules(

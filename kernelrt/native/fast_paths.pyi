@@ -1,4 +1,4 @@
-"""Types of the short roads of eager code."""
+"""Types of the fast paths of eager code."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
@@ -19,77 +19,77 @@ class LazyHandle(ArrayHandle):
 
     @property
     def uop(self) -> UOp:
-        """The node whose value this tensor has.
+        """Node with the value of this tensor.
 
-        Operations read it to use the tensor. Where code outside can write the memory, it has the
-        elements that are there now.
+        Operations read it to use the tensor. If code outside can write the memory, the node holds a
+        copy of the current elements.
         """
 
     def _live(self) -> UOp:
-        """Return the node whose value this tensor has; it reads shared memory itself."""
+        """Return the node with the value of this tensor; it reads shared memory directly."""
 
     @classmethod
     def _of(cls, node: UOp) -> Self:
-        """A tensor that is yet to be computed from `node`."""
+        """Return a lazy tensor with the value of `node`."""
 
 def is_changing(handle: ArrayHandle, node: UOp) -> bool:
     """Return whether an assignment to a handle, or to memory that its node reads, is pending."""
 
 def storage_node(buffer: Buffer, shape: tuple[int, ...]) -> UOp | None:
-    """The elements of `buffer` as a node of `shape`, packed in row-major order.
+    """Return the elements of `buffer` as a node of `shape`, in row-major order.
 
-    None where sizes need a look, as those that no tensor can have.
+    Return None if the sizes need further checks, for example if no tensor can have them.
     """
 
 def adopted(handle: TensorBase) -> bool:
-    """Do what `TensorBase._adopt` does for a result of a plan; False where it is none."""
+    """Do what `TensorBase._adopt` does for a result of a plan; return False if it is not one."""
 
 def shows_memory(view: TensorBase) -> bool:
-    """Return whether the root of a view has data that are current; no trace is active.
+    """Return whether the root of a view has current data and no trace is active.
 
-    The view is bound to them where its elements are one run there.
+    A view that is contiguous in the data is bound to it.
     """
 
 def commits_of(
     handles: Iterable[TensorBase],
 ) -> tuple[list[tuple[UOp, UOp]], list[Reset]]:
-    """The storage and the value of each assignment, and what carries it out."""
+    """Return storage and value of each assignment, and the records to carry them out."""
 
 def put_rows(tensor: TensorBase, index: object, value: object) -> bool:
-    """Assign a tensor or a number to elements that are one run of memory, if that is all.
+    """Assign a tensor or a number to contiguous elements, if no other work is involved.
 
-    False, and nothing done, elsewhere.
+    Return False, with nothing done, in other cases.
     """
 
 def fill_or_copy(tensor: TensorBase, value: object) -> bool:
-    """Assign a number, or a tensor of the same shape and type, to all elements of stored memory.
+    """Assign a number, or a tensor of the same shape and dtype, to all elements of stored memory.
 
-    False, and nothing done, elsewhere.
+    Return False, with nothing done, in other cases.
     """
 
 def put_shown(view: TensorBase, value: TensorBase) -> bool:
-    """Assign a tensor to what a view shows, as :func:`put_rows` does."""
+    """Assign a tensor to the elements of a view, as :func:`put_rows` does."""
 
 def moment() -> tuple[int, int]:
-    """Return how often memory was written, and lazy tensors computed, in all threads."""
+    """Return the counts of memory writes and of computed lazy tensors, over all threads."""
 
 def put_whole(tensor: TensorBase, value: TensorBase, begun: tuple[int, int]) -> bool | None:
-    """Assign a value to all elements of a tensor that has memory; the caller holds the lock.
+    """Assign a value to all elements of a tensor with memory; the caller holds the lock.
 
-    Return False where another way has to assign it. Return None where memory that `value` reads may
-    have changed since :func:`moment` gave `begun`: compute the value again then.
+    Return False if this path cannot assign it. Return None if memory that `value` reads may have
+    changed since :func:`moment` returned `begun`: the caller must compute the value again.
     """
 
 def quicken(
     operation: Callable[..., Any], op: Op, swapped: bool = False, whole: bool = True
 ) -> None:
-    """Let an operation of a tensor and one operand be `op` of the two at once, where it can be.
+    """Add a fast path to an operation of a tensor and one operand: build `op` of the two directly.
 
-    With `swapped` the operand comes first. Without `whole` it is not so for integers.
+    With `swapped` the operand comes first. Without `whole`, integers do not use the fast path.
     """
 
 def quicken_rows(operation: Callable[..., Any]) -> None:
-    """Let an operation give elements at once, by numbers and a slice, where they are one run."""
+    """Add a fast path to indexing, for contiguous elements selected by ints and a slice."""
 
 def _name_state(
     pending: dict[int, Any],

@@ -1,4 +1,4 @@
-"""Types of the walk that writes down the structure of graphs."""
+"""Types of the traversal that computes structural keys of graphs."""
 
 from collections.abc import Callable, Hashable, Sequence
 from typing import Literal, overload
@@ -10,12 +10,12 @@ from kernelrt.tensor.autograd.tags import Severed
 from kernelrt.tensor.base import TensorBase
 
 class Skeleton:
-    """The structure of graphs, apart from what they read: hashable, compared by value.
+    """A structural key of graphs, independent of the buffers they read; hashable.
 
     Attributes
     ----------
     needs_strip : bool
-        Of an open survey: whether ``marks.strip`` may change more than marks.
+        For an open survey: whether ``tags.strip`` may change more than tags.
     """
 
     @property
@@ -29,50 +29,50 @@ def survey(
 def survey(
     roots: Sequence[UOp], deep: bool = False, loose: Literal[False] = False
 ) -> tuple[Skeleton, list[UOp], list[Hashable]] | None:
-    """The structure of graphs, their BUFFER nodes, and the marks of their leaves.
+    """Return the structural key of graphs, their BUFFER nodes, and the tags of their leaves.
 
-    In a `loose` survey numbers are no part of the structure, and their CONST nodes stand in place
-    of the marks. Both lists are in the order in which the structure counts them. Marks are looked
-    through, and values that were kept are read from their storage. In a `deep` survey marks are
-    part of the structure, and the histories behind them; it gives None if one of those is stale.
+    In a `loose` survey numbers are not part of the key, and their CONST nodes are returned instead
+    of the tags. Both lists are in the order in which the key counts them. Autograd tags are
+    ignored, and values that were kept are read from their storage. In a `deep` survey the tags and
+    the histories behind them are part of the key; the result is None if a history is stale.
     """
 
 def survey_open(
     roots: Sequence[UOp],
 ) -> tuple[Skeleton, list[UOp], list[UOp], list[Dim], list[UOp]]:
-    """The structure of graphs without their numbers and sizes.
+    """Return the structural key of graphs without their numbers and sizes.
 
-    Then the BUFFER nodes, the CONST nodes that are no int64, the sizes, and the nodes that have
-    these: elements of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK or PAD, shape
-    and kernels of an UNWINDOW, kernels of a WINDOW, rows and numbers of a routine, turns of a loop.
-    All are in the order in which the structure counts them.
+    Also return the BUFFER nodes, the CONST nodes that are not int64, the sizes, and the nodes with
+    these sizes: the element count of a BUFFER, an int64 CONST, the arg of a RESHAPE, EXPAND, SHRINK
+    or PAD, shape and kernels of an UNWINDOW, kernels of a WINDOW, rows and numbers of a routine,
+    and iterations of a loop. All are in the order in which the key counts them.
     """
 
 def shared(
     roots: list[UOp], others: list[tuple[TensorBase, UOp, bool]], most: int
 ) -> list[UOp]:
-    """Find the outermost nodes that graphs of `others` share with those of `roots`.
+    """Return the outermost nodes that graphs of `others` share with those of `roots`.
 
-    An entry of `others` is a tensor, its node, and whether nodes below that are visited; at most
-    `most` are. Marks are looked through, and nothing is below a value that was kept.
+    An entry of `others` is a tensor, its node, and whether nodes below it are visited; at most
+    `most` are visited. Autograd tags are ignored, and a value that was kept has no operands.
     """
 
 def was_surveyed(node: UOp) -> bool:
-    """Whether the last survey came to `node`; only a hint, as finalizers survey graphs, too."""
+    """Return whether the last survey visited `node`; only a hint, as finalizers may survey too."""
 
 def gradient_operands(node: UOp) -> tuple[UOp, ...]:
-    """What a gradient that flows into `node` flows on to.
+    """Return the nodes that a gradient of `node` flows on to.
 
-    For a value with a rule of its own these are the rule's inputs, which need not be what its
-    value is computed from: a window of one element is the element itself. For a value of a loop or
-    of a choice they are the operands that it depends on:
-    :mod:`kernelrt.tensor.autograd.dependence` finds them.
+    For a value with a custom rule these are the inputs of the rule, which may differ from the
+    operands of the value: a window of one element is the element itself. For a value of a loop or
+    branch they are the operands that it depends on, found by
+    :mod:`kernelrt.tensor.autograd.dependence`.
     """
 
 def lineage(node: UOp) -> bool | Severed:
-    """Whether a gradient that flows into `node` reaches a leaf; what severs it, if only that does.
+    """Return whether a gradient of `node` reaches a leaf, or the tag at which gradients stop.
 
-    Above a leaf the answer is True, whatever else is there. It is kept in `cached_history`.
+    If any leaf is reachable, the result is True. It is cached in `cached_history`.
     """
 
 def _name_ops(

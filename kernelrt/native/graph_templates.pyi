@@ -9,13 +9,13 @@ from kernelrt.tensor.base import TensorBase
 from kernelrt.tensor.views import Kind, Layout
 
 def count_uses() -> int:
-    """How many calls had a template."""
+    """Return the number of calls that used a template."""
 
 def enable(value: bool, /) -> None:
     """Set whether calls make and use templates."""
 
 def verify(value: bool, /) -> None:
-    """Set whether calls that have a template run the code, too, and compare: KernelrtError."""
+    """Set whether calls with a template also run the code; differences raise KernelrtError."""
 
 def _name_ops(
     buffer: Op,

@@ -1,4 +1,4 @@
-"""Types of the programs that compute graphs step by step."""
+"""Types of the interpreter, which computes graphs without compiling them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -9,17 +9,17 @@ from kernelrt.ir import UOp
 from kernelrt.native.eager_plan import Fresh, Reset
 from kernelrt.native.memory import BlockCache, Memory
 
-#: Most axes of a step.
+#: Maximum number of axes of a step.
 AXES: Final[int]
-#: Elements that the code of one function computes in a call.
+#: Number of elements that one call of a function computes.
 BLOCK: Final[int]
 #: Bases of operands. Buffers begin at FIRST_BUFFER, and results follow them.
 CONSTANTS: Final[int]
 ARENA: Final[int]
 FIRST_BUFFER: Final[int]
 LOOPS: Final[dict[tuple[str, int, int], int]]
-"""The addresses of loops, by operation and the codes of the types of the last operand and the
-result; for those that move elements of any type by the bytes of an element."""
+"""Addresses of loops, keyed by operation and the dtype codes of the last operand and the result.
+Loops that only move elements are keyed by the element size in bytes."""
 
 class Budget:
     """The budget for interpreting a family of graphs.
@@ -27,9 +27,9 @@ class Budget:
     Attributes
     ----------
     spent : float
-        The estimated cost of all runs so far, in nanoseconds. Infinity: compile the graphs now.
+        Estimated cost of all runs so far, in nanoseconds. Infinity means: compile the graphs now.
     limit : float
-        The estimated cost of compiling, in nanoseconds.
+        Estimated cost of compiling, in nanoseconds.
     """
 
     spent: float
@@ -38,43 +38,43 @@ class Budget:
 def joined(
     sizes: Sequence[int], strides: list[tuple[int, ...]]
 ) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
-    """Leave out axes of one element, and join those that follow each other in memory.
+    """Drop axes of size 1, and merge axes that are contiguous in all operands.
 
     Parameters
     ----------
     sizes : sequence of int
-        The sizes of the axes.
+        Sizes of the axes.
     strides : list of tuple of int
-        The strides of each operand.
+        Strides of each operand.
     """
 
 class Interpretation:
-    """Runs a program in the place of a plan.
+    """An interpreted program that runs instead of a plan.
 
     Parameters
     ----------
     steps : list of tuple
-        The fields of each krt_step, in order; see csrc/interpret.h. Functions are addresses.
+        Fields of each krt_step, in order; see csrc/interpret.h. Functions are addresses.
     calls : sequence of tuple
         Python functions that run between steps: the number of steps before the call, the function,
-        and its arrays. An array is a tuple of its base, offset, shape, strides, NumPy type, and the
-        number of bytes from the base to its end.
+        and its arrays. An array is a tuple of its base, offset, shape, strides, NumPy dtype, and
+        the number of bytes from the base to its end.
     constants : bytes
-        The elements of constants.
+        Elements of constants.
     arena : int
-        The bytes of memory that a run needs for its values.
+        Size in bytes of the memory that a run needs for its values.
     numbers : list of (offset, code, position)
-        CONST nodes whose numbers vary: the offset of the number in that memory, the code of its
-        type, and the position of the node in the `buffers` of a run.
+        CONST nodes whose numbers vary: the offset of the number in that memory, its dtype code,
+        and the index of the node in the `buffers` of a run.
     n_buffers, n_results : int
-        The number of BUFFER nodes, which come before the CONST nodes, and of results.
+        Number of BUFFER nodes, which come before the CONST nodes, and number of results.
     writes : list of (position, offset, nbytes)
-        Copies to buffers at the end of a run: the position of the buffer, the offset of the value
-        in the memory of the run, and its size.
+        Copies to buffers at the end of a run: the index of the buffer, the offset of the value in
+        the memory of the run, and its size.
     cost : float
-        The estimated cost of a run, in nanoseconds.
+        Estimated cost of a run, in nanoseconds.
     budget : Budget
-        The budget that each run adds its cost to.
+        Budget that each run adds its cost to.
     keeps : object, optional
         Objects to keep alive, such as the owners of compiled code.
     """
@@ -111,10 +111,10 @@ class Interpretation:
     ) -> int:
         """Compute graphs, given their BUFFER and CONST nodes, and hand everything over.
 
-        Returns what :meth:`kernelrt.native.eager_plan.Prepared.run` does. UNFIT means that an index
-        is out of range or memory is short. Nothing has happened then, and graphs of this structure
-        are compiled from now on.
+        Return the same values as :meth:`kernelrt.native.eager_plan.Prepared.run`. UNFIT means that an index is
+        out of range or memory is short. Nothing was done then, and graphs of this structure are
+        compiled from now on.
         """
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:
-    """Set NumPy's class of arrays, and what gives memory to runs."""
+    """Set NumPy's array class, and the allocator of memory for runs."""

@@ -1,4 +1,4 @@
-"""Types of the locks of the package, and of what happens to them when the process forks."""
+"""Types of the package's locks, and of their handling when the process forks."""
 
 from _thread import LockType
 from collections.abc import Callable
@@ -13,55 +13,55 @@ LOADER: Final[int]
 IMPORTS: Final[int]
 GATE: Final[int]
 LLVM: Final[int]
-"""Ranks: the order in which nested code takes locks."""
+"""Ranks: nested code takes locks in this order."""
 
 _T = TypeVar("_T")
 
 class Lock:
-    """A reentrant lock that is free in a forked child unless its only thread holds it.
+    """A reentrant lock that is free in a forked child unless the child's only thread holds it.
 
-    An interrupt loses no lock, and a finalizer or a signal handler may take one that its thread
-    holds: what it guards must be in order wherever Python code can run.
+    Interrupts never leak a lock. A finalizer or a signal handler may take a lock that its thread
+    already holds, so guarded state must be consistent wherever Python code can run.
 
-    Where such code wants one of a lower rank than its thread holds, and waiting for it would not
-    end, it gets a PlanBusyError.
+    If such code requests a lock of a lower rank than its thread holds, and waiting would be a
+    deadlock, it gets a PlanBusyError.
 
     Parameters
     ----------
     rank : int
-        Its place in the order in which locks are taken.
+        Position in the order in which locks are taken.
     home : object, optional
-        Where another library keeps the RLock that is meant, as its `_lock`.
+        Object of another library whose attribute `_lock` is the RLock to use.
     """
 
     def __init__(self, rank: int, home: object = None) -> None: ...
     def __enter__(self) -> None: ...
     def __exit__(self, *_: object) -> None: ...
     def is_mine(self) -> bool:
-        """Whether this thread holds it."""
+        """Return whether this thread holds the lock."""
     @property
     def rank(self) -> int: ...
 
 class Gate:
-    """Lets many threads in at once, and a fork wait until they are out.
+    """A gate that many threads may be inside at once; a fork waits until all have left.
 
-    For calls of libraries with locks of their own: one that is held at the fork stays held.
+    For calls of libraries with their own locks: a lock held at a fork stays held in the child.
     """
 
     def __init__(self, rank: int) -> None: ...
     def run(self, function: Callable[..., _T], *args: Any) -> _T:
-        """Call `function` inside."""
+        """Call `function` inside the gate."""
 
 class Pause:
-    """While some thread is inside, the collector of cycles does not run.
+    """A context in which the cyclic garbage collector does not run, as long as a thread is inside.
 
-    It calls finalizers on any thread, and these may compute. On a thread that another one waits
-    for they would want what that one holds; amid an import they would meet half of a module.
+    The collector calls finalizers on any thread, and these may compute. On a thread that another
+    thread waits for, they would deadlock; during an import, they would see an incomplete module.
 
     Parameters
     ----------
     rank : int
-        When it is looked after in a forked child.
+        Position in the order of the work in a forked child.
     """
 
     def __init__(self, rank: int) -> None: ...
@@ -74,32 +74,32 @@ def at_fork(
     in_parent: Callable[[], object] | None = None,
     in_child: Callable[[], object] | None = None,
 ) -> None:
-    """Call something around each fork.
+    """Register functions to call around each fork.
 
     Parameters
     ----------
     rank : int
-        `before` is called in the order of ranks, the others in reverse.
+        `before` functions are called in the order of ranks, the others in reverse order.
     before, in_parent : callable, optional
-        In the process that forks.
+        Called in the process that forks.
     in_child : callable, optional
-        In the child, even where `before` was not reached; `in_parent`, if that was, where this is
-        not given. A bound method does not keep its object alive.
+        Called in the child, even if `before` was not reached. If omitted, `in_parent` is called
+        instead, provided that `before` was reached. A bound method does not keep its object alive.
     """
 
 def is_free_within(lock: LockType, seconds: float) -> bool:
-    """Wait so long until `lock` is free, and whether it is; no interrupt leaves it taken."""
+    """Wait up to `seconds` until `lock` is free; return whether it is. No interrupt leaks it."""
 
 def existing() -> list[Lock]:
-    """All Locks that there are."""
+    """Return all existing Locks."""
 
 def waits_for_me(thread: int) -> bool:
-    """Whether `thread` waits, perhaps by way of others, for a Lock that this thread holds."""
+    """Return whether `thread` waits, perhaps indirectly, for a Lock that this thread holds."""
 
 uncollected: Final[Pause]
-"""Entered by code whose thread must run no finalizers."""
+"""Entered by code whose thread must not run finalizers."""
 imports: Final[Lock]
-"""Held by code that imports modules when they are first needed.
+"""Held by code that imports modules on first use.
 
-A module that another thread is importing when the process forks can never be imported in the child.
+If another thread is importing a module when the process forks, the child can never import it.
 """

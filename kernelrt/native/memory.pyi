@@ -1,4 +1,4 @@
-"""Types of the memory that kernels read and write."""
+"""Types of the memory that kernels access."""
 
 from typing import Any, NoReturn, Self
 
@@ -7,51 +7,51 @@ from typing_extensions import Buffer
 from kernelrt.dtype import DType
 
 def wrote() -> None:
-    """Tell that memory which is there already is, or was, written by other means than a plan."""
+    """Note that existing memory is, or was, written by other means than a plan."""
 
 def count_writes() -> int:
-    """How often that was told, and plans wrote to memory that is not theirs alone."""
+    """Return the count of :func:`wrote` calls and of runs that write memory outside their plan."""
 
 def no_copies(what: object) -> NoReturn:
-    """Raise the CopyError of what stands for memory or code of this process."""
+    """Raise the CopyError of an object that refers to memory or code of this process."""
 
 class BlockCache:
-    """Aligned memory; freed blocks are kept, the one freed longest ago is given back first."""
+    """A cache of aligned memory blocks; the block freed longest ago is evicted first."""
 
     limit: int
-    """Most bytes of free blocks that are kept."""
+    """Maximum number of bytes of cached free blocks."""
 
     def __init__(self, limit: int = ...) -> None: ...
     def alloc(self, nbytes: int) -> StoredMemory:
-        """Memory of `nbytes` bytes with arbitrary content.
+        """Return `nbytes` bytes of uninitialized memory.
 
         Raises
         ------
         OutOfMemoryError
-            The system has none left, even after the cache was emptied.
+            The system has no memory left, even after the cache was emptied.
         """
     def free(self, memory: Memory) -> None:
-        """Give back memory that nothing uses any more; with views alive it lives until they die."""
+        """Free memory that is no longer used; live views keep it until they are deleted."""
     def trim(self, keep: int = 0) -> int:
-        """Give blocks back to the system until at most `keep` bytes are cached.
+        """Return blocks to the system until at most `keep` bytes are cached.
 
         Returns
         -------
         int
-            Bytes given back.
+            Number of bytes returned to the system.
         """
     def _counts(self) -> tuple[int, int, int, int]:
-        """Bytes cached, the limit, hits and misses."""
+        """Return cached bytes, the limit, hits and misses."""
 
 class Memory(Buffer):
-    """Memory that this object owns, or has borrowed, as a buffer of unsigned bytes.
+    """Memory that this object owns or borrows, as a buffer of unsigned bytes.
 
     Raises
     ------
     ShapeError
         `nbytes` is negative, or `alignment` is not a power of two of at most 2**20.
     OutOfMemoryError
-        The memory could not be had.
+        The memory could not be allocated.
     """
 
     def __init__(self, nbytes: int, *, alignment: int = 64, zero: bool = False) -> None: ...
@@ -62,7 +62,7 @@ class Memory(Buffer):
     def nbytes(self) -> int: ...
     @property
     def exports(self) -> int:
-        """How many live views hold the memory through the buffer protocol."""
+        """Number of live views of the memory through the buffer protocol."""
     @property
     def released(self) -> bool: ...
     def release(self) -> None:
@@ -81,71 +81,71 @@ class StoredMemory(Memory):
 
     @staticmethod
     def borrow(view: memoryview) -> StoredMemory:
-        """The bytes of a contiguous memoryview, which is kept; they stay those of its owner.
+        """Borrow the bytes of a contiguous memoryview, and keep a reference to it.
 
         Raises
         ------
         DTypeError, ShapeError
-            It is no memoryview, or not of contiguous memory.
+            `view` is not a memoryview, or its memory is not contiguous.
         """
     @property
     def storage(self) -> Storage | None:
-        """The Storage that this is the memory of, while it lives."""
+        """The Storage of this memory, while it is alive."""
 
 class Storage:
-    """The bytes behind one or more buffers: owned and allocated when first needed, or borrowed."""
+    """The memory of one or more buffers: owned and allocated on first use, or borrowed."""
 
     def __init__(
         self, nbytes: int, device: str, cache: BlockCache, memory: StoredMemory | None = None
     ) -> None: ...
     @property
     def device(self) -> str:
-        """Whose memory it is."""
+        """Device of the memory."""
     @property
     def nbytes(self) -> int:
-        """Length."""
+        """Size in bytes."""
     @property
     def readonly(self) -> bool:
         """Whether kernels must not write here."""
     @property
     def own(self) -> bool:
-        """Whether all that may write here says so by :func:`wrote`, or is a plan."""
+        """Whether every writer is a plan or reports its writes by :func:`wrote`."""
     @property
     def shared(self) -> bool:
         """Whether :meth:`share` was called."""
     @property
     def lender(self) -> memoryview | None:
-        """The bytes of the object that owns them; None for memory of kernelrt."""
+        """View of the object that owns the memory; None for memory of kernelrt."""
     def watch(self) -> int:
-        """Have it told by :func:`wrote` where the memory begins to be shared."""
+        """Call :func:`wrote` when the memory begins to be shared."""
     def share(self) -> None:
-        """Note that others may write here from now on, without a word."""
+        """Note that other code may write here from now on without reporting it."""
     @property
     def owned(self) -> bool:
-        """Whether the bytes are kernelrt's own, not those of an array that was wrapped."""
+        """Whether kernelrt owns the memory, not a wrapped array."""
     @property
     def address(self) -> int:
         """Address of the first byte. Allocates; raises BufferReleasedError after release."""
     @property
     def allocated(self) -> bool:
-        """Whether there is memory already, and still."""
+        """Whether memory is allocated at present."""
     @property
     def released(self) -> bool:
-        """Whether the memory was freed for good."""
+        """Whether the memory was freed permanently."""
     @property
     def exported(self) -> bool:
-        """Whether a view of the bytes is held outside this object."""
+        """Whether a view of the memory exists outside this object."""
     def discard(self) -> None:
         """Return the pages to the system if the storage owns them; their contents are lost."""
     def hold(self) -> memoryview:
-        """All bytes as a view; while it lives they are neither freed nor moved."""
+        """Return a view of the memory; while it is alive, the memory is not freed or moved."""
     def hand_out(self) -> int:
-        """Give the address to someone who will not say when done with it; bars release for good."""
+        """Return the address for use of unknown duration; prevents release permanently."""
     def release(self) -> None:
-        """Free the bytes now; BufferError while a view of them is held."""
+        """Free the memory now; raise BufferError while a view of it exists."""
 
 class Exporter(Buffer):
-    """Base class that gives a Python class the buffer protocol, also before Python 3.12."""
+    """Base class that adds the buffer protocol to a Python class, also before Python 3.12."""
 
     _storage: Storage
     base: Any
@@ -153,13 +153,13 @@ class Exporter(Buffer):
     id: int
     label: str
     constant: bool
-    """True for a constant array of an operation. Nobody writes to it."""
+    """Whether this is a constant array of an operation, which is never written."""
     nbytes: int
     offset: int
     size: int
 
     def keep(self) -> memoryview:
-        """The bytes as a view, for who writes there by plans alone; see :meth:`Buffer.hold`."""
+        """Return a view of the bytes for code that writes only by plans; see `Buffer.hold`."""
 
     @classmethod
     def _lent(
@@ -172,8 +172,8 @@ class Exporter(Buffer):
         cache: BlockCache,
         /,
     ) -> Self:
-        """One over the first bytes of `memory`, which is kept; `cache` is that of its device."""
+        """Return an object over the first bytes of `memory`; `cache` is the cache of its device."""
 
     def _export(self) -> Any:
-        """What is exported; views of it keep it alive, not this object. To be overridden."""
+        """Return the exported object, which views keep alive instead of this; to be overridden."""
     def __buffer__(self, flags: int, /) -> memoryview: ...

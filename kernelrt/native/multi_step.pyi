@@ -1,4 +1,4 @@
-"""Types of courses: steps of replays, one after the other, over rows that stay where they are."""
+"""Types of the multi-step runner: successive runs of replays over batches of fixed arrays."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,89 +9,89 @@ from kernelrt.native.array_handle import ArrayHandle
 from kernelrt.native.replay import Replay
 
 class Course:
-    """Where steps take their rows, where their results go, and how far they have come.
+    """A multi-step run: the rows of the steps, their results, and the progress.
 
     Parameters
     ----------
     steps
-        How many there will be at most.
+        Maximum number of steps.
 
     Notes
     -----
-    It belongs to one call: nothing may be called while :meth:`run` runs.
+    It belongs to one call: no method may be called while :meth:`run` runs.
     """
 
     def __init__(self, steps: int) -> None: ...
     @property
     def done(self) -> int:
-        """How many steps were run."""
+        """Number of steps that were run."""
     @property
     def results(self) -> tuple[Any, ...] | None:
-        """The results of all steps, those to come undefined; None before :meth:`begin`."""
+        """Results of all steps, undefined for future steps; None before :meth:`begin`."""
     def read(
         self, leaves: Sequence[np.ndarray[Any, Any] | ArrayHandle | None], n_rows: int
     ) -> None:
-        """Take rows of these arrays, each for the argument in its place; None: of no rows.
+        """Set the arrays to take rows from, one per argument; None for an argument without rows.
 
         Raises
         ------
         ShapeError
-            One of them has another number of rows, or is not computed.
+            An array has another number of rows, or is not computed.
         """
     def follow(self, order: np.ndarray[Any, Any] | None) -> None:
-        """Take the rows in this order (int64) from now on; None: as they lie.
+        """Take the rows in this order (int64) from now on; None means sequentially.
 
         Raises
         ------
         ShapeError, DTypeError
-            It is no list of numbers of rows that there are.
+            `order` is not a vector of valid row indices.
         """
     def begin(self, replay: Replay) -> None:
-        """Make room for the results of all steps, as `replay` gives them, unless there is."""
+        """Allocate the results of all steps, in the form of `replay`, unless it is done."""
     def fits(self, replay: Replay) -> bool:
-        """Whether the results of `replay` are of the sizes and types that there is room for."""
+        """Return whether results of `replay` have the sizes and dtypes of the allocated results."""
     def so_far(self, replay: Replay, apart: bool) -> tuple[Any, ...]:
-        """The results of the steps that were run; with `apart` in memory of their own."""
+        """Return the results of the steps that were run; with `apart`, as copies."""
     def find(
         self, replays: tuple[Replay, ...], args: tuple[Any, ...], rows: int
     ) -> Replay | None:
-        """Give the first of them that takes so many rows and the other arguments, or None.
+        """Return the first replay that takes `rows` rows and the other arguments, or None.
 
-        Those of functions with nested arguments are not looked at.
+        Replays of functions with nested arguments are skipped.
         """
     def run(
         self, replay: Replay, args: tuple[Any, ...], first: int, rows: int, count: int
     ) -> int:
-        """Run up to `count` steps, each of `rows` rows, from the place `first` of the order on.
+        """Run up to `count` steps of `rows` rows each, starting at index `first` of the order.
 
         Parameters
         ----------
         replay
-            What runs.
+            Replay to run.
         args
-            Its arguments, with all rows in the places of those of a step.
+            Arguments of the replay, with all rows instead of those of one step.
 
         Returns
         -------
         int
-            How many were run: fewer where rows were moved, or `replay` is not made for what there
-            is then.
+            Number of steps that were run. It is less than `count` if rows moved in memory, or if
+            `replay` no longer fits.
 
         Raises
         ------
         ShapeError
-            There are not so many rows, or results are not to be so many.
+            There are too few rows, or more steps than results were allocated for.
         KernelrtError
-            What a call raises. Steps that were run are `done`, and nothing of others is.
+            A step failed. Steps before it are `done`; the failed step has no effect.
         KeyboardInterrupt
-            Or what other handlers of signals raise; likewise.
+            Or any exception of a signal handler; the same holds.
         """
 
 def hand_out(replay: Replay, results: tuple[Any, ...]) -> Any:
-    """Results in the form in which a call of `replay` gives them."""
+    """Return results in the form in which a call of `replay` returns them."""
 
 def order_of(n: int, seed: int, epoch: int) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """The numbers from 0 to n - 1 in the order of an epoch, the same everywhere.
+    """Return the numbers from 0 to n - 1 in the order of an epoch, the same on all platforms.
 
     Raises
     ------

@@ -1,31 +1,31 @@
-"""Types of the record of what a traced function read of Python."""
+"""Types of the record of the Python state that a traced function read."""
 
 from collections.abc import Callable, Iterable
 from types import CellType
 from typing import Any
 
 def class_items(cls: type) -> dict[str, Any]:
-    """The dict of the attributes of a class that Python code defined; to be read only."""
+    """Return the attribute dict of a class defined in Python; callers must not change it."""
 
 ALL_ITEMS: object
-"""In the place of a key: all items of a dict, their keys, and the order of these."""
+"""Used instead of a key: all items of a dict, their keys and their order."""
 
 class Names:
-    """Variables, attributes and items, as they were when this was made.
+    """A snapshot of variables, attributes and items, to detect changes.
 
     Parameters
     ----------
     cells : iterable of (str, cell)
         Variables of enclosing functions.
     named : iterable of (key, dict, str, bool)
-        Keys of dicts, or `ALL_ITEMS`; how users call each; and whether it is an attribute of an
-        object.
+        Keys of dicts, or `ALL_ITEMS`; the name for users; and whether the item is an attribute of
+        an object.
     same : callable
-        Whether two values that are not one object may stand for each other.
+        Returns whether two different objects count as the same value.
     lists : iterable of (str, list, tuple of int, bool)
-        Lists, which of their items are looked at, and whether their length is, too.
+        Lists, the guarded indices, and whether the length is guarded too.
     slots : iterable of (str, object, descriptor)
-        Attributes that no dict has.
+        Attributes stored in slots.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Types of what UOp extends, and of the walks over graphs."""
+"""Types of the base class of UOp, and of graph traversals."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -9,9 +9,9 @@ from kernelrt.ir.uop import UOp
 from kernelrt.native.source_lines import Raw
 
 class Node:
-    """An interned node: calling the subclass gives the one object with that content.
+    """An interned node: calling the subclass returns the unique object with that content.
 
-    Nodes form no cycles: what their `arg` reaches must not lead back to them.
+    Nodes form no cycles: objects reachable from `arg` must not refer back to the node.
     """
 
     def __init__(
@@ -27,21 +27,21 @@ class Node:
     def arg(self) -> Any: ...
     @property
     def depth(self) -> int:
-        """How many nodes stand one upon the other, down to what lies in memory."""
+        """Length of the longest path of operations from the node down to memory."""
 
     @property
     def made(self) -> int:
-        """How many nodes were made before: of two, the older one has the smaller number."""
+        """Number of nodes created before this one: older nodes have smaller numbers."""
     @property
     def asked(self) -> int:
-        """How often any node had been asked for when this one was last, made then or not."""
+        """Count of all node requests (also of existing nodes) at the last request of this node."""
 
     @property
     def shape(self) -> tuple[int | UOp, ...]:
         """Shape of a tensor-level node; scalars of a kernel have shape ()."""
     @property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value of an integer or bool node (its type's when unknown)."""
+        """Least and greatest value of an integer or bool node (those of its dtype if unknown)."""
     @property
     def vmin(self) -> int:
         """Least value of an integer or bool node."""
@@ -50,15 +50,15 @@ class Node:
         """Greatest value of an integer or bool node."""
     @property
     def exact(self) -> bool:
-        """Whether this value is that of the same expression over the whole numbers.
+        """Whether the value equals that of the same expression in unbounded integers.
 
-        False where a sum or product that it is made of may wrap.
+        False if a sum or product in it may wrap around.
         """
 
     def replace(
         self, *, op: Op = ..., dtype: DType = ..., src: tuple[UOp, ...] = ..., arg: Any = ...
     ) -> UOp:
-        """This node with some of op, dtype, src and arg exchanged."""
+        """Return this node with some of op, dtype, src and arg replaced."""
 
     cached_bounds: tuple[int, int, bool] | None
     cached_label: str | None
@@ -69,19 +69,19 @@ class Node:
     cached_ports: list[int | None] | None
     cached_steady: int
     origin: Raw | None
-    """Where the user wrote what this node is part of; see :mod:`kernelrt.ir.origin`."""
+    """The user's source line that this node comes from; see :mod:`kernelrt.ir.origin`."""
 
 def is_static(shape: Iterable[int | UOp]) -> bool:
-    """Whether every dimension is a number."""
+    """Return whether every dimension is a number."""
 
 def reshaped(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
-    """What ``build.reshape`` gives for sizes that are numbers; None where they need a look."""
+    """Return the result of ``build.reshape`` for static sizes; None if they need more checks."""
 
 def expanded(x: UOp, shape: tuple[int | UOp, ...]) -> UOp | None:
-    """What ``build.expand`` gives for sizes that are numbers; None where they need a look."""
+    """Return the result of ``build.expand`` for static sizes; None if they need more checks."""
 
 def reduced(x: UOp, op: Op, axes: set[int]) -> UOp | None:
-    """What ``build.reduce`` gives for sizes that are numbers; None where they need a look."""
+    """Return the result of ``build.reduce`` for static sizes; None if they need more checks."""
 
 def count_asked() -> int:
     """Return the number of requests for nodes; nodes requested later have a greater `asked`."""
@@ -91,24 +91,24 @@ def toposort(
     stop: Callable[[UOp], object] | None = None,
     kept: type | None = None,
 ) -> list[UOp]:
-    """Nodes reachable from `roots`, each once, operands first.
+    """Return the nodes reachable from `roots`, each once, operands first.
 
-    A node with a mark of the class `kept` reads the `storage` of its mark alone.
+    The only operand of a node with a tag of the class `kept` is the `storage` of the tag.
 
-    Graphs of any depth can be walked. Below a node for which `stop` is true nothing is visited;
-    the node itself is. All of it happens before the first node is given.
+    Graphs may have any depth. A node for which `stop` is true is visited, but not its operands.
+    The whole traversal is done before the function returns.
     """
 
 def history_order(
     roots: Iterable[UOp], stop: Callable[[UOp], object], custom: type
 ) -> list[UOp]:
-    """As :func:`toposort`, and a mark of the class `custom` reads its `inputs` and `parts`, too."""
+    """Sort as :func:`toposort`; `inputs` and `parts` of tags of class `custom` are operands too."""
 
 def substitute(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> list[UOp]:
-    """`roots` with the nodes that `mapping` names exchanged, wherever they occur."""
+    """Return `roots` with nodes replaced as in `mapping`, wherever they occur."""
 
 def inherit(new: UOp, old: UOp) -> UOp:
-    """`new`, which takes the place of `old`, with its origin unless it has a later one."""
+    """Return `new`, which replaces `old`, with the origin of `old` unless it has a later one."""
 
 def _make_nodes_of(kind: type[UOp]) -> None: ...
 def _infer_with(

@@ -1,9 +1,9 @@
-"""Types of what turns ops into C structures, as far as Python code uses it."""
+"""Types of the conversion of ops to C structures, as far as Python code uses it."""
 
 from collections.abc import Callable, Iterable
 
 class Addressed:
-    """A function that is called with views of its op's buffers, where they lie in this run."""
+    """A function that is called with views of its op's buffers at their addresses in this run."""
 
     def __init__(
         self,

@@ -15,29 +15,29 @@ class Mismatch:
     """The type of MISMATCH."""
 
 MISMATCH: Final[Mismatch]
-"""What a Replay gives back when the arguments are not the ones it was made for."""
+"""Result of a Replay that does not take the arguments."""
 
-#: What has to be empty for a call to run straight away.
+#: Containers that must be empty for a call to run directly.
 Register: TypeAlias = dict[Any, Any] | Roster
 
 OutputSpec: TypeAlias = (
     tuple[int, int, tuple[int, ...]] | tuple[int, int, tuple[int, ...], Sequence[Site]]
 )
-"""``(address in the plan's memory, dtype_code, shape)``, copied from there after the run; or with
-sites, bound: the plan writes straight to the memory of the result."""
+"""``(address in the plan's memory, dtype_code, shape)``: copied from there after the run. With
+sites it is bound: the plan writes directly to the memory of the result."""
 
 _H = TypeVar("_H", bound=ArrayHandle)
 
 class Watch(Protocol):
-    """What a replay depends on beside its arguments, and changes beside memory."""
+    """Guards of a replay on state beyond its arguments, and its effects beyond memory."""
 
     def fits(self) -> bool:
-        """Whether the replay may run."""
+        """Return whether the replay may run."""
     def before(self) -> tuple[bool, tuple[list[Any], list[Any]], tuple[tuple[Any, bool], ...]]:
-        """Make ready for a run.
+        """Prepare a run.
 
-        Returns whether there was anything to do, what `kernelrt.native.array_handle.finish` does
-        afterwards, and tensors that require a gradient, or none, from then on.
+        Return whether there was work, the argument for `kernelrt._handle.finish` after the run, and
+        tensors whose `requires_grad` changes, with the new values.
         """
 
 class Replay:
@@ -46,56 +46,57 @@ class Replay:
     Parameters
     ----------
     plan
-        Runs between copying in and copying out, all in one turn of the plan's lock.
+        Plan to run between copying in and copying out, all with exclusive access to it.
     inputs
-        One spec for each positional argument.
+        One spec per positional argument.
     outputs
-        Where the results lie after the run. Each call makes fresh handles that own copies.
+        Location of each result after the run. Each call returns new handles that own copies.
     result_type
-        The subclass of ArrayHandle to make results of.
+        Subclass of ArrayHandle for results.
     build
-        None: the single result itself where there is one output, a tuple otherwise. Else called
-        with the results; what it returns is the result of the call.
+        Function that builds the result of the call from the output handles. If None, the result is
+        the handle itself for one output, or a tuple of handles.
     bindings
-        Gives the pointers, values and chunk counts (see `PlanCore.execute_with`) that this replay
-        runs with; called within the turn, when another replay or `execute_with` ran in between.
+        Returns the pointers, values and chunk counts for this replay (see `PlanCore.execute_with`).
+        Called with exclusive access if another replay or `execute_with` ran in between.
     structure
-        How the positional arguments are nested, where they are not the leaves themselves. Specs
-        are those of the leaves in order.
+        Nesting of the positional arguments, if they are not the leaves themselves. Specs are then
+        those of the leaves, in order.
     registers, make_way
-        `make_way` is called before a run, outside of the plan's turn, if one of the `registers`
-        holds something.
+        `make_way` is called before a run, without exclusive access, if one of the `registers` is
+        not empty.
     births
-        Its only element grows with what the registers get. `make_way` gives the one up to which it
-        has done all, -1 where nothing is ever to be done: up to the run it is called again.
+        List with a count that grows with each entry of a register. `make_way` returns the count up
+        to which its work is done, or -1 if there is never any; it is called again if the count grew
+        before the run.
     watch
-        Asked whether the replay still fits, and told before a run, unless nothing was
-        touched (`kernelrt.native.array_handle.touch`) since a run that it had nothing to do for.
+        Guards that are checked before a run, unless nothing was touched
+        (`kernelrt._handle.touch`) since a run for which there was nothing to do.
     names
-        Variables of Python; the replay matches only while all are what they were.
+        Python variables; the replay matches only while they are unchanged.
     records
-        1: it matches only where gradients are recorded; 0: where they are not; -1: everywhere.
+        1: the replay matches only if gradients are recorded; 0: only if they are not; -1: always.
     guards
         (handle, address): state that the plan reads and writes in place. The replay matches only
-        while every handle still has its data at that address.
+        while the data of every handle is at that address.
     writes
         (begin, end) address ranges that the plan writes. An array that overlaps one is copied
-        even where it could be bound.
+        even if it could be bound.
     severed, by_argument
-        For each output what marks the results (see `ArrayHandle._severed`) or None, and the places
-        of array arguments; where one of these has a lineage, `by_argument` marks the results. In
-        `no_grad` nothing does.
+        For each output the tag of the result (see `ArrayHandle._severed`) or None, and the indices
+        of array arguments; if one of these has an autograd history, the result gets the tag
+        `by_argument`. In `no_grad` there are no tags.
     keep
-        Anything to be kept alive with the replay (buffers behind the addresses).
+        Objects to keep alive with the replay (buffers behind the addresses).
     results_from
-        Where the memory of larger results comes from and goes back to.
+        Allocator of the memory of larger results.
 
     Notes
     -----
-    What matches: an exact ndarray of the spec's shape and native dtype (any strides: arrays that
-    are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle of the
-    spec's shape and dtype, a float, the very static, or an equal one of the same type. Everything
-    else, and every other number of arguments, is a MISMATCH, found before anything was changed.
+    An argument matches if it is an exact ndarray of the spec's shape and native dtype (any strides:
+    arrays that are not C-contiguous and aligned are copied through NumPy), a realized ArrayHandle
+    of the spec's shape and dtype, a float, or the same static object, or an equal one of the same
+    type. Other arguments, or another number of them, give MISMATCH before anything was changed.
 
     Raises
     ------
@@ -131,31 +132,31 @@ class Replay:
     def plan(self) -> PlanCore: ...
     @property
     def bindings(self) -> Callable[[], Bindings] | None: ...
-    most_calls: int  # from so many on, calls ask Python; 0: never
+    most_calls: int  # number of calls from which on they go to Python; 0: never
     @property
     def calls(self) -> int:
-        """How often the plan ran through this object."""
+        """Number of runs through this object."""
     def load(self, *args: object) -> Mismatch | None:
-        """MISMATCH, or None: the leaves were copied to their places in the plan's memory."""
+        """Copy the leaves to the plan's memory and return None; or return MISMATCH."""
     def profile(self, *args: object) -> Mismatch | list[tuple[int, int, int, int]]:
-        """MISMATCH, or what `PlanCore.execute_profiled_raw` gives of a call with these leaves."""
+        """Return `PlanCore.execute_profiled_raw` of a call with these leaves, or MISMATCH."""
     def __call__(self, *args: object) -> Any:
-        """MISMATCH, or the results for these leaves. Raises what `PlanCore.execute` raises."""
+        """Return the results for these leaves, or MISMATCH; raise errors of `PlanCore.execute`."""
 
 class JitCore:
     """Base class of a jitted function: tries its replays and otherwise calls `_slow`.
 
-    The replay that matched last is tried first. Keyword arguments are brought into the order of
-    the named parameters, if they continue the positional ones.
+    The replay that matched last is tried first. Keyword arguments are converted to positional ones
+    if they continue these.
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def _slow(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Trace, or bring the arguments into the form that a replay takes. To be overridden."""
+        """Trace, or convert the arguments to the form that a replay takes; to be overridden."""
     def _require_empty(self, registers: Iterable[Register]) -> None:
-        """Call `_slow` as long as any of these dicts holds something."""
+        """Call `_slow` while any of these dicts is not empty."""
     def _name_parameters(self, names: Iterable[str]) -> None:
-        """Say what the parameters that may be passed by position are called."""
+        """Set the names of the parameters that may be passed by position."""
     def _add_replay(self, replay: Replay) -> None: ...
     def _clear_replays(self) -> None: ...
     @property

@@ -1,10 +1,11 @@
-"""Types of what tells where the routines of csrc/ are."""
+"""Types of the addresses of the routines of csrc/."""
 
 from typing import Final
 
-#: For each width of vectors, in bits, that this processor has: name without the prefix ``krt_`` ->
-#: address. There is always one of 128.
+#: Vector width in bits -> name without the prefix ``krt_`` -> address, for each width that this
+#: processor supports. Width 128 always exists.
 ADDRESSES: Final[dict[int, dict[str, int]]]
-#: Of what calls a function for each of several rows, and how many buffers that may have.
+#: Address of the routine that calls a function for each of several rows, and the maximum number of
+#: buffers of that function.
 EACH: Final[int]
 EACH_MOST: Final[int]

@@ -17,18 +17,18 @@ NONFINITE: Final[int]
 STEPWISE: Final[int]
 
 class Local:
-    """What this thread is doing; each thread sees its own."""
+    """The modes of the current thread."""
 
     @property
     def grad(self) -> bool:
         """Whether operations are recorded for gradients."""
     trace: Trace | None
-    """The trace that is active."""
+    """The active trace, or None."""
     scope: object
-    """The innermost module that is being called; its text is its path."""
+    """The innermost module that is being called; its str() is its path."""
     @property
     def observed(self) -> Any:
-        """Where attributes that are read are noted, or None."""
+        """The record of attributes that are read, or None."""
     @property
     def debugs(self) -> bool:
         """Whether this thread is in debug_nans or disable_jit."""
@@ -40,18 +40,18 @@ class Local:
         """Whether this thread is in disable_jit."""
     @property
     def writes(self) -> int:
-        """How often this thread began to change memory that lazy tensors may read."""
+        """Number of times this thread began to change memory that lazy tensors may read."""
 
 local: Final[Local]
 
 def begin_stepwise(value: bool, /) -> None:
-    """Set whether threads run jitted functions step by step until they say otherwise."""
+    """Set whether threads run jitted functions step by step by default."""
 
 def began_write() -> None:
     """Count that a thread begins to change memory that lazy tensors may read."""
 
 def computed() -> None:
-    """Count that lazy tensors are given values."""
+    """Count that lazy tensors get values."""
 
 def _name_lock(lock: Lock) -> None: ...
 
@@ -59,27 +59,27 @@ def count_read() -> None:
     """Count a read of tensor values on this thread."""
 
 def aliases_of(function: object) -> dict[str, str] | None:
-    """NumPy's names of a function's parameters, with those they have; None without some."""
+    """Return a dict from NumPy's names of parameters to the own names; None if there are none."""
 
 def several_of(function: object) -> tuple[str, ...] | None:
-    """The names by which what a starred parameter takes may be given as one; None without one."""
+    """Return the keyword names that a starred parameter also accepts; None if there are none."""
 
 def placed(
     name: str, several: tuple[str, ...], before: int, given: tuple[Any, ...],
     options: dict[str, Any],
 ) -> tuple[Any, ...]:
-    """The arguments by their places, with those of the names `several` taken from `options`.
+    """Return positional arguments, with the argument named in `several` moved from `options`.
 
-    `before` of them may come before. DTypeError where what is several is given twice.
+    At most `before` arguments may come before it. Raise DTypeError if it is given twice.
     """
 
 class Operation(Generic[_P, _R]):
-    """A function or method of tensors that is not cut in two by a handler or a finalizer.
+    """A function or method of tensors that is atomic with regard to handlers and finalizers.
 
-    It takes the nodes of its operands and makes one of them. Where lazy tensors were computed and
-    memory was written meanwhile, by code that came in between or because an operand had to be
-    committed, all of it is done again with the nodes that the operands have now; so it must not do
-    anything else. PlanBusyError where that does not come to an end.
+    It reads the nodes of its operands and builds a new node. If lazy tensors were computed and
+    memory was written meanwhile, by interrupting code or because an operand had to be committed, it
+    is repeated with the current nodes of the operands; so it must not have side effects. Raise
+    PlanBusyError if it is repeated too often.
     """
 
     def __init__(self, function: Callable[_P, _R]) -> None: ...
@@ -88,18 +88,18 @@ class Operation(Generic[_P, _R]):
 def undisturbed(
     function: Callable[[], _R], named: Callable[..., object], any_write: bool = True
 ) -> _R:
-    """What `function` gives when this thread has written no memory meanwhile; else done again.
+    """Return the result of `function`; repeat the call if this thread wrote memory meanwhile.
 
-    Without `any_write` only if lazy tensors were computed because of the write, too.
+    Without `any_write`, repeat only if lazy tensors were also computed because of the write.
 
-    PlanBusyError, which says the name of `named`, where that does not come to an end.
+    Raise PlanBusyError, with the name of `named`, if the call is repeated too often.
     """
 
 class Mode(Generic[_T]):
-    """Sets `field` to `value` within a ``with`` block, or while a function that it decorates runs.
+    """Sets `field` to `value` within a ``with`` block, or while a decorated function runs.
 
-    What the ``with`` statement binds is `value`. Entering and leaving are one C call each: an
-    interrupt comes before or after, where the statement knows of it.
+    The ``with`` statement binds `value`. Entering and leaving are one C call each, so an interrupt
+    comes before or after, where the statement handles it.
     """
 
     def __init__(self, field: int, value: _T) -> None: ...
@@ -114,13 +114,13 @@ class Mode(Generic[_T]):
     def __call__(self, function: Callable[_P, _R]) -> Callable[_P, _R]: ...
 
 class Setting(Mode[_T]):
-    """A Mode that begins when it is made, and stays unless it is left or decorates a function."""
+    """A Mode that begins on creation, and stays unless it is left or decorates a function."""
 
 class Closing(Setting[_T]):
-    """A Setting with work at the end of its ``with`` block, done in the mode.
+    """A Setting that calls a function at the end of its ``with`` block, still in the mode.
 
-    `begin` is called where the mode begins, and `end` gets what it gave. An error in the block, or
-    a false `value`, leaves `end` out.
+    `begin` is called when the mode begins, and its result is passed to `end`. After an error in the
+    block, or if `value` is false, `end` is not called.
     """
 
     def __init__(
@@ -128,9 +128,9 @@ class Closing(Setting[_T]):
     ) -> None: ...
 
 class Limit:
-    """Lets a number be at most `most` within a ``with`` block; functions of C read and set it.
+    """Limits a number to `most` within a ``with`` block; C functions read and set it.
 
-    As those of a Mode, its two steps are not interrupted.
+    As with a Mode, entering and leaving are not interrupted.
     """
 
     def __init__(
@@ -146,18 +146,18 @@ class Limit:
     ) -> None: ...
 
 class TraceMode:
-    """What is the trace of this thread within a ``with`` block.
+    """Base class of traces: a ``with`` block makes one the active trace of this thread.
 
-    Handlers of signals run as if it were not: what they compute is no part of it. The collector of
-    cycles rests meanwhile, so that finalizers do not run at any odd place of it.
+    Signal handlers run as if there were no trace, so their computations are not part of it. The
+    cyclic garbage collector is off meanwhile, so that finalizers do not run within it.
 
     Attributes
     ----------
     around : TraceMode or None
-        The trace that this one is a part of: it is active before and after.
+        Enclosing trace, which is active before and after.
     draws : object or None
-        What looks at generators of random numbers while a function is traced: handlers' draws are
-        left out with its ``idle`` and ``leave_out``.
+        Observer of random generators while a function is traced. Draws of signal handlers are
+        excluded with its ``idle`` and ``leave_out``.
 
     Raises
     ------
@@ -169,7 +169,7 @@ class TraceMode:
     draws: object
     _states: dict[int, tuple[TensorBase, UOp]]
     def _begin(self) -> None:
-        """Make ready; the trace is not active yet."""
+        """Prepare the trace before it is active."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -180,11 +180,11 @@ class TraceMode:
     ) -> None: ...
 
 MISSING: Final[object]
-"""What an attribute is that the ``__dict__`` of an object does not have."""
+"""Value of an attribute that is missing from the ``__dict__`` of an object."""
 
 class Observed:
-    """What Module extends: while this thread observes, attributes that are read are noted.
+    """Base class of Module that records attribute reads while this thread observes them.
 
-    What is noted is (owner, name, value in its ``__dict__``) at the first time, by the identity of
-    the owner and the name.
+    The first read of each attribute records (owner, name, value in its ``__dict__``), keyed by the
+    id of the owner and the name.
     """

@@ -1,4 +1,4 @@
-"""Types of what counts the cycles of loop nests."""
+"""Types of the tile cost evaluator, which estimates the cycles of loop nests."""
 
 from collections.abc import Iterable, Mapping
 
@@ -6,15 +6,15 @@ from kernelrt.ir.uop import UOp
 from kernelrt.loops.tiles import Tile
 
 class MachineModel:
-    """What a core has, and what it takes for which work; all numbers of it by their names."""
+    """The parameters of a CPU core's cost model, passed by name."""
 
     def __init__(self, **numbers: float) -> None: ...
 
 def vectors_of(count: int, lanes: int) -> int:
-    """How many vectors so many elements take: whole ones, and narrow ones, of powers of two."""
+    """Return the number of vectors for `count` elements: full ones, then powers of two."""
 
 class Tiles:
-    """The loops of a kernel, by number, and their tiles for the time of a count."""
+    """The loops of a kernel, by number, and their tiles during an estimate."""
 
     def __init__(
         self, places: dict[UOp, int], extents: Iterable[int], fixed: Iterable[bool]
@@ -23,9 +23,9 @@ class Tiles:
 class Load:
     """A LOAD of a nest: its loops, innermost first, and the strides along them.
 
-    `closed` says which of them belong to the nest alone, `around` has those that the array which
-    it reads varies with. `plain` ones have no gate. A byte takes `streamed` cycles where it has to
-    come from far.
+    `closed` tells which loops belong to this nest only; `around` has the loops with which the array
+    that it reads varies. A `plain` load has no predicate. `streamed` is the number of cycles per
+    byte that comes from far memory.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Load:
     ) -> None: ...
 
 class Read:
-    """The memory that a LOAD walks: bytes between elements, the smallest step first.
+    """The memory that a LOAD reads: bytes between elements, the smallest stride first.
 
     For each loop also in how many places of a way its elements end, and how many these are; 0 where
     they are those of a tile.
@@ -56,7 +56,7 @@ class Read:
     ) -> None: ...
 
 class Tally:
-    """A nest: the loops around it and its own, outermost first, what it reads, and what it does."""
+    """A loop nest: the enclosing loops and its own, outermost first, its loads and its work."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Tally:
     ) -> None: ...
 
 def cycles(tallies: list[Tally], given: Mapping[UOp, Tile]) -> float:
-    """Estimated cycles of nests under the tiles `given`."""
+    """Return the estimated cycles of nests for the tiles `given`."""
 
 def charge(tally: Tally, given: Mapping[UOp, Tile]) -> float:
-    """What a nest's cycles are to be multiplied by for the copies that are made of its body."""
+    """Return the factor on a nest's cycles for the copies (unrolling) of its body."""

@@ -1,4 +1,4 @@
-"""Types of memory that is about to be written, and of the walks that look for who reads it."""
+"""Types of the write barrier: memory that is about to be written, and the search for readers."""
 
 from collections.abc import Collection, Iterable
 
@@ -10,60 +10,60 @@ from kernelrt.native.memory import Memory
 from kernelrt.tensor.base import TensorBase
 
 class Written:
-    """Memory that is written: that of `buffers`, and `more`."""
+    """The memory of `buffers`, plus `more`, that is written."""
 
     def __init__(
         self, buffers: Iterable[Buffer | Memory | None] = (), more: Written | None = None
     ) -> None: ...
     def overlaps(self, buffer: object) -> bool:
-        """Whether any byte of `buffer`, if it is a Buffer that has memory, is written."""
+        """Return whether any byte of `buffer` is written; False unless it has memory."""
 
 def memory_of(tensors: Iterable[TensorBase], more: Written | None = None) -> Written:
-    """The memory of `tensors`, and `more`."""
+    """Return the memory of `tensors`, plus `more`."""
 
 def reads(root: UOp, written: Written) -> bool:
-    """Whether the value or the history of `root` reads `written`.
+    """Return whether the value or the autograd history of `root` reads `written`.
 
-    Nodes that do not are remembered while `written` lives: asking for every operand of a graph
-    takes time linear in its size.
+    Nodes that do not are cached while `written` is alive, so queries for all operands of a graph
+    take time linear in its size.
     """
 
 def readers_of(roster: Roster, written: Written) -> list[TensorBase]:
-    """Those that have no data yet, and could have, and are computed from `written`.
+    """Return the lazy tensors that are computed from `written`.
 
-    What reads no storage that was ever written is remembered, so that a graph that grows from call
-    to call, as a sum of losses does, is not walked again each time.
+    Nodes that read no storage that was ever written are cached, so that a graph that grows from
+    call to call, such as a sum of losses, is not traversed again each time.
     """
 
 def history_version() -> int:
-    """What `cached_steady` of nodes is that read no storage which was ever written."""
+    """Return the `cached_steady` value of nodes that read no storage that was ever written."""
 
 def forget_history() -> None:
-    """Begin anew: nothing was written yet."""
+    """Reset the record of written storages."""
 
 def latest_lazy(
     roster: Roster, most: int, chosen: Collection[int]
 ) -> list[tuple[TensorBase, UOp, bool]]:
-    """Those of the `most` newest ones that have no data yet and show none, with their nodes.
+    """Return the lazy tensors among the `most` newest, with their nodes.
 
-    Behind each stands whether no gradient flows into it. Those whose identity is in `chosen` are
-    left out.
+    The third item is whether no gradient flows into the tensor. Tensors whose id is in `chosen`,
+    and views of data, are left out.
     """
 
 def kept_members(roster: Roster) -> list[TensorBase]:
-    """Those that have data."""
+    """Return the tensors with data."""
 
 def over_kept(roster: Roster) -> list[tuple[TensorBase, UOp]]:
-    """Those that have no data yet and are made of kept values which may go stale, with nodes."""
+    """Return the lazy tensors that use kept values that may become stale, with their nodes."""
 
 def overlaps_of(storages: list[UOp], read: list[UOp]) -> tuple[tuple[int, int, int], ...]:
-    """Find the memory that is read and overlaps other memory that is written, of BUFFER nodes.
+    """Return the overlaps of memory that is read with other memory that is written.
 
-    Each is given by its position in `read`, that of the other in `storages`, and the distance of
-    their starts in bytes.
+    Each overlap is an index into `read`, an index into `storages`, and the distance of the two
+    starts in bytes.
     """
 
 def count_looks() -> int:
-    """How often a walk looked at memory so far."""
+    """Return how often traversals checked memory so far."""
 
 def _name_nodes(buffer: Op, detach: Op, kept: type, custom: type) -> None: ...

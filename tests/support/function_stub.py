@@ -35,16 +35,16 @@ ALWAYS = (
 #: Functions of the module that the rest of the package imports.
 OWN = '''
 def names(kind: type) -> frozenset[str]:
-    """The methods of `kind` that are functions, too."""
+    """Return the names of the methods of `kind` that are also functions."""
 
 def function(kind: type, name: str, module: str) -> Callable[..., Any]:
-    """The method `name` of `kind` as a function, whose first parameter is called ``input``."""
+    """Return the method `name` of `kind` as a function with a first parameter ``input``."""
 
 def provide(
     module: str, kind: type, public: Iterable[str] | None, otherwise: Callable[[str], Any],
     values: Mapping[str, object] | None = None,
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """A ``__getattr__`` and a ``__dir__`` for a module with `public` functions of `kind`."""
+    """Return ``__getattr__`` and ``__dir__`` for a module with methods of `kind` as functions."""
 '''
 
 
