@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.jit.effects.bytecode import Named
     from kernelrt.jit.effects.key_uses import Key, Use
-    from kernelrt.jit.effects.python_containers import Place, Where
+    from kernelrt.jit.effects.python_containers import Snapshot, Where
 
 __all__ = ["Guards"]
 
@@ -46,7 +46,7 @@ class Guards:
 
     Parameters
     ----------
-    places : sequence of Place
+    snapshots : sequence of Snapshot
         Reachable containers.
     ways : mapping of int to list
         Further paths to each container, by the container's id.
@@ -65,7 +65,7 @@ class Guards:
     """
 
     def __init__(
-        self, places: Sequence[Place], ways: Mapping[int, list[Where]],
+        self, snapshots: Sequence[Snapshot], ways: Mapping[int, list[Where]],
         codes: Sequence[types.CodeType], classes: Iterable[type],
         arguments: Iterable[tuple[str, object]],
     ) -> None:  # fmt: skip
@@ -78,7 +78,7 @@ class Guards:
             read.update(text for code in codes for text in texts_of(code))
         self._names = dict.fromkeys(sorted(n for n in read if not n.startswith("__")))
         #: Whether code may handle a missing attribute and continue.
-        self._copes = any(names.copes for names in known)
+        self._handles_missing = any(names.handles_missing for names in known)
         self._uses = uses(codes)
         self._ways = ways
         #: Per class: the attributes of it and its bases; whether instance attributes shadow them.
@@ -87,20 +87,20 @@ class Guards:
         #: Objects and their attribute dicts.
         self._owners: list[tuple[object, dict[str, Any]]] = []
         self._orders: dict[int, list[object]] = {}
-        objects: list[Place] = []
+        objects: list[Snapshot] = []
         own = {id(item) for _, value in arguments for item in _collections(value)}
-        within = self._read_places(places)
-        for place in places:
+        within = self._reachable(snapshots)
+        for snapshot in snapshots:
             if self._left <= 0:
                 break
-            if id(place.holder) not in own and id(place) in within:
-                self._add(place, objects)
+            if id(snapshot.holder) not in own and id(snapshot) in within:
+                self._add(snapshot, objects)
         for cls in classes:
             self._class_attributes(cls)
         for cls in list(self._of_classes):
             self._absent_of_class(cls)
-        for place in objects:  # last: absent attributes may use up what is left of the limit
-            self._absent(place)
+        for snapshot in objects:  # last: absent attributes may use up what is left of the limit
+            self._absent(snapshot)
 
     @property
     def _left(self) -> int:
@@ -109,7 +109,7 @@ class Guards:
     @property
     def _count(self) -> int:
         """Number of guarded values; each list item and each list length counts as one."""
-        of_lists = sum(len(places) + whole for _, _, places, whole in self.lists)
+        of_lists = sum(len(indices) + whole for _, _, indices, whole in self.lists)
         return len(self.named) + len(self.slots) + of_lists
 
     def leave_out(
@@ -147,19 +147,19 @@ class Guards:
         count = self._count
         self.named = [entry for entry in self.named if stays(entry[1], entry[0])]
         self.lists = [
-            (name, held, places, whole) for name, held, met, length in self.lists
-            for places in [tuple(i for i in met if stays(held, i))]
+            (name, held, indices, whole) for name, held, met, length in self.lists
+            for indices in [tuple(i for i in met if stays(held, i))]
             for whole in [length and id(held) not in changed | holders]
-            if places or whole
+            if indices or whole
         ]
         self.slots = [entry for entry in self.slots if stays(entry[1], entry[2].__name__)]
         return self._count != count
 
-    def _ways_to(self, place: Place) -> Iterator[Where]:
-        yield place.where
-        yield from self._ways.get(id(place.holder), ())
+    def _ways_to(self, snapshot: Snapshot) -> Iterator[Where]:
+        yield snapshot.where
+        yield from self._ways.get(id(snapshot.holder), ())
 
-    def _read_places(self, places: Sequence[Place]) -> set[int]:
+    def _reachable(self, snapshots: Sequence[Snapshot]) -> set[int]:
         """Return the ids of the containers that the code can reach by the names it mentions."""
         found = set[int]()
 
@@ -171,16 +171,16 @@ class Guards:
         count = -1
         while count != len(found):  # most containers come after the container that holds them
             count = len(found)
-            for place in places:
-                if id(place) not in found and any(map(leads, self._ways_to(place))):
-                    found.add(id(place))
+            for snapshot in snapshots:
+                if id(snapshot) not in found and any(map(leads, self._ways_to(snapshot))):
+                    found.add(id(snapshot))
         return found
 
-    def _use(self, place: Place) -> tuple[bool, dict[Key, None], bool]:
+    def _use(self, snapshot: Snapshot) -> tuple[bool, dict[Key, None], bool]:
         """Return whether code reads all items, which constant keys, and if it tests membership."""
-        whole, tested = not is_standard(type(place.holder)), False
+        whole, tested = not is_standard(type(snapshot.holder)), False
         keys: dict[Key, None] = {}
-        for use, depth in self._uses_of(place, 0, set()):
+        for use, depth in self._uses_of(snapshot, 0, set()):
             if use is None or depth >= use.depth:
                 whole = True
             if use is not None:
@@ -189,15 +189,15 @@ class Guards:
         return whole, keys, tested
 
     def _uses_of(
-        self, place: Place, depth: int, met: set[tuple[int, int]]
+        self, snapshot: Snapshot, depth: int, met: set[tuple[int, int]]
     ) -> Iterator[tuple[Use | None, int]]:
         """Yield the use of each name that leads to a container, with the number of keys between."""
         if depth == MOST_KEYS:
             yield None, depth
-        if depth == MOST_KEYS or (id(place), depth) in met:
+        if depth == MOST_KEYS or (id(snapshot), depth) in met:
             return
-        met.add((id(place), depth))
-        for where in self._ways_to(place):
+        met.add((id(snapshot), depth))
+        for where in self._ways_to(snapshot):
             if isinstance(where, str):
                 yield self._uses.get(where.rpartition(".")[2]), depth
             elif is_a(where[0].holder, COLLECTIONS):
@@ -207,11 +207,11 @@ class Guards:
             else:
                 yield self._uses.get(str(where[1])), depth
 
-    def _add(self, place: Place, objects: list[Place]) -> None:
-        holder: Any = place.holder
+    def _add(self, snapshot: Snapshot, objects: list[Snapshot]) -> None:
+        holder: Any = snapshot.holder
         if is_a(holder, (dict, list)):
-            if len(place.before) <= min(MOST_ITEMS, self._left):
-                self._add_items(place)
+            if len(snapshot.before) <= min(MOST_ITEMS, self._left):
+                self._add_items(snapshot)
             return
         if is_ours(holder):
             return
@@ -225,50 +225,50 @@ class Guards:
             names = dict.fromkeys(name for name in held if name in self._names)
             names |= dict.fromkeys(name for name, hidden in of_class.items() if hidden)
             self._owners.append((holder, held))
-            objects.append(place)
-            self.named += [(name, held, place.named(name), True) for name in names]
+            objects.append(snapshot)
+            self.named += [(name, held, snapshot.named(name), True) for name in names]
         for base in type(holder).__mro__:
             for name, member in vars(base).items() if "__slots__" in vars(base) else ():
                 if name in self._names and type(member) is types.MemberDescriptorType:
-                    self.slots.append((place.named(name), holder, member))
+                    self.slots.append((snapshot.named(name), holder, member))
 
-    def _add_items(self, place: Place) -> None:
-        holder: Any = place.holder
-        whole, keys, tested = self._use(place)
-        before = place.before
+    def _add_items(self, snapshot: Snapshot) -> None:
+        holder: Any = snapshot.holder
+        whole, keys, tested = self._use(snapshot)
+        before = snapshot.before
         if is_a(holder, list):
             whole = whole or tested or any(key not in before for key in keys)
             if before or whole:
-                self.lists.append((text_of(place.where), holder, tuple(before), whole))
+                self.lists.append((text_of(snapshot.where), holder, tuple(before), whole))
             return
         for key in (*before, *(key for key in keys if key not in before)):
             if type(key) in (str, int):
-                self.named.append((key, holder, place.named(key), False))
+                self.named.append((key, holder, snapshot.named(key), False))
         if whole:
             self._orders[id(holder)] = list(dict.__iter__(holder))
-            self.named.append((ALL_ITEMS, holder, text_of(place.where), False))
+            self.named.append((ALL_ITEMS, holder, text_of(snapshot.where), False))
 
-    def _absent(self, place: Place) -> None:
+    def _absent(self, snapshot: Snapshot) -> None:
         """Guard attributes that the object and its class do not have yet."""
-        holder: Any = place.holder
+        holder: Any = snapshot.holder
         held = attributes(holder)
-        if held is None or not self._goes_on(type(holder)):
+        if held is None or not self._may_handle_missing(type(holder)):
             return
         of_class = self._of_classes[type(holder)]
         for name in self._names:
-            if self._left > 0 and name not in place.before and name not in of_class:
-                self.named.append((name, held, place.named(name), True))
+            if self._left > 0 and name not in snapshot.before and name not in of_class:
+                self.named.append((name, held, snapshot.named(name), True))
 
     def _absent_of_class(self, cls: type) -> None:
         of_class = self._of_classes[cls]
-        for base in cls.__mro__ if self._goes_on(cls) else ():
+        for base in cls.__mro__ if self._may_handle_missing(cls) else ():
             for name in () if is_standard(base) else self._names:
                 if self._left > 0 and name not in of_class:
                     self._look_at_class(base, name)
 
-    def _goes_on(self, cls: type) -> bool:
+    def _may_handle_missing(self, cls: type) -> bool:
         """Return whether code may handle a missing attribute of an object of this class."""
-        return self._copes or any(
+        return self._handles_missing or any(
             name in vars(base) for base in cls.__mro__ if not is_standard(base)
             for name in _GETTERS
         )  # fmt: skip

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 else:
     sizes = Module("kernelrt.runtime.sizes")
 
-__all__ = ["Way", "make_replay"]
+__all__ = ["PendingWork", "make_replay"]
 
 MOST_WRITTEN_RANGES: Final = 64
 """Plans that write more address ranges than this always copy their arguments in."""
@@ -40,7 +40,7 @@ def make_replay(
     values: Mapping[str, int] | None = None,
     *,
     structure: Structure | None = None,
-    way: Way | None = None,
+    pending: PendingWork | None = None,
 ) -> Replay:
     """Return the replay that runs a plan with the arguments and results of a traced function.
 
@@ -56,7 +56,7 @@ def make_replay(
         Values of the Variables in the shapes of the results and in the plan.
     structure : Structure, optional
         Nesting of the arguments, if they are nested.
-    way : Way, optional
+    pending : PendingWork, optional
         Work to do before a run.
     """
     writes = _written_ranges(plan)
@@ -82,8 +82,8 @@ def make_replay(
         build=traced.builder,
         bindings=_bindings(plan, values) if values else None,
         structure=structure,
-        registers=way.registers if way else (),
-        make_way=way,
+        registers=pending.registers if pending else (),
+        make_way=pending,
         births=state.births if traced.targets else None,
         watch=traced.watch or None,
         entry=traced.watch.entry,
@@ -98,7 +98,7 @@ def make_replay(
     )
 
 
-class Way:
+class PendingWork:
     """Before a run, commit assignments and compute lazy tensors that read what the plan writes.
 
     Parameters

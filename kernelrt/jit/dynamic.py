@@ -17,7 +17,9 @@ from kernelrt.util.lazy_import import Module
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    from kernelrt.jit.binding import Way
+    from kernelrt._replay import Replay
+    from kernelrt._specs import Structure
+    from kernelrt.jit.binding import PendingWork
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.native.replay import Replay
     from kernelrt.native.signature import Structure
@@ -170,7 +172,7 @@ class SizedReplays:
         Specs of the arguments, with Variables in their shapes.
     structure : Structure or None
         Nesting of the arguments, if they are nested.
-    way : Way
+    pending : PendingWork
         Work to do before a run.
     most_calls : int
         Number of calls with the same sizes after which :meth:`often` is true; 0 for never.
@@ -182,14 +184,14 @@ class SizedReplays:
         traced: Traced,
         specs: Sequence[Spec],
         structure: Structure | None,
-        way: Way,
+        pending: PendingWork,
         most_calls: int = 0,
     ) -> None:
         self._plan = plan
         self._traced = traced
         self._specs = tuple(specs)
         self._structure = structure
-        self._way = way
+        self._pending = pending
         self._most_calls = most_calls
         self._made: dict[tuple[Spec, ...], Replay] = {}
 
@@ -203,7 +205,7 @@ class SizedReplays:
                 actual,
                 self.values(actual),
                 structure=self._structure,
-                way=self._way,
+                pending=self._pending,
             )
             found.most_calls = self._most_calls
             if len(self._made) >= MOST_SIZES:

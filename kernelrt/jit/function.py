@@ -13,7 +13,7 @@ from kernelrt.device.dlpack import refuse_torch_module
 from kernelrt.errors import DTypeError, JitError, KernelrtWarning, RetraceWarning
 from kernelrt.ir.size import SizeWatch
 from kernelrt.jit import tracing
-from kernelrt.jit.binding import Way
+from kernelrt.jit.binding import PendingWork
 from kernelrt.jit.dynamic import (
     OWN_AFTER,
     Dynamic,
@@ -372,16 +372,16 @@ class JitFunction(Epochs[R]):
         self._check_bound(plan, specs)
         if self._threads is not None:
             plan.set_threads(self._threads)
-        way = Way(traced.targets)
+        pending = PendingWork(traced.targets)
         structure = None if call.direct else call.template.structure
         own = self._sizes is not None and is_open(specs)
-        replays = SizedReplays(plan, traced, specs, structure, way, OWN_AFTER if own else 0)
+        replays = SizedReplays(plan, traced, specs, structure, pending, OWN_AFTER if own else 0)
         comparable = not call.keywords and (call.direct or structure is not None)
         taken_in_c = comparable and traced.asked_in_c
         if why is None:
             why = reason(self._order, call, specs, leaves)
         return Variant(
-            next(self._serials), call, specs, traced, plan, replays, way, taken_in_c, why
+            next(self._serials), call, specs, traced, plan, replays, pending, taken_in_c, why
         )
 
     def _traced_for(self, call: Call, specs: tuple[Spec, ...], leaves: Sequence[Any]) -> Traced:

@@ -12,7 +12,7 @@ from kernelrt.tensor.tracing.trace import lineage_kind
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kernelrt.jit.binding import Way
+    from kernelrt.jit.binding import PendingWork
     from kernelrt.jit.dynamic import SizedReplays
     from kernelrt.jit.signature import Spec
     from kernelrt.jit.tracing import Call, Traced
@@ -31,7 +31,7 @@ class Variant:
     traced: Traced
     plan: ExecutionPlan
     replays: SizedReplays
-    way: Way
+    pending: PendingWork
     taken_in_c: bool
     why: str
 

@@ -476,9 +476,9 @@ def test_a_look_takes_no_longer_than_it_may():
         return held.functions[0](x) + held.items[0][0]
 
     around = Surroundings(("", f), room=ROOM)
-    seen = sum(len(place.before) for place in around._places)
+    seen = sum(len(place.before) for place in around._snapshots)
     assert ROOM // 4 < seen <= ROOM
-    assert len(around._places) + len(around._codes) <= ROOM // 8
+    assert len(around._snapshots) + len(around._codes) <= ROOM // 8
 
 
 @pytest.mark.parametrize("length", [300, 500, 900])

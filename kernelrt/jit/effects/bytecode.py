@@ -55,7 +55,7 @@ class Named:
         Imported modules, each with the number of dots before its name.
     by_text : bool
         Whether it may read attributes by computed names.
-    copes : bool
+    handles_missing : bool
         Whether it may handle a missing attribute and continue.
     sets_any : bool
         Whether it may set attributes by computed names.
@@ -70,7 +70,7 @@ class Named:
     set_attributes: tuple[str, ...]
     imports: tuple[tuple[str, int], ...]
     by_text: bool
-    copes: bool
+    handles_missing: bool
     sets_any: bool
     sets_items: bool
 

@@ -17,7 +17,7 @@ from kernelrt.jit.effects.bytecode import named, nested
 from kernelrt.jit.effects.python_containers import (
     COLLECTIONS,
     NOTHING,
-    Place,
+    Snapshot,
     attributes,
     is_a,
     is_filled,
@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from kernelrt.jit.effects.bytecode import Named
     from kernelrt.jit.effects.python_containers import Where
 
-__all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "Reach", "is_leaf", "is_ours", "is_standard"]
+__all__ = ["MOST_CONTAINERS", "NUMBERS", "Binding", "ClosureWalk", "is_leaf", "is_ours",
+           "is_standard"]  # fmt: skip
 
 MOST_CONTAINERS: Final = 10_000
 """Maximum number of objects visited; objects further away are not seen."""
@@ -71,7 +72,7 @@ class Binding:
         return self.names.get(self.name, NOTHING)
 
 
-class Reach:
+class ClosureWalk:
     """A walk over all objects reachable from a function.
 
     Parameters
@@ -89,7 +90,7 @@ class Reach:
         #: Objects stored in class attributes, visited when code mentions the attribute.
         self._shared: dict[str, list[tuple[Where, object]]] = {}
         self._idle = False
-        self._places: list[Place] = []
+        self._snapshots: list[Snapshot] = []
         self._seen: set[int] = set()
         #: Further paths to objects that were visited before, by id.
         self._ways: dict[int, list[Where]] = {}
@@ -137,7 +138,7 @@ class Reach:
 
     def _has_room(self) -> bool:
         """Return whether the limit of visited containers is not reached."""
-        return self._left > 0 if self._left is not None else len(self._places) < MOST_CONTAINERS
+        return self._left > 0 if self._left is not None else len(self._snapshots) < MOST_CONTAINERS
 
     def _take(self, count: int) -> None:
         """Count a visited object and its items towards the limit."""
@@ -189,14 +190,14 @@ class Reach:
             self._take(count if fits else 0)
             if not fits:
                 return
-        place = Place(where, value)
-        self._places.append(place)
+        snapshot = Snapshot(where, value)
+        self._snapshots.append(snapshot)
         ours = is_ours(value)
-        for key, item in place.before.items():
+        for key, item in snapshot.before.items():
             if type(item) not in _PLAIN:
-                yield (place, key), item
+                yield (snapshot, key), item
             if not ours and self._left is None and is_a(item, NUMBERS):
-                self._candidates.append(((place, key), item, key))
+                self._candidates.append(((snapshot, key), item, key))
         kind = type(value)
         if not ours and not is_a(value, types.CellType) and id(kind) not in self._seen:
             self._seen.add(id(kind))
@@ -273,10 +274,10 @@ class Reach:
             return
         read = dict.fromkeys(a for names in known for a in names.attributes)
         stored = dict.fromkeys(a for names in known for a in names.set_attributes)
-        copes = any(names.copes for names in known)
+        handles_missing = any(names.handles_missing for names in known)
         for path, names in list(self._modules.values()):
             for name in read:
-                if copes or name in names:
+                if handles_missing or name in names:
                     yield from self._variable(f"{path}.{name}", names, name)
             for name in stored:
                 yield from self._variable(f"{path}.{name}", names, name, read=False)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["COLLECTIONS", "NOTHING", "Place", "Where", "attributes", "is_a", "is_filled", "items",
-           "put", "size", "text_of"]  # fmt: skip
+__all__ = ["COLLECTIONS", "NOTHING", "Snapshot", "Where", "attributes", "is_a", "is_filled",
+           "items", "put", "size", "text_of"]  # fmt: skip
 
 COLLECTIONS = (dict, list, tuple, set, frozenset, deque)
 
@@ -111,7 +111,7 @@ def is_filled(cell: types.CellType) -> bool:
     return True
 
 
-class Place:
+class Snapshot:
     """A container that the walk visited: its path, and its items at that time."""
 
     __slots__ = ("before", "holder", "where")
@@ -154,7 +154,7 @@ class Place:
         return f"{path}.{key}" if path else str(key)
 
 
-Where: TypeAlias = str | tuple[Place, object]
+Where: TypeAlias = str | tuple[Snapshot, object]
 """A name, or a container and a key in it. The text is built only when a message needs it."""
 
 
@@ -164,8 +164,8 @@ def text_of(where: Where) -> str:
     while not isinstance(where, str):
         found.append(where)
         where = where[0].where
-    for place, key in reversed(found):
-        where = place.joined(where, key)
+    for snapshot, key in reversed(found):
+        where = snapshot.joined(where, key)
     return where
 
 

@@ -17,7 +17,7 @@ from kernelrt.errors import JitError
 from kernelrt.jit.attribute_guards import Guards
 from kernelrt.jit.effects.bytecode import CHANGING, named
 from kernelrt.jit.effects.clocks import tell_clocks
-from kernelrt.jit.effects.closure_walk import MOST_CONTAINERS, NUMBERS, Reach, is_leaf
+from kernelrt.jit.effects.closure_walk import MOST_CONTAINERS, NUMBERS, ClosureWalk, is_leaf
 from kernelrt.jit.effects.python_containers import (
     COLLECTIONS,
     NOTHING,
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from kernelrt.jit.effects.closure_walk import Binding
     from kernelrt.jit.effects.purity import Purpose
-    from kernelrt.jit.effects.python_containers import Place
+    from kernelrt.jit.effects.python_containers import Snapshot
 
 __all__ = ["Surroundings"]
 
@@ -46,7 +46,7 @@ MOST_NUMBERS: Final = 8
 """Maximum number of constants of the program that `explain` lists."""
 
 
-class Surroundings(Reach):
+class Surroundings(ClosureWalk):
     """A snapshot of everything reachable from a function (the state outside it).
 
     Parameters
@@ -70,7 +70,7 @@ class Surroundings(Reach):
         if room is not None:
             return
         running = [code for code in self._running if self._may_run(code)]
-        self._guards = Guards(self._places, self._ways, running, self._called, roots[1:])
+        self._guards = Guards(self._snapshots, self._ways, running, self._called, roots[1:])
         self._names = self._current_names()
         for where, value, attribute in self._candidates:
             if len(self._numbers) == MOST_NUMBERS:
@@ -91,11 +91,11 @@ class Surroundings(Reach):
     @property
     def met(self) -> set[int]:
         """Ids of the containers that are compared."""
-        return {id(place.holder) for place in self._places}
+        return {id(snapshot.holder) for snapshot in self._snapshots}
 
     def leave_out(self, met: set[int]) -> None:
         """Exclude the containers that the snapshot of an enclosing function compares."""
-        self._places = [place for place in self._places if id(place.holder) not in met]
+        self._snapshots = [s for s in self._snapshots if id(s.holder) not in met]
         self._bindings.clear()
 
     def mentions(self, name: str) -> bool:
@@ -109,17 +109,17 @@ class Surroundings(Reach):
 
     def reached(self, kinds: tuple[type, ...]) -> Iterator[tuple[str, object]]:
         """Yield the reachable objects of these types, with their paths."""
-        for place in self._places:
-            for key, value in place.before.items():
-                if is_a(value, kinds) and self._may_read(place, key):
-                    yield place.named(key), value
+        for snapshot in self._snapshots:
+            for key, value in snapshot.before.items():
+                if is_a(value, kinds) and self._may_read(snapshot, key):
+                    yield snapshot.named(key), value
         for binding in self._bindings.values():
             if is_a(binding.before, kinds):
                 yield binding.path, binding.before
 
-    def _may_read(self, place: Place, key: object) -> bool:
+    def _may_read(self, snapshot: Snapshot, key: object) -> bool:
         """Return whether code that may run may read an item with that key; a quick estimate."""
-        return self._left is None or is_a(place.holder, (*COLLECTIONS, types.CellType)) or any(
+        return self._left is None or is_a(snapshot.holder, (*COLLECTIONS, types.CellType)) or any(
             known.by_text or key in known.attributes for known in self._known
         )
 
@@ -130,31 +130,33 @@ class Surroundings(Reach):
         are noticed; if the function rebound a variable, they are the current ones. State reachable
         from the functions in `called`, which the plan itself calls, is not guarded.
         """
-        for place in self._places:
-            if is_a(place.holder, types.CellType) and self._may_set(place, ""):
-                for _, was, now in place.changes():
+        for snapshot in self._snapshots:
+            if is_a(snapshot.holder, types.CellType) and self._may_set(snapshot, ""):
+                for _, was, now in snapshot.changes():
                     if not same(was, now):
-                        return self._current_names(), text_of(place.where)
+                        return self._current_names(), text_of(snapshot.where)
         for binding in self._bindings.values():
             if not same(binding.now, binding.before) and self._binds(binding):
                 return self._current_names(), binding.path
         own = [
-            (place.holder, key) for place in self._places if not is_a(place.holder, types.CellType)
-            for key, was, now in place.changes() if not same(was, now) and self._may_set(place, key)
+            (snapshot.holder, key) for snapshot in self._snapshots
+            if not is_a(snapshot.holder, types.CellType)
+            for key, was, now in snapshot.changes()
+            if not same(was, now) and self._may_set(snapshot, key)
         ]  # fmt: skip
-        theirs = {id(place.holder) for place in self._within(called)[0]}
+        theirs = {id(snapshot.holder) for snapshot in self._within(called)[0]}
         if self._guards.leave_out(own, theirs, self._setting):
             return self._current_names(), ""
         return self._names, ""
 
     @staticmethod
-    def _within(called: Iterable[object]) -> tuple[list[Place], list[types.CodeType]]:
+    def _within(called: Iterable[object]) -> tuple[list[Snapshot], list[types.CodeType]]:
         """Return the containers that functions can reach, and their code."""
         roots = [("", function) for function in called]
         if not roots:
             return [], []
-        met = Reach(roots, None)
-        return met._places, met._codes
+        met = ClosureWalk(roots, None)
+        return met._snapshots, met._codes
 
     def tell_clocks(self, name: str, called: Iterable[object]) -> None:
         """Warn about clocks that the function `name` reads, except in the functions `called`."""
@@ -167,15 +169,15 @@ class Surroundings(Reach):
         guards = self._guards
         return Names(self._cells, [*read, *guards.named], same, guards.lists, guards.slots)
 
-    def _may_set(self, place: Place, key: object) -> bool:
+    def _may_set(self, snapshot: Snapshot, key: object) -> bool:
         """Return whether code that may run may set an item with that key, judged by names.
 
         Other changes come from other threads, signal handlers or finalizers.
         """
-        if is_a(place.holder, types.CellType):
-            return any(place.where in known.shared for known in self._setting)
-        if is_a(place.holder, COLLECTIONS):
-            fills = hasattr(type(place.holder), "__missing__")  # a read may add an item
+        if is_a(snapshot.holder, types.CellType):
+            return any(snapshot.where in known.shared for known in self._setting)
+        if is_a(snapshot.holder, COLLECTIONS):
+            fills = hasattr(type(snapshot.holder), "__missing__")  # a read may add an item
             return fills or any(known.sets_items for known in self._setting)
         return any(known.sets_any or key in known.set_attributes for known in self._setting)
 
@@ -191,11 +193,11 @@ class Surroundings(Reach):
 
         These are submodules, and tensors over one of the buffers in `sources`.
         """
-        for place in self._places:
-            holder = place.holder
+        for snapshot in self._snapshots:
+            holder = snapshot.holder
             if not is_a(holder, Module):
                 continue
-            for key, value in place.before.items():
+            for key, value in snapshot.before.items():
                 if is_a(value, Module) or (is_a(value, Tensor) and _memory(value) in sources):
                     yield Noted(holder, key, value)
 
@@ -231,25 +233,25 @@ class Surroundings(Reach):
         """
         found: tuple[str, object, object, object] | None = None
         may_stay = _may_stay if purpose.strict else _may_stay_failed if failed else _may_stay_once
-        for place in self._places:
-            if not purpose.strict and not _compares(place):
+        for snapshot in self._snapshots:
+            if not purpose.strict and not _compares(snapshot):
                 continue
             wrong = []
-            cell = is_a(place.holder, types.CellType)
+            cell = is_a(snapshot.holder, types.CellType)
             changes: list[tuple[object, object, object]] = []
             with contextlib.suppress(Exception):  # user code may raise, such as a key's __hash__
-                changes += place.changes()
+                changes += snapshot.changes()
             for key, was, now in changes:
-                seen = place.default(key) if was is NOTHING else was
-                sure = made(now) or self._may_set(place, key) or (purpose.strict and not cell)
+                seen = snapshot.default(key) if was is NOTHING else was
+                sure = made(now) or self._may_set(snapshot, key) or (purpose.strict and not cell)
                 if not may_stay(key, seen, now, made, sure=sure):
                     wrong.append((key, was, seen, now))
             for key, was, seen, now in wrong:
-                found = found or (place.named(key), place.where if cell else key, seen, now)
+                found = found or (snapshot.named(key), snapshot.where if cell else key, seen, now)
                 with contextlib.suppress(Exception):  # user code may raise
-                    put(place.holder, key, was)
-            if wrong and purpose.strict and isinstance(place.holder, list | deque):
-                _refill(place.holder, place.before.values())
+                    put(snapshot.holder, key, was)
+            if wrong and purpose.strict and isinstance(snapshot.holder, list | deque):
+                _refill(snapshot.holder, snapshot.before.values())
         for binding in self._bindings.values():
             name, was, now = binding.name, binding.before, binding.now
             if now is not was and not may_stay(name, was, now, made, sure=self._binds(binding)):
@@ -359,11 +361,11 @@ def _equal(a: Any, b: Any) -> bool:
         return type(a) is type(b)
 
 
-def _compares(place: Place) -> bool:
+def _compares(snapshot: Snapshot) -> bool:
     """Return whether old and new items correspond: in lists that grow they may not."""
-    if is_a(place.holder, list):
-        return len(place.before) == size(place.holder)
-    return not is_a(place.holder, (tuple, deque, set, frozenset))
+    if is_a(snapshot.holder, list):
+        return len(snapshot.before) == size(snapshot.holder)
+    return not is_a(snapshot.holder, (tuple, deque, set, frozenset))
 
 
 def _refill(holder: Any, values: Iterable[object]) -> None:
