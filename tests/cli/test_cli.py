@@ -239,9 +239,9 @@ def test_a_seed_and_a_thread_count_that_are_none_are_told() -> None:
     assert "argument --seed: expected at least 0, not -1" in done.stderr
     done = run("env", KERNELRT_THREADS="banana")
     assert done.returncode == 0
-    assert "KERNELRT_THREADS: expected a whole number of at least 1, not 'banana'" in done.stderr
+    assert "KERNELRT_THREADS: expected an integer of at least 1, not 'banana'" in done.stderr
     done = run("env", KERNELRT_THREADS="", OMP_NUM_THREADS="1,2")
     assert done.stderr == ""
     assert "(OMP_NUM_THREADS=1,2)" in done.stdout
     done = run("env", KERNELRT_THREADS="", OMP_NUM_THREADS="-1")
-    assert "OMP_NUM_THREADS: expected a whole number of at least 1, not '-1'" in done.stderr
+    assert "OMP_NUM_THREADS: expected an integer of at least 1, not '-1'" in done.stderr

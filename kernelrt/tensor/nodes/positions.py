@@ -273,7 +273,7 @@ def first_lack(have: Sequence[Dim], need: Sequence[Dim]) -> str | None:
 def _open_size(number: int, axis: int, size: Dim, use: str) -> str:
     """Return the error message for an index that may or may not be in range."""
     return (
-        f"index: whether {number} is in range for axis {axis} with size {format_size(size)} is "
+        f"index: whether {number} lies within axis {axis} with size {format_size(size)} is "
         f"known only at run time; raise the Variable's lower bound or {use} by a Variable"
     )
 
