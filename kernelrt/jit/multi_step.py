@@ -84,12 +84,12 @@ def run_epochs(
             at, left = first, steps * len(here)
             while left:
                 count = left if calls is None else calls.until_next(course.done, left)
-                run.stretch(rows, at, count)
+                run.run_steps(rows, at, count)
                 at, left = at + count * rows, left - count
                 if calls is not None and calls.due(course.done):
                     if calls.call(course.done, run.results(apart=False)):
                         return run.results(apart=True)
-                    run.look()
+                    run.read_arguments()
     return run.results(apart=True)
 
 
@@ -106,12 +106,12 @@ def _one_by_one(
                 try:
                     results.append(run.call(chosen))
                 except KernelrtError as error:
-                    _tell(error, len(results))
+                    _add_step(error, len(results))
                     raise
                 if calls is not None and calls.due(len(results)):
                     if calls.call(len(results), _stacked(run, results)):
                         return _stacked(run, results)
-                    run.look()
+                    run.read_arguments()
     return _stacked(run, results)
 
 
@@ -120,8 +120,8 @@ def _stacked(run: _Run, results: Sequence[Any]) -> Any:
     taken = [flatten(result, "result") for result in results]
     template, first = taken[0]
     columns = list(zip(*[[leaf for _, leaf in leaves] for _, leaves in taken], strict=True))
-    if any(other != template for other, _ in taken) or not all(map(_alike, columns)):
-        raise run.unlike()
+    if any(other != template for other, _ in taken) or not all(map(_can_stack, columns)):
+        raise run.stacking_error()
     leaves = [
         stack([t.detach() for t in column]).realize() if isinstance(leaf, Tensor) else leaf
         for (_, leaf), column in zip(first, columns, strict=True)
@@ -129,7 +129,7 @@ def _stacked(run: _Run, results: Sequence[Any]) -> Any:
     return template.fill(leaves)
 
 
-def _alike(column: Sequence[Any]) -> bool:
+def _can_stack(column: Sequence[Any]) -> bool:
     """Return whether the results of all steps can be stacked."""
     first = column[0]
     if isinstance(first, Tensor):
@@ -246,9 +246,9 @@ class _Run:
         self._replays: dict[int, Replay] = {}
         self._form: Replay | None = None
         self.rows = -1
-        self.look()
+        self.read_arguments()
 
-    def look(self) -> None:
+    def read_arguments(self) -> None:
         """Read the arguments again: their memory may have changed."""
         leaves: list[Any] = []
         with_rows: list[Any] = []
@@ -305,7 +305,7 @@ class _Run:
         assert self._form is not None
         return hand_out(self._form, self._course.so_far(self._form, apart))
 
-    def stretch(self, rows: int, first: int, count: int) -> None:
+    def run_steps(self, rows: int, first: int, count: int) -> None:
         """Run `count` steps of `rows` rows each, starting at row `first`."""
         course = self._course
         assert course is not None
@@ -318,7 +318,7 @@ class _Run:
             try:
                 ran = course.run(replay, self._leaves, first, rows, count)
             except KernelrtError as error:
-                _tell(error, course.done)
+                _add_step(error, course.done)
                 raise
             count -= ran
             first += ran * rows
@@ -335,7 +335,7 @@ class _Run:
             if not ran and variant is not None and variant.fits():
                 self._function._drop(variant)
             self._replays.pop(rows, None)
-            self.look()
+            self.read_arguments()
 
     def _batch(self, rows: int) -> tuple[Any, ...]:
         """Return the leaves, with sliced arguments replaced by arrays of one batch."""
@@ -385,9 +385,9 @@ class _Run:
                 for (_, a), (_, b) in zip(first[1], other[1], strict=True)
             )
         if not same:
-            raise self.unlike(f" with {rows} rows")
+            raise self.stacking_error(f" with {rows} rows")
 
-    def unlike(self, which: str = "") -> ShapeError:
+    def stacking_error(self, which: str = "") -> ShapeError:
         """Return the error for results that cannot be stacked."""
         return ShapeError(
             f"{self._what}: the results of a step{which} cannot be stacked: they differ from those "
@@ -433,7 +433,7 @@ def _batch_of(leaf: Any, rows: int) -> Any:
     return Tensor._over(Buffer(size, leaf.dtype), shape)
 
 
-def _tell(error: KernelrtError, step: int) -> None:
+def _add_step(error: KernelrtError, step: int) -> None:
     """Add the number of the failed step to an error."""
     if error.args:
         error.args = (f"step {step}: {error.args[0]}", *error.args[1:])

@@ -158,7 +158,7 @@ def trace(
             graph = toposort([*nodes, *values, *current.differentiated])
             sources = _sources(graph)
             noted = [*modes.noted(asked), *around.noted(sources)]
-            roots = [*current.differentiated, *_begun(marked), *current.asked_values]
+            roots = [*current.differentiated, *_gradient_state(marked), *current.asked_values]
             targets = tuple(storage.arg for storage, _ in commits)
             settings = current.take_back()
             called = _called_by_plans(graph)
@@ -181,7 +181,7 @@ def trace(
         raise assigned_error(lost[0], name)
     changed = set(targets)
     return Traced(
-        nodes=[_apart(node, changed) for node in nodes],
+        nodes=[_copy_if_overwritten(node, changed) for node in nodes],
         commits=commits,
         targets=targets,
         guards=[
@@ -195,7 +195,7 @@ def trace(
         numbers=around.numbers,
         reached=current.reached,
         asked=current.asked_arguments,
-        severed=[_severed(node, name) for node in marked],
+        severed=[_severed_tag(node, name) for node in marked],
         by_argument=Severed(name, None),
         widening=_widening(nodes, commits, dict(zip(homes, call.leaves, strict=True))),
         builder=_builder(template, results),
@@ -304,7 +304,7 @@ def _widening(
 _MOVEMENT = frozenset({Op.RESHAPE, Op.EXPAND, Op.PERMUTE, Op.SHRINK, Op.PAD, Op.FLIP, Op.WINDOW})
 
 
-def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:
+def _severed_tag(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]]:
     """Return the tag of a result without history, and the arguments whose gradients it cuts off.
 
     The tag is None if the result depends on no state that requires a gradient.
@@ -322,7 +322,7 @@ def _severed(result: UOp, function: str) -> tuple[Severed | None, frozenset[int]
     return Severed(function, sources), given
 
 
-def _begun(results: Sequence[UOp]) -> list[UOp]:
+def _gradient_state(results: Sequence[UOp]) -> list[UOp]:
     """Return the state that gradients of the results flow to, or would if it required them."""
     found = []
     for node in (n for root in results for n in history(root)):
@@ -395,7 +395,7 @@ def _builder(template: Template, results: Sequence[object]) -> Callable[..., obj
     return build
 
 
-def _apart(node: UOp, targets: set[Buffer]) -> UOp:
+def _copy_if_overwritten(node: UOp, targets: set[Buffer]) -> UOp:
     """Return `node`, or a copy of it if it is state that the plan overwrites."""
     base = node
     while base.op is Op.RESHAPE:

@@ -249,21 +249,21 @@ def beside(base: UOp, nothing: UOp) -> UOp:
     return reshape(cat([flat, part], 0), base.shape)
 
 
-def scatter_add(base: UOp, values: UOp, *places: UOp) -> UOp:
-    """Add `values` to `base` at the indices `places`; each sum is rounded once."""
-    return scatter(Op.ADD, base, values, *places)
+def scatter_add(base: UOp, values: UOp, *indices: UOp) -> UOp:
+    """Add `values` to `base` at `indices`; each sum is rounded once."""
+    return scatter(Op.ADD, base, values, *indices)
 
 
-def put(base: UOp, values: UOp, *places: UOp) -> UOp:
-    """Write `values` to `base` at the indices `places`, which must be unique."""
-    return UOp(Op.SCATTER, base.dtype, (base, values, *places))
+def put(base: UOp, values: UOp, *indices: UOp) -> UOp:
+    """Write `values` to `base` at `indices`, which must be unique."""
+    return UOp(Op.SCATTER, base.dtype, (base, values, *indices))
 
 
-def scatter(reducer: Op, base: UOp, values: UOp, *places: UOp) -> UOp:
-    """Update `base` by `reducer` with `values` at the indices `places`, in row-major order."""
+def scatter(reducer: Op, base: UOp, values: UOp, *indices: UOp) -> UOp:
+    """Update `base` by `reducer` with `values` at `indices`, in row-major order."""
     inexact = reducer in (Op.ADD, Op.MUL)
     wide = base.dtype.accumulator if inexact else base.dtype
-    operands = (base.cast(wide), values.cast(wide), *places)
+    operands = (base.cast(wide), values.cast(wide), *indices)
     return UOp(Op.SCATTER, wide, operands, reducer).cast(base.dtype)
 
 
