@@ -59,7 +59,8 @@ def test_modules_of_torch_are_none_of_kernelrt(name, use) -> None:
 def test_a_jitted_function_says_whose_function_it_calls() -> None:
     model = torch.nn.Linear(2, 2)
     for call in (model, torch.relu, lambda x: torch.stack([x, x])):
-        with pytest.raises(krt.DTypeError, match="a PyTorch function or module was called with a kernelrt Tensor"):
+        text = "a PyTorch function or module was called with a kernelrt Tensor"
+        with pytest.raises(krt.DTypeError, match=text):
             krt.jit(lambda x, call=call: call(x))(krt.ones(2, 2))
 
     def wrong(x):

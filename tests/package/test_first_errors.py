@@ -26,7 +26,7 @@ def _jitted(call):
     (lambda: krt.optim.AdamW([{"param": list(LAYER.parameters())}]), krt.DTypeError,
      r"params\[0\]: expected a dict with 'params', not with 'param'"),
     (lambda: krt.jit(LAYER).parameters(), AttributeError,
-     "'JitFunction' object has no attribute 'parameters', but the wrapped Linear has it: .* read the attribute"),
+     "'JitFunction' object has no attribute 'parameters', but the wrapped Linear has it: "),
     (lambda: krt.jit(LAYER).nothing_like_it, AttributeError, "no attribute 'nothing_like_it'$"),
     (lambda: _jitted(lambda x: f"{x.sum():.3f}"), krt.JitError, r"^format\(\) reads a value"),
     (lambda: _jitted(lambda x: f"{x:.3f}"), krt.JitError, r"^format\(\) reads a value"),
