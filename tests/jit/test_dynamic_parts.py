@@ -129,7 +129,7 @@ OPEN = {
     r"split_size: \(1, n\) does not add up to the n of axis 0": lambda x: x.split((1, x.shape[0])),
     r"split_size: \(5, n \+ -5\) does not add up": lambda x: x.split((5, x.shape[0] - 5)),
     "whether 3 lies within axis 0": lambda x: x.tensor_split([3]),
-    "vsplit: n elements of axis 0 do not make 2 parts of one size": lambda x: x.vsplit(2),
+    "vsplit: cannot split the n elements of axis 0 into 2 equal parts": lambda x: x.vsplit(2),
     "unbind: the size n of axis 0 is known only at run time": lambda x: x.unbind(0),
     r"diagonal: how long the diagonal 0 of matrices of shape \(n, 3\) is": lambda x: x.diagonal(),
     "scale_factor: 0.7 times the size n": lambda x: interpolate(x.T[None], scale_factor=0.7),

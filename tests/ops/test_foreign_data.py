@@ -128,7 +128,7 @@ def test_arrays_of_arrow(monkeypatch):
     assert (type(found.elements), found.elements.tolist(), found.type) == (
         np.ndarray, [1.5, 2.5], "double")  # fmt: skip
     assert x.__arrow_c_array__("schema") == ([1.5, 2.5], "schema")
-    with pytest.raises(krt.ShapeError, match=r"vector, not of shape \(2, 1\)"):
+    with pytest.raises(krt.ShapeError, match=r"vector, not shape \(2, 1\)"):
         x[:, None].__arrow_array__()
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(krt.DTypeError, match=r"needs the package pyarrow.*x\.numpy\(\)"):

@@ -24,7 +24,7 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 __all__ = ["ArithmeticMethods", "Split"]
 
 _T = TypeVar("_T")
-#: The greatest finite numbers.
+#: The greatest finite number of each dtype.
 _GREATEST: Final = {
     dt.float16: 65504.0, dt.bfloat16: float.fromhex("0x1.fep127"),
     dt.float32: float.fromhex("0x1.fffffep127"),
@@ -33,7 +33,7 @@ _GREATEST: Final = {
 
 
 class Split(NamedTuple, Generic[_T]):
-    """What :meth:`~ArithmeticMethods.frexp` gives."""
+    """Result of :meth:`~ArithmeticMethods.frexp`."""
 
     mantissa: _T
     exponent: _T
@@ -41,14 +41,14 @@ class Split(NamedTuple, Generic[_T]):
 
 @operations()
 class ArithmeticMethods(_Below):
-    """Arithmetic on each element that is made of several ops."""
+    """Elementwise arithmetic that is composed of several ops."""
 
     __slots__ = ()
 
     def _jointly(
         self, rule: Callable[[UOp, UOp], UOp], other: Operand, name: str = "other"
     ) -> Self:
-        """`rule` of two floats, in the type of sums and rounded once; integers become float32."""
+        """Apply `rule` in the accumulation dtype and round once; integers become float32."""
         x = self if self._unify((name, other))[0].dtype.is_float else self.cast(dt.float32)
         a, b = x._unify((name, other))
         narrow, wide = a.dtype, a.dtype.accumulator
@@ -61,44 +61,45 @@ class ArithmeticMethods(_Below):
     # ---- signs and parts
 
     def copysign(self, other: Operand) -> Self:
-        """The size of this tensor's elements with the sign of `other`, that of zeros included."""
+        """Return the magnitude of each element with the sign of `other`; zeros have a sign, too."""
         return self._jointly(float_parts.copysign, other)
 
     def signbit(self) -> Self:
-        """Whether the sign is that of a negative number, also of -0.0 and NaN."""
+        """Return whether the sign bit is set, also for -0.0 and NaN."""
         x = self.uop
         return self._of(float_parts.signbit(x.cast(x.dtype.accumulator)))
 
     def sgn(self) -> Self:
-        """-1, 0 or 1; 0 for NaN."""
+        """Return the sign of each element: -1, 0 or 1; 0 for NaN."""
         return self.sign()
 
     def fix(self) -> Self:
-        """The next whole number towards zero."""
+        """Round each element towards zero."""
         return self.trunc()
 
     def frac(self) -> Self:
-        """What :meth:`trunc` leaves of each element, with its sign."""
+        """Return the fractional part, ``self - trunc(self)``, with the sign of the element."""
         x = self._floats("frac")
         return self._of(x.alu(Op.SUB, x.alu(Op.TRUNC)))
 
     def frexp(self) -> Split[Self]:
-        """A mantissa of a size from 1/2 up to 1, and the power of 2 that makes the element of it.
+        """Return the mantissa, of magnitude in [1/2, 1), and the binary exponent of each element.
 
-        Of zeros, infinities and NaN the mantissa is the element, and the exponent, an int32, 0.
+        ``mantissa * 2**exponent`` is the element. The mantissa of zeros, infinities and NaN is the
+        element itself, and their exponent is 0. Exponents are int32.
         """
         x = self._floats("frexp")
         mantissa, exponent = float_parts.frexp(x.cast(x.dtype.accumulator))
         return Split(self._of(mantissa.cast(x.dtype)), self._of(exponent))
 
     def ldexp(self, other: Operand) -> Self:
-        """``self * 2**other``, by a power that is a float itself."""
+        """Return ``self * 2**other``; the power is computed as a float."""
         return self._jointly(lambda a, b: a.alu(Op.MUL, b.alu(Op.EXP2)), other)
 
     def nextafter(self, other: Operand) -> Self:
-        """The next number after each element in the direction of `other`.
+        """Return the next representable number after each element in the direction of `other`.
 
-        The gradient passes to the element, and to none where the two are equal.
+        The gradient goes to this tensor; it is 0 where the two elements are equal.
         """
         a, b = self._unify(("other", other))
         if not a.dtype.is_float:
@@ -111,14 +112,14 @@ class ArithmeticMethods(_Below):
     def nan_to_num(
         self, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
     ) -> Self:
-        """`nan` for NaN, `posinf` and `neginf` for infinities.
+        """Replace NaN by `nan`, and infinities by `posinf` and `neginf`.
 
         Parameters
         ----------
         nan : float
-            What NaN becomes.
+            Replacement of NaN.
         posinf, neginf : float, optional
-            What infinities become: the greatest and the least number of the type unless given.
+            Replacements of infinities; by default the greatest and the least number of the dtype.
         """
         x = self.uop
         numbers = {"nan": nan, "posinf": posinf, "neginf": neginf}
@@ -132,11 +133,11 @@ class ArithmeticMethods(_Below):
         return self._of(build.where(x.ne(x), 0.0 if zero is None else zero, out))
 
     def isposinf(self) -> Self:
-        """Whether each element is infinite and above 0."""
+        """Return whether each element is positive infinity."""
         return self._is_number(math.inf)
 
     def isneginf(self) -> Self:
-        """Whether each element is infinite and below 0."""
+        """Return whether each element is negative infinity."""
         return self._is_number(-math.inf)
 
     def _is_number(self, number: float) -> Self:
@@ -146,47 +147,47 @@ class ArithmeticMethods(_Below):
         return self._of(x.eq(build.full(number, x.dtype, x.shape)))
 
     def isreal(self) -> Self:
-        """True throughout: there are no complex types."""
+        """Return True for each element, as there are no complex dtypes."""
         return self._of(build.full(True, dt.bool_, self.dims))
 
     # ---- of two numbers
 
     def hypot(self, other: Operand) -> Self:
-        """``sqrt(self**2 + other**2)``, also where squares would overflow or vanish."""
+        """Return ``sqrt(self**2 + other**2)``, also where the squares overflow or underflow."""
         return self._jointly(special.hypot, other)
 
     def logaddexp(self, other: Operand) -> Self:
-        """``log(exp(self) + exp(other))`` without overflow."""
+        """Return ``log(exp(self) + exp(other))``, computed without overflow."""
         return self._jointly(special.log_add, other)
 
     def logaddexp2(self, other: Operand) -> Self:
-        """``log2(2**self + 2**other)`` without overflow."""
+        """Return ``log2(2**self + 2**other)``, computed without overflow."""
         return self._jointly(lambda a, b: special.log_add(a, b, base_2=True), other)
 
     def xlogy(self, other: Operand) -> Self:
-        """``self * log(other)``; 0 where this tensor is, unless `other` is NaN."""
+        """Return ``self * log(other)``; 0 where this tensor is 0, unless `other` is NaN."""
         return self._jointly(special.xlogy, other)
 
     def xlog1py(self, other: Operand) -> Self:
-        """``self * log(1 + other)``; 0 where this tensor is, unless `other` is NaN."""
+        """Return ``self * log(1 + other)``; 0 where this tensor is 0, unless `other` is NaN."""
         return self._jointly(special.xlog1py, other)
 
     def heaviside(self, values: Operand) -> Self:
-        """0 below 0 and for NaN, 1 above, and `values` at 0."""
+        """Return 0 for negative elements and NaN, 1 for positive elements, and `values` at 0."""
         a, b = self._unify(("values", values), exact=True)
         zero = build.zeros_like(a)
         step = zero.alu(Op.LT, a).cast(a.dtype)
         return self._of(build.where(a.eq(zero), b, step))
 
     def fmax(self, other: Operand) -> Self:
-        """The greater of two elements; of a number and NaN the number.
+        """Return the elementwise maximum; if one of two elements is NaN, return the other.
 
         The gradient of equal elements goes to this tensor.
         """
         return self._known(Op.LE, other)
 
     def fmin(self, other: Operand) -> Self:
-        """The lesser of two elements, as in :meth:`fmax`."""
+        """Return the elementwise minimum, with NaN and gradients as in :meth:`fmax`."""
         return self._known(Op.LT, other)
 
     def _known(self, op: Op, other: Operand) -> Self:
@@ -197,32 +198,32 @@ class ArithmeticMethods(_Below):
         return self._of(build.where(own, a, b))
 
     def float_power(self, exponent: Operand) -> Self:
-        """``self ** exponent`` in float64."""
+        """Return ``self ** exponent`` in float64."""
         power = self._lift(exponent, "exponent").cast(dt.float64)
         number = self._as_number(exponent, "exponent")
         wide = self.cast(dt.float64)
         return wide.pow(power if number is None or isinstance(number, UOp) else float(number))
 
     def rsub(self, other: Operand, *, alpha: Number = 1) -> Self:
-        """``other - alpha * self``."""
+        """Return ``other - alpha * self``."""
         if alpha == 1:
             return self.__rsub__(other)
         a, b, c = self._unify(("other", other), ("alpha", alpha))
         return self._of(composite_ops.difference(b, composite_ops.product(a, c)))
 
     def addcdiv(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
-        """``self + value * tensor1 / tensor2``.
+        """Return ``self + value * tensor1 / tensor2``.
 
         Raises
         ------
         DTypeError
-            All that is divided are integers.
+            Neither `tensor1` nor `tensor2` holds floats.
         """
         a, b = self._lift(tensor1, "tensor1"), self._lift(tensor2, "tensor2")
         if not a.dtype.is_float and not b.dtype.is_float:
             raise DTypeError(
-                "addcdiv: integers have no quotient of their type; cast a tensor to floats, or use "
-                "div with a rounding_mode"
+                "addcdiv: tensor1 and tensor2 are both integers; cast one to floats, or use div "
+                "with a rounding_mode"
             )
         total, first, second, factor = self._unify(
             ("tensor1", tensor1), ("tensor2", tensor2), ("value", value)
@@ -237,22 +238,22 @@ class ArithmeticMethods(_Below):
     def allclose(
         self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> bool:
-        """Whether all elements are close: see :meth:`isclose`."""
+        """Return whether all elements are close to those of `other`; see :meth:`isclose`."""
         return bool(self.isclose(other, rtol, atol, equal_nan).all().item())
 
     def equal(self, other: TensorBase) -> bool:
-        """Whether `other` is of the same shape and has the same elements."""
+        """Return whether `other` has the same shape and the same elements."""
         theirs = self._lift(other, "other")
         return build.same_shape(self.dims, theirs.dims) and bool((self == theirs).all().item())
 
     # ---- integers
 
     def gcd(self, other: Operand) -> Self:
-        """The greatest common divisor of integers; that of zeros is 0."""
+        """Return the elementwise greatest common divisor of integers; that of two zeros is 0."""
         return self._divisors(float_parts.common_divisor, other, "gcd")
 
     def lcm(self, other: Operand) -> Self:
-        """The least common multiple of integers; 0 where one is."""
+        """Return the elementwise least common multiple of integers; 0 where one of them is 0."""
         return self._divisors(float_parts.common_multiple, other, "lcm")
 
     def _divisors(self, rule: Callable[[UOp, UOp], UOp], other: Operand, name: str) -> Self:
@@ -264,50 +265,51 @@ class ArithmeticMethods(_Below):
     # ---- functions of one element
 
     def deg2rad(self) -> Self:
-        """Degrees in radians."""
+        """Convert degrees to radians."""
         return self._widely(lambda x: build.mul(x, math.pi / 180))
 
     def rad2deg(self) -> Self:
-        """Radians in degrees."""
+        """Convert radians to degrees."""
         return self._widely(lambda x: build.mul(x, 180 / math.pi))
 
     def logit(self, eps: float | None = None) -> Self:
-        """``log(self / (1 - self))``: the inverse of :meth:`sigmoid`.
+        """Return ``log(self / (1 - self))``, the inverse of :meth:`sigmoid`.
 
         Parameters
         ----------
         eps : float, optional
-            Elements are clamped to ``[eps, 1 - eps]``. Without it those beyond 0 and 1 give NaN.
+            If given, clamp the elements to ``[eps, 1 - eps]`` first. Otherwise elements outside of
+            [0, 1] give NaN.
         """
         edge = None if eps is None else real(eps, "eps")
         return self._widely(lambda x: special.logit(x, edge))
 
     def sinc(self) -> Self:
-        """``sin(pi * self) / (pi * self)``, and 1 at 0."""
+        """Return ``sin(pi * self) / (pi * self)``, and 1 at 0."""
         return self._widely(special.sinc)
 
     def erfinv(self) -> Self:
-        """The inverse of :meth:`erf`; infinite at -1 and 1, NaN beyond."""
+        """Return the inverse of :meth:`erf`: infinite at -1 and 1, NaN outside of [-1, 1]."""
         return self._widely(special.erfinv)
 
     def i0(self) -> Self:
-        """The modified Bessel function of the first kind of order 0."""
+        """Return the modified Bessel function of the first kind of order 0."""
         return self._widely(lambda x: special.bessel_i(x, 0, scaled=False))
 
     def i0e(self) -> Self:
-        """:meth:`i0` times ``exp(-|self|)``, which never overflows."""
+        """Return :meth:`i0` times ``exp(-|self|)``, which never overflows."""
         return self._widely(lambda x: special.bessel_i(x, 0, scaled=True))
 
     def i1(self) -> Self:
-        """The modified Bessel function of the first kind of order 1."""
+        """Return the modified Bessel function of the first kind of order 1."""
         return self._widely(lambda x: special.bessel_i(x, 1, scaled=False))
 
     def i1e(self) -> Self:
-        """:meth:`i1` times ``exp(-|self|)``, which never overflows."""
+        """Return :meth:`i1` times ``exp(-|self|)``, which never overflows."""
         return self._widely(lambda x: special.bessel_i(x, 1, scaled=True))
 
     def mvlgamma(self, p: int) -> Self:
-        """The logarithm of the multivariate gamma function of dimension `p`, at least 1.
+        """Return the logarithm of the multivariate gamma function of dimension `p`, at least 1.
 
         The sum of ``lgamma(self - j / 2)`` for j from 0 to p - 1, and p (p - 1) / 4 log(pi)
         (DLMF 35.3.4). NaN where one of the arguments is a pole that :meth:`lgamma` has none of.
@@ -327,24 +329,24 @@ class ArithmeticMethods(_Below):
     # ---- limits
 
     def clamp_min(self, min: Operand) -> Self:  # noqa: A002 - torch's name
-        """Elements below `min` raised to it; see :meth:`clamp`."""
+        """Raise elements below `min` to it; see :meth:`clamp`."""
         return self.clamp(min=min)
 
     def clamp_max(self, max: Operand) -> Self:  # noqa: A002 - torch's name
-        """Elements above `max` lowered to it; see :meth:`clamp`."""
+        """Lower elements above `max` to it; see :meth:`clamp`."""
         return self.clamp(max=max)
 
     def renorm(self, p: float, dim: int, maxnorm: float) -> Self:
-        """Each slice along `dim` scaled so that its `p`-norm is at most `maxnorm`.
+        """Scale each slice along `dim` so that its `p`-norm is at most `maxnorm`.
 
         Parameters
         ----------
         p : float
-            Above 0.
+            Order of the norm, above 0.
         dim : int
-            The axis whose slices are scaled.
+            Axis whose slices are scaled.
         maxnorm : float
-            At least 0.
+            Greatest norm of a slice, at least 0.
         """
         if not real(p, "p") > 0:
             raise ShapeError(f"p: expected a number above 0, not {p}")

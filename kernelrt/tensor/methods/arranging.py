@@ -1,4 +1,4 @@
-"""Diagonals, rotations, windows and parts."""
+"""Diagonals, rotations, sliding windows and splits."""
 
 from __future__ import annotations
 
@@ -32,46 +32,47 @@ __all__ = ["ArrangingMethods"]
 
 @operations()
 class ArrangingMethods(_Below):
-    """Diagonals, rotations, windows and parts."""
+    """Diagonals, rotations, sliding windows and splits."""
 
     __slots__ = ()
 
     # ---- diagonals
 
     def diag(self, diagonal: int = 0) -> Self:
-        """A matrix with this vector as a diagonal, or a copy of a diagonal of this matrix."""
+        """Return a matrix with this vector as a diagonal, or copy a diagonal of this matrix."""
         if self.ndim == 1:
             return self.diag_embed(diagonal)
         if self.ndim != 2:
             raise ShapeError(
                 f"diag: expected a vector or a matrix, not the shape {format_shape(self.dims)}; "
-                "of a batch, use x.diag_embed() or x.diagonal(0, -2, -1)"
+                "for a batch, use x.diag_embed() or x.diagonal(0, -2, -1)"
             )
         return self.diagonal(integer(diagonal, "diagonal")).clone()
 
     def diag_embed(self, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Self:
-        """Matrices over `dim1` and `dim2` with the last axis as a diagonal, and zeros elsewhere.
+        """Return matrices with the last axis as a diagonal and zeros elsewhere.
 
         Parameters
         ----------
         offset : int
-            How far above the main diagonal, or with a negative number below it.
+            Diagonal to fill: 0 is the main one, a positive number lies above it, a negative one
+            below.
         dim1, dim2 : int
-            Where the rows and the columns are in the result.
+            Axes of the rows and the columns in the result.
         """
         if self.ndim == 0:
-            raise ShapeError("diag_embed: expected at least 1 axis; x.reshape(1) has one")
+            raise ShapeError("diag_embed: expected at least 1 axis, not 0; use x.reshape(1)")
         rank, offset = self.ndim + 1, integer(offset, "offset")
         first, second = axis_of(dim1, rank, "dim1"), axis_of(dim2, rank, "dim2")
         if first == second:
-            raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
+            raise ShapeError(f"dim1, dim2: expected two different axes, not {dim1} and {dim2}")
         node = self.uop
         lead, n = node.shape[:-1], node.shape[-1]
         size = build.total((n, abs(offset)))
         shape = (*lead, size, size)
         widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(lead)
         line = build.pad(node, [*widths, (0, abs(offset))])
-        # Above the diagonal its elements are counted by rows, below it by columns.
+        # Element i lies in row i of a diagonal above the main one, in column i of one below.
         line = build.reshape(line, (*lead, size, 1) if offset >= 0 else (*lead, 1, size))
         row, column = (build.iota_along(shape, self.ndim - 1 + k) for k in (0, 1))
         there = column.eq(build.add(row, offset))
@@ -79,37 +80,37 @@ class ArrangingMethods(_Below):
         return made.movedim((-2, -1), (first, second))
 
     def diagflat(self, offset: int = 0) -> Self:
-        """A matrix with all elements, in row-major order, as a diagonal."""
+        """Return a matrix with all elements, in row-major order, as a diagonal."""
         return self.reshape(-1).diag_embed(offset)
 
     def trace(self) -> Self:
-        """The sum of the diagonal of a matrix."""
+        """Return the sum of the diagonal of a matrix."""
         if self.ndim != 2:
             raise ShapeError(f"trace: expected a matrix, not the shape {format_shape(self.dims)}")
         return self.diagonal().sum()
 
-    # ---- turned
+    # ---- flips and rotations
 
     def fliplr(self) -> Self:
-        """With the order along the second axis reversed."""
+        """Reverse the order of the elements along axis 1."""
         if self.ndim < 2:
             raise ShapeError(f"fliplr: expected at least 2 axes, not {self.ndim}")
         return self.flip(1)
 
     def flipud(self) -> Self:
-        """With the order along the first axis reversed."""
+        """Reverse the order of the elements along axis 0."""
         if self.ndim < 1:
             raise ShapeError("flipud: expected at least 1 axis, not 0")
         return self.flip(0)
 
     def rot90(self, k: int = 1, dims: Sequence[int] = (0, 1)) -> Self:
-        """Turned `k` times by 90 degrees, from the first of the two axes `dims` to the second."""
+        """Rotate by `k` times 90 degrees, from the first to the second of the two axes `dims`."""
         turns = integer(k, "k") % 4
         if not isinstance(dims, tuple | list) or len(dims) != 2:
             raise ShapeError(f"dims: expected two axes, not {dims!r}")
         a, b = (own_axis(d, self.ndim, "dims") for d in dims)
         if a == b:
-            raise ShapeError(f"dims: expected two axes, not {dims[0]} and {dims[1]}")
+            raise ShapeError(f"dims: expected two different axes, not {dims[0]} and {dims[1]}")
         if turns == 0:
             return self._of(self.uop)
         if turns == 2:
@@ -117,21 +118,21 @@ class ArrangingMethods(_Below):
         return self.flip(b).transpose(a, b) if turns == 1 else self.transpose(a, b).flip(b)
 
     def swapdims(self, dim0: int, dim1: int) -> Self:
-        """The same as :meth:`transpose`."""
+        """Exchange two axes; the same as :meth:`transpose`."""
         return self.transpose(dim0, dim1)
 
     # ---- shapes
 
     def view(self, *shape: Any, dtype: object = None) -> Self:
-        """The elements in another shape, as :meth:`reshape`; or their bits in another type.
+        """Return the elements in another shape, as :meth:`reshape`, or their bits as another dtype.
 
         Parameters
         ----------
         *shape : int, or one DType
-            A shape, or a type, which has more or fewer elements along the last axis if it is of
-            another width (see :meth:`bitcast`). No gradient passes a change of type.
+            The new shape, or a dtype. With a dtype of another item size the last axis becomes
+            longer or shorter (see :meth:`bitcast`). A change of dtype passes no gradient.
         dtype : DType, optional
-            The type, by name.
+            The new dtype, as a keyword.
         """
         if dtype is not None:
             shape = (*shape, dt.parse(dtype))
@@ -140,32 +141,32 @@ class ArrangingMethods(_Below):
         return self.reshape(*shape)
 
     def ravel(self) -> Self:
-        """The elements, in row-major order, as a vector."""
+        """Return the elements as a vector in row-major order."""
         source = self if views.is_packed(self) else self.clone()
         return source.reshape(-1) if not build.has_zero(self.dims) else source.reshape(0)
 
     def reshape_as(self, other: TensorBase) -> Self:
-        """This tensor in the shape of `other`."""
+        """Reshape this tensor to the shape of `other`."""
         return self.reshape(other.dims)
 
     def repeat_interleave(
         self, repeats: int | TensorBase, dim: int | None = None, *, output_size: int | None = None
     ) -> Self:
-        """Each slice along `dim` laid out `repeats` times in a row.
+        """Repeat each slice along `dim` `repeats` times in a row.
 
         Parameters
         ----------
         repeats : int or Tensor
-            A number for all, or a vector with one for each slice.
+            Number of repetitions of every slice, or a vector with one number for each slice.
         dim : int, optional
-            The axis; without it the elements in row-major order are repeated.
+            Axis to repeat along; by default, repeat the elements in row-major order.
         output_size : int, optional
-            The sum of a vector of repeats, which is needed where a function is traced.
+            Sum of the vector `repeats`; required in a traced function.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where the sum of `repeats` is less than `output_size`.
+            At run time, if the sum of `repeats` is less than `output_size`.
         """
         source = self.reshape(-1) if dim is None else self
         axis = 0 if dim is None else own_axis(dim, self.ndim)
@@ -181,13 +182,13 @@ class ArrangingMethods(_Below):
         counts = counts.reshape(-1)
         if counts.dims[0] not in (1, size):
             raise ShapeError(
-                f"repeats: expected {size} numbers, one for each slice of axis {axis}, not "
+                f"repeats: expected 1 or {size} numbers, one for each slice of axis {axis}, not "
                 f"{counts.dims[0]}"
             )
         return source.index_select(axis, self._repeated(counts.expand(size), output_size))
 
     def _repeated(self, counts: Self, size: int | None) -> Self:
-        """The positions from 0 on, each so often."""
+        """Return the positions from 0 on, position i repeated ``counts[i]`` times."""
         if size is None:
             data = elements(counts.long(), "repeat_interleave", "pass output_size=")
             if data.size and data.min() < 0:
@@ -204,7 +205,7 @@ class ArrangingMethods(_Below):
     # ---- windows
 
     def unfold(self, dimension: int, size: int, step: int) -> Self:
-        """Windows of `size` elements along an axis, `step` apart, as a new last axis."""
+        """Return sliding windows along an axis, `step` elements apart, as a new last axis."""
         axis = axis_of(dimension, self.ndim, "dimension")
         width, stride = integer(size, "size", 0), integer(step, "step", 1)
         if self.ndim == 0:
@@ -212,7 +213,8 @@ class ArrangingMethods(_Below):
         length = self.dims[axis]
         if width > dim_span(length)[0]:
             raise ShapeError(
-                f"size: expected at most the {format_size(length)} of axis {axis}, not {width}"
+                f"size: expected at most {format_size(length)}, the size of axis {axis}, not "
+                f"{width}"
             )
         node, below = views.read(self)
         count = window_count(length, width, stride, 1)
@@ -225,22 +227,23 @@ class ArrangingMethods(_Below):
     def as_strided(
         self, size: Sequence[int], stride: Sequence[int], storage_offset: int = 0
     ) -> Self:
-        """The element ``storage_offset + i * stride[0] + j * stride[1] + ...`` at [i, j, ...].
+        """Return a view with the given sizes and strides.
 
-        They are counted in row-major order.
+        Its element [i, j, ...] is element ``storage_offset + i * stride[0] + j * stride[1] + ...``
+        of this tensor, counted in row-major order.
         """
         sizes = [integer(n, "size", 0) for n in size]
         steps = [integer(n, "stride", 0) for n in stride]
         start = integer(storage_offset, "storage_offset", 0)
         if len(sizes) != len(steps):
-            raise ShapeError(f"size, stride: expected as many numbers, not {size} and {stride}")
+            raise ShapeError(f"size, stride: expected equal lengths, not {size} and {stride}")
         count = prod(self.dims)
         if 0 in sizes:
             return self._of(build.full(0, self.dtype, tuple(sizes)))
         last = start + sum((n - 1) * s for n, s in zip(sizes, steps, strict=True))
         if not isinstance(count, int) or last >= count:
             raise ShapeError(
-                f"size, stride: the last element is number {last}, and the tensor has the shape "
+                f"size, stride: the last element would be number {last} of a tensor of shape "
                 f"{format_shape(self.dims)}"
             )
         place = build.full(start, dt.int64, tuple(sizes))
@@ -250,13 +253,14 @@ class ArrangingMethods(_Below):
         node = bare.reshape(-1)[self._of(place)]._live()
         return views.view(self, node, below, views.AS_STRIDED, tuple(sizes), tuple(steps), start)
 
-    # ---- parts
+    # ---- splits
 
     def tensor_split(
         self, indices_or_sections: int | Sequence[int] | TensorBase, dim: int = 0
     ) -> tuple[Self, ...]:
-        """So many parts along `dim`, the first ones longer by one, or parts between indices.
+        """Split along `dim` into a number of nearly equal parts, or at the given indices.
 
+        If the size is not a multiple of the number of parts, the first parts are longer by one.
         Indices may be sizes that are known only at run time.
         """
         axis = own_axis(dim, self.ndim)
@@ -268,7 +272,7 @@ class ArrangingMethods(_Below):
         if number is not None:
             if number < 1:
                 raise ShapeError(f"indices_or_sections: expected at least 1, not {number}")
-            # What is left when all have equal sizes goes to the first ones.
+            # The first parts get the elements that remain after an equal division.
             counts = (build.total((size, number - 1 - i)) for i in range(number - 1))
             sizes = [build.quotient(n, number) for n in counts]
             return self._parts(axis, sizes)
@@ -289,31 +293,31 @@ class ArrangingMethods(_Below):
             each = build.quotient(size, number)
             if not same(build.volume((each, number)), size):
                 raise ShapeError(
-                    f"{name}: {format_size(size)} elements of axis {dim} do not make {number} "
-                    "parts of one size; use x.tensor_split()"
+                    f"{name}: cannot split the {format_size(size)} elements of axis {dim} into "
+                    f"{number} equal parts; use x.tensor_split()"
                 )
         return self.tensor_split(given, dim)
 
     def hsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Parts of one size along the second axis, or the only one; or between indices."""
+        """Split into equal parts along axis 1 (axis 0 of a vector), or at the given indices."""
         if self.ndim < 1:
             raise ShapeError("hsplit: expected at least 1 axis, not 0")
         return self._split_evenly(indices_or_sections, int(self.ndim > 1), "hsplit")
 
     def vsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Parts of one size along the first axis, or between indices."""
+        """Split into equal parts along axis 0, or at the given indices."""
         if self.ndim < 2:
             raise ShapeError(f"vsplit: expected at least 2 axes, not {self.ndim}")
         return self._split_evenly(indices_or_sections, 0, "vsplit")
 
     def dsplit(self, indices_or_sections: int | Sequence[int]) -> tuple[Self, ...]:
-        """Parts of one size along the third axis, or between indices."""
+        """Split into equal parts along axis 2, or at the given indices."""
         if self.ndim < 3:
             raise ShapeError(f"dsplit: expected at least 3 axes, not {self.ndim}")
         return self._split_evenly(indices_or_sections, 2, "dsplit")
 
     def split_with_sizes(self, split_sizes: Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Parts of these sizes along `dim`."""
+        """Split along `dim` into parts of the given sizes."""
         if not isinstance(split_sizes, tuple | list):
             raise DTypeError(f"split_sizes: expected a sequence of ints, not {split_sizes!r}")
         return self.split(split_sizes, dim)
@@ -321,9 +325,9 @@ class ArrangingMethods(_Below):
     unsafe_split_with_sizes = split_with_sizes
 
     def unsafe_split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """The same as :meth:`split`."""
+        """Split along `dim`; the same as :meth:`split`."""
         return self.split(split_size, dim)
 
     def unsafe_chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """The same as :meth:`chunk`."""
+        """Split along `dim`; the same as :meth:`chunk`."""
         return self.chunk(chunks, dim)

@@ -1,4 +1,4 @@
-"""PyTorch's attributes of tensors, and tensors made with the type of another one."""
+"""PyTorch's tensor attributes, and constructors that reuse a tensor's dtype."""
 
 from __future__ import annotations
 
@@ -23,100 +23,100 @@ __all__ = ["InquiryMethods"]
 
 
 class InquiryMethods(_Below):
-    """Questions that need no computing, and ``new_zeros`` and its like."""
+    """Attributes that need no computation, and ``new_zeros`` and the like."""
 
     __slots__ = ()
 
-    # ---- type
+    # ---- dtype
 
     def is_floating_point(self) -> bool:
-        """Whether the type is a floating one."""
+        """Return whether the dtype is a floating-point type."""
         return self.dtype.is_float
 
     def is_complex(self) -> bool:
-        """False, as there are no complex types."""
+        """Return False, as there are no complex dtypes."""
         return False
 
     def is_conj(self) -> bool:
-        """False, as there are no complex types."""
+        """Return False, as there are no complex dtypes."""
         return False
 
     def is_signed(self) -> bool:
-        """Whether the type has numbers below 0."""
+        """Return whether the dtype can represent negative numbers."""
         return self.dtype.is_float or self.dtype.is_signed
 
     def is_nonzero(self) -> bool:
-        """Whether the only element is not zero.
+        """Return whether the only element is not zero.
 
         Raises
         ------
         ShapeError
-            There is not exactly one element.
+            The tensor does not have exactly one element.
         """
         return bool(self._python("is_nonzero()"))
 
     @property
     def itemsize(self) -> int:
-        """Bytes of one element."""
+        """Size of one element in bytes."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all elements.
+        """Size of all elements in bytes.
 
         Raises
         ------
         ShapeError
-            The shape has Variables, so that they are known only at run time.
+            The shape has Variables, so the size is known only at run time.
         """
         count = prod(self.dims)
         if not isinstance(count, int):
             raise ShapeError(
-                "nbytes: the shape has Variables, whose values are known at run time only; use "
+                "nbytes: the shape has Variables, whose values are known only at run time; use "
                 "x.numel() * x.itemsize"
             )
         return count * self.dtype.itemsize
 
     def byte(self) -> Self:
-        """This tensor as uint8."""
+        """Convert this tensor to uint8."""
         return self.cast(dt.uint8)
 
     def char(self) -> Self:
-        """This tensor as int8."""
+        """Convert this tensor to int8."""
         return self.cast(dt.int8)
 
     def short(self) -> Self:
-        """This tensor as int16."""
+        """Convert this tensor to int16."""
         return self.cast(dt.int16)
 
     # ---- shape
 
     def nelement(self) -> Any:
-        """How many elements there are; the same as :meth:`numel`."""
+        """Return the number of elements; the same as :meth:`numel`."""
         return self.numel()
 
     def ndimension(self) -> int:
-        """How many axes there are; the same as ``ndim``."""
+        """Return the number of axes; the same as ``ndim``."""
         return self.ndim
 
     def is_same_size(self, other: Tensor) -> bool:
-        """Whether `other` has the same shape."""
+        """Return whether `other` has the same shape."""
         theirs = other.dims
         return len(theirs) == self.ndim and all(map(same, self.dims, theirs))
 
     def is_contiguous(self, memory_format: object = None) -> bool:  # noqa: ARG002
-        """True: elements are read in row-major order, those of views too."""
+        """Return True: elements are read in row-major order, also those of views."""
         return True
 
     def stride(self, dim: int | None = None) -> Any:
-        """How many elements lie from one to the next along each axis, or along `dim`.
+        """Return the stride of each axis, or of `dim`, in elements.
 
-        Those of the value in row-major order, which is how :meth:`numpy` gives it.
+        These are the strides of the row-major array that :meth:`numpy` returns.
 
         Raises
         ------
         ShapeError
-            An axis behind the first has a Variable as its size, or there is no axis `dim`.
+            The size of an axis other than the first is a Variable, or there is no axis `dim`.
         """
         steps: list[int] = []
         step = 1
@@ -128,52 +128,52 @@ class InquiryMethods(_Below):
         return strides if dim is None else strides[own_axis(dim, self.ndim)]
 
     def storage_offset(self) -> int:
-        """0: elements are counted from the first one, those of views too."""
+        """Return 0: elements are counted from the first one, also those of views."""
         return 0
 
-    # ---- place
+    # ---- device
 
     @property
     def is_cpu(self) -> bool:
-        """True: kernelrt computes on CPUs."""
+        """Always True: kernelrt computes on CPUs."""
         return True
 
     @property
     def is_cuda(self) -> bool:
-        """False: kernelrt computes on CPUs."""
+        """Always False: kernelrt computes on CPUs."""
         return False
 
     is_meta = is_mps = is_xpu = is_xla = is_cuda
 
     @property
     def is_sparse(self) -> bool:
-        """False, as there are no sparse tensors."""
+        """Always False: there are no sparse tensors."""
         return False
 
     @property
     def is_quantized(self) -> bool:
-        """False, as there are no quantized types."""
+        """Always False: there are no quantized dtypes."""
         return False
 
     def get_device(self) -> int:
-        """-1, PyTorch's number of the CPU."""
+        """Return -1, PyTorch's device number of the CPU."""
         return -1
 
     def is_pinned(self) -> bool:
-        """False, as there is no device to pin memory for."""
+        """Return False, as there is no device to pin memory for."""
         return False
 
     # ---- value
 
     @property
     def data(self) -> Self:
-        """This tensor without its history: it reads as this tensor does, whenever it is read.
+        """An alias of this tensor without its history: it always has the tensor's current value.
 
         Writing to it, as in ``p.data.mul_(0.9)`` and ``p.data[0] = 1``, writes to this tensor.
-        ``p.data = value`` copies another value to this tensor, and what was taken as ``p.data``
-        before keeps the former one; taken outside of a function that is traced, it does not where
-        the function does so. Where this is the result of operations that gradients flow through,
-        writing to its data raises GradientError.
+        ``p.data = value`` copies another value to this tensor. Aliases taken before as ``p.data``
+        keep the former value, except that an alias taken outside of a traced function changes if
+        the function assigns ``p.data``. If this tensor is the result of operations that gradients
+        flow through, writing to its data raises GradientError.
         """
         return data_of(self)  # type: ignore[return-value]
 
@@ -183,62 +183,62 @@ class InquiryMethods(_Below):
 
     @property
     def real(self) -> Self:
-        """This tensor, as there are no complex types."""
+        """This tensor, as there are no complex dtypes."""
         return self
 
     def conj(self) -> Self:
-        """This tensor, as there are no complex types."""
+        """Return this tensor, as there are no complex dtypes."""
         return self
 
     resolve_conj = resolve_neg = conj_physical = conj
 
     def detach_(self) -> Self:
-        """Become a tensor that requires no gradient.
+        """Stop requiring a gradient, in place.
 
         Raises
         ------
         GradientError
-            It is the result of operations that gradients pass through, which cannot be undone in
-            it; :meth:`detach` gives its value without them.
+            This tensor is the result of operations that gradients flow through, which cannot be
+            undone in place. Use :meth:`detach`, which returns the value without them.
         """
         if self.requires_grad and not self.is_leaf:
             raise GradientError(
-                "detach_: the tensor is the result of operations that gradients pass through; "
+                "detach_: the tensor is the result of operations that gradients flow through; "
                 "write x = x.detach()"
             )
         return self.requires_grad_(False) if self.requires_grad else self
 
-    # ---- others of its type
+    # ---- tensors of the same dtype
 
     @sized
     def new_zeros(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Zeros of a shape, of this tensor's type unless told otherwise."""
+        """Return zeros of the given shape, in this tensor's dtype by default."""
         dtype = self._or_own(dtype)
         return creation.zeros(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     @sized
     def new_ones(self, *size: Any, dtype: object = None, device: object = None,
                  requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Ones of a shape, of this tensor's type unless told otherwise."""
+        """Return ones of the given shape, in this tensor's dtype by default."""
         dtype = self._or_own(dtype)
         return creation.ones(*size, dtype=dtype, device=device, requires_grad=requires_grad)
 
     def new_full(self, size: Any, fill_value: bool | float, dtype: object = None,
                  device: object = None, requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """`fill_value` in a shape, of this tensor's type unless told otherwise."""
+        """Return a tensor filled with `fill_value`, in this tensor's dtype by default."""
         return creation.full(size, fill_value, self._or_own(dtype), device, requires_grad)
 
     @sized
     def new_empty(self, *size: Any, dtype: object = None, device: object = None,
                   requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """Storage of a shape, of this tensor's type unless told otherwise."""
+        """Return an uninitialized tensor of the given shape, in this tensor's dtype by default."""
         made = creation.empty(*size, dtype=self._or_own(dtype), device=device)
         return made.requires_grad_() if requires_grad else made
 
     def new_tensor(self, data: Any, dtype: object = None, device: object = None,
                    requires_grad: bool = False) -> Tensor:  # fmt: skip
-        """A tensor with a copy of `data`, of this tensor's type unless told otherwise."""
+        """Return a tensor with a copy of `data`, in this tensor's dtype by default."""
         return creation.tensor(data, self._or_own(dtype), device, requires_grad)
 
     def _or_own(self, dtype: object) -> object:

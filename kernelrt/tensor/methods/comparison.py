@@ -29,7 +29,7 @@ __all__ = ["ComparisonMethods", "where"]
 
 @operations()
 class ComparisonMethods(_Below):
-    """Comparisons and logic that keep the shape."""
+    """Elementwise comparisons, logic and bit operations."""
 
     __slots__ = ()
 
@@ -43,7 +43,7 @@ class ComparisonMethods(_Below):
                 f"{op.name.lower()}: expected integers or bools, not {a.dtype.name}"
             )
         if shift and a.dtype.is_bool:
-            raise DTypeError(f"{op.name.lower()}: bools have no bits to shift; cast them, too")
+            raise DTypeError(f"{op.name.lower()}: bools cannot be shifted; cast them to integers")
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __and__(self, other: Operand) -> Self:
@@ -75,49 +75,52 @@ class ComparisonMethods(_Below):
         return self._unary(Op.NOT)
 
     def bitwise_and(self, other: Operand) -> Self:
-        """The bits that both integers have; the and of bools."""
+        """Return the bitwise AND of integers, or the logical AND of bools."""
         return self & other
 
     def bitwise_or(self, other: Operand) -> Self:
-        """The bits that one of the integers has; the or of bools."""
+        """Return the bitwise OR of integers, or the logical OR of bools."""
         return self | other
 
     def bitwise_xor(self, other: Operand) -> Self:
-        """The bits in which integers differ; whether bools do."""
+        """Return the bitwise XOR of integers, or the logical XOR of bools."""
         return self ^ other
 
     def bitwise_not(self) -> Self:
-        """The bits that integers lack; the not of bools."""
+        """Return the bitwise complement of integers, or the logical NOT of bools."""
         return ~self
 
     def bitwise_left_shift(self, other: Operand) -> Self:
-        """Integers times ``2**other``, wrapped; 0 where all bits are lost."""
+        """Return integers times ``2**other``, wrapped; 0 where all bits are shifted out."""
         return self << other
 
     def bitwise_right_shift(self, other: Operand) -> Self:
-        """Integers over ``2**other``, rounded down; where all bits are lost 0, or -1 below 0."""
+        """Return integers divided by ``2**other``, rounded down.
+
+        Where all bits are shifted out the result is 0, or -1 for a negative element.
+        """
         return self >> other
 
     def logical_not(self) -> Self:
-        """Whether each element is zero."""
+        """Return whether each element is zero."""
         return ~self.cast(dt.bool_)
 
     def logical_and(self, other: Operand) -> Self:
-        """Whether both elements are not zero."""
+        """Return whether both elements are nonzero."""
         return self.cast(dt.bool_) & self._lift(other, "other").cast(dt.bool_)
 
     def logical_or(self, other: Operand) -> Self:
-        """Whether one of the elements is not zero."""
+        """Return whether at least one of the elements is nonzero."""
         return self.cast(dt.bool_) | self._lift(other, "other").cast(dt.bool_)
 
     def logical_xor(self, other: Operand) -> Self:
-        """Whether one of the elements is not zero and the other one is."""
+        """Return whether exactly one of the elements is nonzero."""
         return self.cast(dt.bool_) ^ self._lift(other, "other").cast(dt.bool_)
 
     # ---- comparison
 
     def _is_beyond(self, number: object, *, below: bool) -> bool:
-        """Whether every integer of this tensor's type lies above, or below, a whole number."""
+        """Return whether the integer `number` is below (or above) the range of this dtype."""
         if not self.dtype.is_int or not isinstance(number, int | np.integer):
             return False
         return bool(number < self.dtype.min if below else number > self.dtype.max)
@@ -131,7 +134,7 @@ class ComparisonMethods(_Below):
         return self._of(b.alu(op, a) if reverse else a.alu(op, b))
 
     def __eq__(self, other: object) -> Self:  # type: ignore[override]
-        if other is None:  # no tensor is None, as Python finds then
+        if other is None:  # Python then answers False by identity
             return NotImplemented
         return self._compare(Op.EQ, other)  # type: ignore[arg-type]
 
@@ -155,27 +158,27 @@ class ComparisonMethods(_Below):
         return self._compare(Op.LE, other, reverse=True)
 
     def eq(self, other: Operand) -> Self:
-        """Elementwise equality."""
+        """Return whether ``self == other``."""
         return self == other
 
     def ne(self, other: Operand) -> Self:
-        """Elementwise inequality."""
+        """Return whether ``self != other``."""
         return self != other
 
     def lt(self, other: Operand) -> Self:
-        """Whether ``self < other``."""
+        """Return whether ``self < other``."""
         return self < other
 
     def le(self, other: Operand) -> Self:
-        """Whether ``self <= other``."""
+        """Return whether ``self <= other``."""
         return self <= other
 
     def gt(self, other: Operand) -> Self:
-        """Whether ``self > other``."""
+        """Return whether ``self > other``."""
         return self > other
 
     def ge(self, other: Operand) -> Self:
-        """Whether ``self >= other``."""
+        """Return whether ``self >= other``."""
         return self >= other
 
     greater, greater_equal, less, less_equal, not_equal = gt, ge, lt, le, ne
@@ -183,16 +186,16 @@ class ComparisonMethods(_Below):
     def isclose(
         self, other: Operand, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
     ) -> Self:
-        """Whether elements differ by at most ``atol + rtol * abs(other)``, or are equal.
+        """Return whether elements differ by at most ``atol + rtol * abs(other)``, or are equal.
 
         Parameters
         ----------
         other : Tensor or number
-            What to compare with.
+            Values to compare with.
         rtol, atol : float
-            The relative and the absolute tolerance, at least 0.
+            Relative and absolute tolerance, at least 0.
         equal_nan : bool
-            Whether NaN is close to NaN.
+            Whether two NaNs are close.
         """
         for name, value in (("rtol", rtol), ("atol", atol)):
             if not real(value, name) >= 0:
@@ -211,33 +214,33 @@ class ComparisonMethods(_Below):
         return self._of(same.alu(Op.OR, finite.alu(Op.AND, gap.alu(Op.LE, limit))))
 
     def isnan(self) -> Self:
-        """Whether each element is NaN."""
+        """Return whether each element is NaN."""
         x = self.uop
         return self._of(x.ne(x) if x.dtype.is_float else build.full(False, dt.bool_, x.shape))
 
     def isinf(self) -> Self:
-        """Whether each element is infinite."""
+        """Return whether each element is infinite."""
         if not self.dtype.is_float:
             return self._of(build.full(False, dt.bool_, self.dims))
         return self._unary(Op.ABS).eq(math.inf)
 
     def isfinite(self) -> Self:
-        """Whether each element is neither infinite nor NaN."""
+        """Return whether each element is neither infinite nor NaN."""
         if not self.dtype.is_float:
             return self._of(build.full(True, dt.bool_, self.dims))
         return self._unary(Op.ABS) < math.inf
 
     def where(self, condition: Operand, other: Operand) -> Self:
-        """This tensor's element where `condition` holds, else that of `other`."""
+        """Return this tensor's elements where `condition` holds, else those of `other`."""
         return self._select(condition, self, other)
 
     def masked_fill(self, mask: Operand, value: Operand) -> Self:
-        """`value` where `mask` holds, this tensor's element elsewhere; the type stays.
+        """Return this tensor with `value` where `mask` holds; the dtype stays.
 
         Raises
         ------
         DTypeError
-            `value` is a number that the type of this tensor does not have.
+            `value` is a number that this tensor's dtype cannot represent.
         """
         number = as_scalar(value)
         if number is not None:
@@ -264,9 +267,10 @@ def where(condition: object, input: Operand, other: Operand) -> Tensor: ...
 def where(
     condition: object, input: Operand | Any = MISSING, other: Operand | Any = MISSING  # noqa: A002 - torch's name
 ) -> Tensor | tuple[Tensor, ...]:
-    """`input` where `condition` holds, else `other`, broadcast and promoted.
+    """Return the elements of `input` where `condition` holds, else those of `other`.
 
-    With one argument, the positions where it is not zero: ``condition.nonzero(as_tuple=True)``.
+    The arguments broadcast and promote. With `condition` alone, return the positions of its nonzero
+    elements: ``condition.nonzero(as_tuple=True)``.
 
     Raises
     ------
@@ -276,8 +280,8 @@ def where(
     if (input is MISSING) != (other is MISSING):
         absent = "input" if input is MISSING else "other"
         raise TypeError(
-            f"where() missing 1 required positional argument: {absent!r}; give input and other, "
-            "or the condition alone for the positions where it holds"
+            f"where() missing 1 required positional argument: {absent!r}; pass input and other, "
+            "or the condition alone to get the positions where it holds"
         )
     if input is MISSING:
         if not isinstance(condition, ComparisonMethods):

@@ -1,4 +1,4 @@
-"""Conversion to Python and NumPy, and between types."""
+"""Conversion to Python and NumPy, and between dtypes."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ __all__ = ["ConversionMethods"]
 
 
 class ConversionMethods(_Below):
-    """Reading values, and casts that are named after their type."""
+    """Methods that read values, and casts named after their dtype."""
 
     __slots__ = ()
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        """NumPy's operators and functions of numbers, as tensors; DTypeError for others."""
+        """Compute a NumPy ufunc on tensors; raise DTypeError if the ufunc is not supported."""
         out = options.pop("out", ())
         if out and "where" not in options and all(isinstance(o, ArrayHandle) for o in out):
             found = getattr(ufunc, method)(*inputs, **options)
@@ -57,26 +57,26 @@ class ConversionMethods(_Below):
             if method == "__call__" and hasattr(self, ufunc.__name__):
                 own = f"x.{ufunc.__name__}()"
             raise DTypeError(
-                f"{name}: computes with arrays, not with tensors; use {own}, or "
-                f"{name}(x.numpy()) where values are there to be read"
+                f"{name}: this NumPy function takes arrays, not tensors; use {own}, or "
+                f"{name}(x.numpy()) outside of traced functions"
             )
         return found
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        """NumPy's other functions, as ``numpy.sum(x)``; DTypeError where none stands for it."""
+        """Call the counterpart of a NumPy function such as ``numpy.sum``, or raise DTypeError."""
         return numpy_calls.call(func, args, kwargs)
 
     # ---- values
 
     def numpy(self) -> np.ndarray[Any, Any]:
-        """The elements as a NumPy array of their own.
+        """Return a copy of the elements as a NumPy array.
 
         Raises
         ------
         JitError
             A function is being traced.
         DTypeError
-            The type is bfloat16, which NumPy does not have.
+            The dtype is bfloat16, which NumPy does not have.
         """
         forbid("numpy()")
         if self._link is not None and self._address is None:
@@ -84,25 +84,25 @@ class ConversionMethods(_Below):
             if found is not None:
                 diagnostics.tell()
                 return found
-        if self._uop is not None:  # otherwise it is the result of a replay, and nothing is pending
+        if self._uop is not None:  # otherwise this is the result of a replay: nothing is pending
             self._realized()
         array = self._copy_out()
         while array is None and self._address is None:  # a view, and another thread has written
             self._realized()
             array = self._copy_out()
         if array is None:
-            dt.to_numpy(self.dtype)  # says what bfloat16 can be cast to
+            dt.to_numpy(self.dtype)  # raises an error that names casts of bfloat16
         assert array is not None
         return array
 
     def _realized(self) -> None:
-        """Make sure that the data are there and current."""
+        """Compute this tensor if needed, so that its data in memory are current."""
         if computed_alone(self):
             diagnostics.tell()
             return
         if self._link is not None:
             views.enter(self, self._link)
-            if self.is_realized:  # else what is assigned is written by the plan that computes it
+            if self.is_realized:  # else the plan that computes this tensor writes assigned values
                 flush()
                 views.enter(self, self._link)
         if not self.is_realized:
@@ -112,23 +112,23 @@ class ConversionMethods(_Below):
             diagnostics.tell()
 
     def _in_memory(self) -> None:
-        """Compute this tensor; a view that can share memory with its root then does."""
+        """Compute this tensor; a view that can share its root's memory then does."""
         if self._link is not None:
             realize(self._link.root)
         self._realized()
 
     def item(self) -> Any:
-        """The only element, as a Python number.
+        """Return the only element as a Python number.
 
         Raises
         ------
         ShapeError
-            There is not exactly one element.
+            The tensor does not have exactly one element.
         """
         return self._python("item()")
 
     def _python(self, asked: str) -> Any:
-        """The only element as a Python number, for what `asked` for it."""
+        """Return the only element as a Python number; `asked` names the caller in errors."""
         if is_tracing():
             self._take_by_value()
         forbid(asked)
@@ -139,32 +139,32 @@ class ConversionMethods(_Below):
             return value
         if self.numel() != 1:
             raise ShapeError(
-                f"{asked.rstrip(',')}: the tensor has shape {format_shape(self.dims)}, not one "
-                "element; index or reduce it first"
+                f"{asked.rstrip(',')}: expected a tensor with one element, not of shape "
+                f"{format_shape(self.dims)}; index or reduce it first"
             )
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().item()
 
     def _take_by_value(self) -> None:
-        """Let float arguments be part of the traced program where this package needs the number.
+        """Trace float arguments as constants if kernelrt's own code reads the number.
 
-        Code of the user's that reads one is told that there is no value.
+        User code that reads such an argument gets an error instead, as a trace has no value for it.
         """
         frame = sys._getframe()
         while frame.f_code.co_filename == __file__ and frame.f_back is not None:
             frame = frame.f_back
         name = str(frame.f_globals.get("__name__"))
-        # What jit calls itself is a function of the user's without a frame, as max().
+        # A caller in kernelrt.jit stands for user code without a Python frame, such as max().
         if name.startswith("kernelrt.") and not name.startswith("kernelrt.jit."):
             take_by_value(self)
 
     def tolist(self) -> Any:
-        """The elements as nested lists of Python numbers."""
+        """Return the elements as nested lists of Python numbers."""
         source = self.cast(dt.float32) if self.dtype is dt.bfloat16 else self
         return source.numpy().tolist()
 
     def data_ptr(self) -> builtins.int:
-        """Address of the first element; computes the tensor."""
+        """Compute the tensor and return the address of its first element."""
         forbid("data_ptr()")
         self._in_memory()
         shared_memory.lend(self)
@@ -175,58 +175,58 @@ class ConversionMethods(_Below):
         return address
 
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
-        """The functions of the array API standard: the module ``kernelrt.array_api``.
+        """Return the namespace of the array API standard, the module ``kernelrt.array_api``.
 
         Parameters
         ----------
         api_version : str, optional
-            A version of the standard, "2021.12" to "2024.12".
+            Version of the standard, "2021.12" to "2024.12".
         """
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
             raise ShapeError(
                 f"api_version: expected '2021.12', '2022.12', '2023.12' or '2024.12', not "
                 f"{api_version!r}"
             )
-        name = "kernelrt.array_api"  # which stands above tensors
+        name = "kernelrt.array_api"  # loaded late: that package imports tensors
         load(name)
         return sys.modules[name]
 
     def to_device(self, device: object, /, *, stream: object = None) -> Self:
-        """This tensor; all tensors are on the CPU.
+        """Return this tensor; all tensors are on the CPU.
 
         Raises
         ------
         DeviceError
-            Another device is named, or a stream, which the CPU has not.
+            `device` is not the CPU, or `stream` is not None.
         """
         check_device(device)
         if stream is not None:
-            raise DeviceError(f"stream: expected None, as the CPU has none, not {stream!r}")
+            raise DeviceError(f"stream: expected None, as the CPU has no streams, not {stream!r}")
         return self
 
     def __array__(self, dtype: Any = None, copy: builtins.bool | None = None) -> Any:
         if copy is False:
-            raise ValueError("the elements of a tensor are copied; pass copy=None")
+            raise ValueError("copy: converting a tensor to an array always copies; pass copy=None")
         array = self.numpy()
         return array if dtype is None else array.astype(dtype, copy=False)
 
     def __arrow_array__(self, type: Any = None) -> Any:  # noqa: A002 - Arrow's name
-        """The elements of a vector as an array of Arrow, as ``pyarrow.array(x)`` asks."""
+        """Return a vector as an Arrow array, for ``pyarrow.array(x)``."""
         if self.ndim != 1:
             raise ShapeError(
-                f"__arrow_array__: an array of Arrow is a vector, not of shape "
-                f"{format_shape(self.dims)}; give a column, as x[:, 0], or x.tolist()"
+                f"__arrow_array__: expected a vector, not shape {format_shape(self.dims)}; pass a "
+                "column, as in x[:, 0], or x.tolist()"
             )
         try:
             import pyarrow as pa  # type: ignore[import-not-found, unused-ignore]
         except ImportError:
             raise DTypeError(
-                "__arrow_array__: needs the package pyarrow; install it, or give x.numpy()"
+                "__arrow_array__: needs the package pyarrow; install it, or pass x.numpy()"
             ) from None
         return pa.array(self.numpy(), type=type)
 
     def __arrow_c_array__(self, requested_schema: object = None) -> Any:
-        """The same for others that read Arrow's arrays, as ``polars.Series(x)`` does."""
+        """Export a vector to other libraries that read Arrow arrays, for ``polars.Series(x)``."""
         return self.__arrow_array__().__arrow_c_array__(requested_schema)
 
     def __dlpack__(
@@ -237,9 +237,9 @@ class ConversionMethods(_Below):
         dl_device: tuple[builtins.int, builtins.int] | None = None,
         copy: builtins.bool | None = None,
     ) -> Any:
-        """The data, shared with the importer.
+        """Export the data in memory shared with the importer.
 
-        It copies a view whose elements do not follow each other in memory, such as ``x.T``.
+        A view whose elements are not contiguous in memory, such as ``x.T``, is copied.
         """
         forbid("__dlpack__()")
         self._in_memory()
@@ -256,7 +256,7 @@ class ConversionMethods(_Below):
 
     def __len__(self) -> builtins.int:
         if self.ndim == 0:
-            raise ScalarError("len: a tensor without axes has no length")
+            raise ScalarError("len: a tensor without axes has no length; use numel()")
         return self._static_size(0, "len")
 
     def __iter__(self) -> Any:
@@ -271,14 +271,14 @@ class ConversionMethods(_Below):
     def __bool__(self) -> builtins.bool:
         if self.numel() != 1:
             raise ShapeError(
-                f"bool: the truth of a tensor of shape {format_shape(self.dims)} is ambiguous; "
-                "use any() or all(), and maximum() or minimum() for max() or min()"
+                f"bool: the truth value of a tensor of shape {format_shape(self.dims)} is "
+                "ambiguous; use any() or all(), or maximum() or minimum() instead of max() or min()"
             )
-        asked = "bool(), which if, while, and, not, min() and max() ask,"
+        asked = "bool(), which if, while, and, not, min() and max() call,"
         return builtins.bool(self._python(asked))
 
     def __float__(self) -> builtins.float:
-        return builtins.float(self._python("float(), which math.sqrt() and its kin ask,"))
+        return builtins.float(self._python("float(), which math.sqrt() and the like call,"))
 
     def __complex__(self) -> complex:
         return complex(self._python("complex()"))
@@ -291,7 +291,7 @@ class ConversionMethods(_Below):
             raise DTypeError(f"index: expected an integer tensor, not {self.dtype.name}")
         if is_tracing() and not self.ndim and (found := known(self)) is not None:
             return builtins.int(found)
-        return builtins.int(self._python("index(), which range() and lists ask,"))
+        return builtins.int(self._python("index(), which range() and list indexing call,"))
 
     def __format__(self, spec: str) -> str:
         if not spec and (self.ndim or is_tracing()):
@@ -299,9 +299,8 @@ class ConversionMethods(_Below):
         forbid("format()")
         if self.ndim:
             raise ScalarError(
-                f"format: a tensor of shape {format_shape(self.dims)} takes no format "
-                f"{spec!r}, which is for one number; format x.item(), each of x.tolist(), or "
-                "str(x)"
+                f"format: {spec!r} formats one number, not a tensor of shape "
+                f"{format_shape(self.dims)}; format x.item(), each number of x.tolist(), or str(x)"
             )
         return format(self.item(), spec)
 
@@ -325,30 +324,29 @@ class ConversionMethods(_Below):
             tail += ", requires_grad=True"
         return f"tensor({text}{tail})"
 
-    # ---- types
-
+    # ---- dtypes
     def to(
         self, *args: object, dtype: object = None, device: object = None, copy: bool = False,
         non_blocking: bool = False,
     ) -> Self:  # fmt: skip
-        """This tensor with another scalar type, as in ``x.to(kernelrt.float64)``.
+        """Convert this tensor to another dtype, as in ``x.to(kernelrt.float64)``.
 
         Parameters
         ----------
         *args : DType, str or Tensor
-            A type, the device that holds it (``"cpu"``), which changes nothing, or a tensor that
-            has the type. Behind them `non_blocking` and `copy`, as in PyTorch.
+            A dtype, a device (only ``"cpu"``, which has no effect), or a tensor whose dtype to use.
+            Then `non_blocking` and `copy` by position, as in PyTorch.
         dtype, device : optional
-            The same by name.
+            The same as keywords.
         copy : bool
-            Whether the result is another tensor where the type stays, too.
+            Whether to return a new tensor even if the dtype stays.
         non_blocking : bool
-            Accepted, and without a meaning on the CPU.
+            Accepted for compatibility; no effect on the CPU.
 
         Raises
         ------
         DeviceError
-            Another device is named.
+            The device is not the CPU.
         """
         del non_blocking
         flags = [arg for arg in args if isinstance(arg, bool)]
@@ -357,73 +355,74 @@ class ConversionMethods(_Below):
         return out.clone() if out is self and (copy or flags[1:] == [True]) else out
 
     def cpu(self) -> Self:
-        """This tensor; all tensors are on the CPU."""
+        """Return this tensor; all tensors are on the CPU."""
         return self
 
     def type(self, dtype: object = None) -> Self:
-        """The same as :meth:`cast`.
+        """Convert this tensor to `dtype`; the same as :meth:`cast`.
 
         Raises
         ------
         DTypeError
-            There is no `dtype`: the type of a tensor is its attribute of that name.
+            `dtype` is missing. A tensor's dtype is its attribute ``dtype``.
         """
         if dtype is None:
-            raise DTypeError("dtype: expected a scalar type; the one that a tensor has is x.dtype")
+            raise DTypeError("dtype: expected a dtype to cast to; read the tensor's as x.dtype")
         return self.cast(dtype)
 
     def type_as(self, other: Self) -> Self:
-        """This tensor with the scalar type of `other`."""
+        """Convert this tensor to the dtype of `other`."""
         return self.cast(other.dtype)
 
     @operation
     def bitcast(self, dtype: object) -> Self:
-        """The bits of the elements read as another type.
+        """Reinterpret the bits of the elements as another dtype.
 
-        One of another width has more or fewer elements along the last axis; those that share an
-        element stand in order, the lowest bits first.
+        If the item sizes differ, the last axis becomes longer or shorter. The narrow elements that
+        share a wide element are in order, lowest bits first.
 
         Raises
         ------
         DTypeError
-            Bools are read, or are to be read.
+            This tensor's dtype or `dtype` is bool.
         ShapeError
-            Widths differ, and there is no last axis, or it does not make whole elements.
+            The item sizes differ, and there is no last axis, or its elements do not make up whole
+            elements of `dtype`.
         """
         wanted = dt.parse(dtype)
         if wanted is self.dtype:
             return self
         if dt.bool_ in (wanted, self.dtype):
             raise DTypeError(
-                f"dtype: {self.dtype.name} cannot be read as {wanted.name}, as the bits of bools "
-                "say no more than 0 and 1; cast converts values instead"
+                f"dtype: the bits of {self.dtype.name} cannot be reinterpreted as {wanted.name}, "
+                "as a bool is only 0 or 1; use cast to convert values"
             )
         return self._of(float_parts.bits_as(self.uop, wanted))
 
     def float(self) -> Self:
-        """This tensor as float32."""
+        """Convert this tensor to float32."""
         return self.cast(dt.float32)
 
     def double(self) -> Self:
-        """This tensor as float64."""
+        """Convert this tensor to float64."""
         return self.cast(dt.float64)
 
     def half(self) -> Self:
-        """This tensor as float16."""
+        """Convert this tensor to float16."""
         return self.cast(dt.float16)
 
     def bfloat16(self) -> Self:
-        """This tensor as bfloat16."""
+        """Convert this tensor to bfloat16."""
         return self.cast(dt.bfloat16)
 
     def int(self) -> Self:
-        """This tensor as int32."""
+        """Convert this tensor to int32."""
         return self.cast(dt.int32)
 
     def long(self) -> Self:
-        """This tensor as int64."""
+        """Convert this tensor to int64."""
         return self.cast(dt.int64)
 
     def bool(self) -> Self:
-        """Whether each element is not zero."""
+        """Return whether each element is nonzero."""
         return self.cast(dt.bool_)

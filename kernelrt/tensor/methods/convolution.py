@@ -1,4 +1,4 @@
-"""Convolutions and their transposes."""
+"""Convolutions and transposed convolutions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["ConvolutionMethods"]
 
 @operations()
 class ConvolutionMethods(_Below):
-    """Convolutions and their transposes."""
+    """Convolutions and transposed convolutions."""
 
     __slots__ = ()
 
@@ -29,14 +29,14 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
-        """Cross-correlation along one axis; as :meth:`conv2d`."""
+        """Convolve along one axis (cross-correlation); parameters as in :meth:`conv2d`."""
         return self._conv(1, weight, bias, stride, padding, dilation, groups)
 
     def conv2d(
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
-        """Cross-correlation of images with filters.
+        """Convolve images with filters (cross-correlation, as in PyTorch).
 
         Parameters
         ----------
@@ -46,16 +46,16 @@ class ConvolutionMethods(_Below):
         bias : Tensor, optional
             Added to each of the `out` channels.
         stride, dilation : int or (int, int)
-            Steps between windows and between taps.
+            Step between windows, and step between the taps of a filter.
         padding : int, (int, int), "valid" or "same"
-            Zeros around the image.
+            Zeros added on each side of the image.
         groups : int
-            Into how many independent parts the channels are divided.
+            Number of independent groups that the channels are divided into.
 
         Raises
         ------
         ShapeError
-            Ranks, channels or sizes do not fit.
+            Ranks, channels or sizes do not match.
         """
         return self._conv(2, weight, bias, stride, padding, dilation, groups)
 
@@ -63,14 +63,14 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis | str = 0, dilation: PerAxis = 1, groups: int = 1,
     ) -> Self:  # fmt: skip
-        """Cross-correlation along three axes; as :meth:`conv2d`."""
+        """Convolve along three axes (cross-correlation); parameters as in :meth:`conv2d`."""
         return self._conv(3, weight, bias, stride, padding, dilation, groups)
 
     def conv_transpose1d(
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Convolution transposed along one axis; as :meth:`conv_transpose2d`."""
+        """Apply a transposed convolution along one axis; see :meth:`conv_transpose2d`."""
         return self._transposed(
             1, weight, bias, stride, padding, output_padding, groups, dilation
         )
@@ -79,11 +79,11 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Convolution transposed: what the gradient of :meth:`conv2d` does to its result.
+        """Apply a transposed convolution, the gradient of :meth:`conv2d` with respect to its input.
 
-        Each element of an image of (height, width) is multiplied by the filters, and the products
-        are added up `stride` apart, so that an axis of n elements becomes one of
-        ``(n - 1) stride - 2 padding + dilation (taps - 1) + 1 + output_padding``.
+        Each element of an image of shape (height, width) is multiplied by the filters, and the
+        products are added up `stride` apart. So an axis of n elements becomes one of ``(n - 1)
+        stride - 2 padding + dilation (taps - 1) + 1 + output_padding``.
 
         Parameters
         ----------
@@ -93,18 +93,19 @@ class ConvolutionMethods(_Below):
         bias : Tensor, optional
             Added to each of the `out` channels.
         stride, dilation : int or (int, int)
-            Steps between the products of neighbours, and between those of neighbouring taps.
+            Step in the result between neighbouring input elements, and between neighbouring taps.
         padding : int or (int, int)
-            Elements left out on each side of the result.
+            Number of elements removed from each side of the result.
         output_padding : int or (int, int)
-            Elements more behind it, fewer than `stride` or than `dilation`.
+            Number of elements added at the end of each axis; less than the greater of `stride` and
+            `dilation`.
         groups : int
-            Into how many independent parts the channels are divided.
+            Number of independent groups that the channels are divided into.
 
         Raises
         ------
         ShapeError
-            Ranks, channels or sizes do not fit.
+            Ranks, channels or sizes do not match.
         """
         return self._transposed(
             2, weight, bias, stride, padding, output_padding, groups, dilation
@@ -114,7 +115,7 @@ class ConvolutionMethods(_Below):
         self, weight: TensorBase, bias: TensorBase | None = None, stride: PerAxis = 1,
         padding: PerAxis = 0, output_padding: PerAxis = 0, groups: int = 1, dilation: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Convolution transposed along three axes; as :meth:`conv_transpose2d`."""
+        """Apply a transposed convolution along three axes; see :meth:`conv_transpose2d`."""
         return self._transposed(
             3, weight, bias, stride, padding, output_padding, groups, dilation
         )
@@ -146,8 +147,8 @@ class ConvolutionMethods(_Below):
             padded = total((lo, size, hi))
             if (end := lacking(padded, d * (k - 1) + 1)) is not None:
                 raise ShapeError(
-                    f"{name}: a kernel of {k} taps, {d} apart, does not fit in the "
-                    f"{format_size(padded)} padded elements of an axis{end}"
+                    f"{name}: a kernel of {k} taps with dilation {d} does not fit in an axis of "
+                    f"{format_size(padded)} elements, padding included{end}"
                 )
         return self._of(convolve(x, filters, windows))._with_bias(bias, outputs, n)
 
@@ -176,8 +177,8 @@ class ConvolutionMethods(_Below):
         for m, s, d in zip(more, strides, dilations, strict=True):
             if m >= max(s, d):
                 raise ShapeError(
-                    f"output_padding: expected less than the stride {s} or the dilation {d}, "
-                    f"not {m}"
+                    f"output_padding: expected less than the greater of stride {s} and dilation "
+                    f"{d}, not {m}"
                 )
         windows = Windows(taps, strides, dilations, around, around, groups)
         x, factors = self._factors(w, name)
@@ -188,15 +189,15 @@ class ConvolutionMethods(_Below):
             least = -(-(1 + 2 * p - m - span) // s) + 1
             if (end := lacking(size, max(1, least))) is not None:
                 raise ShapeError(
-                    f"{name}: nothing is left of an axis of {format_size(size)} elements with a "
-                    f"padding of {p}{end}"
+                    f"{name}: the result of an axis of {format_size(size)} elements is empty with "
+                    f"padding {p}{end}"
                 )
             sizes.append(total((prod((size, s)), span + m - s - 2 * p)))
         out = self._of(transposed(x, factors, tuple(sizes), windows))
         return out._with_bias(bias, outputs, n)
 
     def _with_bias(self, bias: TensorBase | None, channels: int, n: int) -> Self:
-        """With a number added to each channel."""
+        """Add one number to each channel."""
         if bias is None:
             return self
         b = self._lift(bias, "bias")
@@ -207,7 +208,7 @@ class ConvolutionMethods(_Below):
         return self + b.reshape(-1, *(1,) * n)
 
     def _check_channels(self, name: str, n: int, w: Self, groups: int) -> tuple[int, int]:
-        """Channels of the input, and how many filters there are."""
+        """Check the ranks and `groups`; return the numbers of input channels and of filters."""
         if self.ndim != n + 2 or w.ndim != n + 2:
             raise ShapeError(
                 f"{name}: expected an input of {n + 1} or {n + 2} axes and a weight of {n + 2}, "
@@ -223,7 +224,7 @@ def _padding(
     padding: PerAxis | str, taps: tuple[int, ...], strides: tuple[int, ...],
     dilations: tuple[int, ...],
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:  # fmt: skip
-    """Zeros before and behind each axis."""
+    """Return the numbers of zeros before and after each axis."""
     if padding == "valid":
         return (0,) * len(taps), (0,) * len(taps)
     if padding == "same":

@@ -1,4 +1,4 @@
-"""Cumulative reductions along an axis, and differences."""
+"""Cumulative reductions and differences along an axis."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ __all__ = ["RunningMethods", "cumulative_trapezoid", "trapezoid"]
 
 @operations()
 class RunningMethods(_Below):
-    """Running folds; n elements cost a fixed number of steps each."""
+    """Cumulative reductions. Each element costs a fixed number of steps."""
 
     __slots__ = ()
 
     def _on_last(self, node: UOp, dim: int, rule: Callable[[UOp], UOp]) -> UOp:
-        """`rule` of the last axis, done along `dim`."""
+        """Apply `rule`, which works along the last axis, along `dim`."""
         axis = axis_of(dim, self.ndim)
         if not node.shape:
             return build.reshape(rule(build.reshape(node, (1,))), ())
@@ -48,11 +48,11 @@ class RunningMethods(_Below):
         return build.permute(out, [order.index(a) for a in range(self.ndim)])
 
     def cumprod(self, dim: int, dtype: object = None) -> Self:
-        """Products of the elements up to each one along `dim`; integers multiply in int64.
+        """Return the cumulative product along `dim`; integers multiply in int64.
 
-        Blocks of 16 are multiplied as windows and their products recursively, so that n elements
-        cost about 16 n products. The gradient is right also where elements are 0, and has a
-        gradient of its own. A third derivative is refused (GradientError).
+        Blocks of 16 elements are multiplied as windows, and their products recursively, so that n
+        elements cost about 16 n products. The gradient is also right where elements are 0, and is
+        itself differentiable. A third derivative raises GradientError.
         """
         node = self._summand(dtype)
         wide = node.cast(node.dtype.accumulator)
@@ -60,10 +60,10 @@ class RunningMethods(_Below):
         return self._of(out.cast(node.dtype))
 
     def cummax(self, dim: int) -> Extremum[Self]:
-        """The greatest of the elements up to each one along `dim`, and where it is.
+        """Return the cumulative maximum along `dim` and its positions.
 
-        NaN is greater than every number. Of equal elements the last one is named, to which the
-        gradient goes.
+        NaN is greater than every number. Among equal elements the position is that of the last one,
+        which gets the gradient.
 
         Returns
         -------
@@ -73,7 +73,7 @@ class RunningMethods(_Below):
         return self._running_extremum(dim, Op.MAX)
 
     def cummin(self, dim: int) -> Extremum[Self]:
-        """The least of the elements up to each one along `dim`, and where it is; see cummax."""
+        """Return the cumulative minimum along `dim` and its positions; see :meth:`cummax`."""
         return self._running_extremum(dim, Op.MIN)
 
     def _running_extremum(self, dim: int, op: Op) -> Extremum[Self]:
@@ -86,7 +86,7 @@ class RunningMethods(_Below):
         return Extremum(self._of(picked(node, places, axis)), self._of(places))
 
     def logcumsumexp(self, dim: int) -> Self:
-        """``self.exp().cumsum(dim).log()`` without overflow."""
+        """Return ``self.exp().cumsum(dim).log()``, computed without overflow."""
         out = self._on_last(self._wide("logcumsumexp"), dim, log_sum)
         return self._of(out.cast(self.dtype))
 
@@ -94,16 +94,16 @@ class RunningMethods(_Below):
         self, n: int = 1, dim: int = -1, prepend: TensorBase | None = None,
         append: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Differences of neighbours along `dim`, taken `n` times; of bools whether they differ.
+        """Return `n`-th differences of neighbours along `dim`; for bools, whether they differ.
 
         Parameters
         ----------
         n : int
-            How often; 0 gives the elements.
+            Number of times to take differences; 0 returns the elements.
         dim : int
-            The axis.
+            Axis of the differences.
         prepend, append : Tensor, optional
-            What to put before and behind the elements along `dim` at first.
+            Elements to put before and after this tensor along `dim` first.
         """
         times = integer(n, "n", least=0)
         if self.ndim == 0:
@@ -129,7 +129,7 @@ class RunningMethods(_Below):
     def _framed(
         self, prepend: TensorBase | None, append: TensorBase | None, axis: int
     ) -> Self:
-        """This tensor between others along `axis`."""
+        """Return this tensor with `prepend` before it and `append` after it along `axis`."""
         parts = [self]
         for name, value in (("prepend", prepend), ("append", append)):
             if value is None:
@@ -146,30 +146,31 @@ class RunningMethods(_Below):
 def trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
 ) -> Tensor:
-    """The area below `y` along `dim`, by the trapezoidal rule.
+    """Integrate `y` along `dim` by the trapezoidal rule.
 
     Parameters
     ----------
     y : Tensor
-        Values.
+        Values of the integrand.
     x : Tensor, optional
-        Where they are: of one axis as long as `dim`, or such that its intervals broadcast.
+        Sample points: a vector as long as axis `dim`, or a tensor whose intervals broadcast with
+        `y`.
     dx : float, optional
-        The distance between them where `x` is not given; 1 unless said.
+        Distance between the sample points if `x` is not given; 1 by default.
     dim : int
-        The axis.
+        Axis to integrate along.
     """
     return _panels(y, x, dx, dim, "trapezoid").sum(dim)
 
 
-#: Another name, as PyTorch has it.
+#: PyTorch's other name of it.
 trapz = trapezoid
 
 
 def cumulative_trapezoid(
     y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1
 ) -> Tensor:
-    """The area below `y` up to each interval along `dim`; see :func:`trapezoid`."""
+    """Return the integral of `y` up to each interval along `dim`; see :func:`trapezoid`."""
     return _panels(y, x, dx, dim, "cumulative_trapezoid").cumsum(dim)
 
 
@@ -178,7 +179,7 @@ def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) 
     if y.ndim == 0:
         raise ShapeError(f"{name}: y: expected at least 1 axis, not a scalar")
     if x is not None and dx is not None:
-        raise DTypeError(f"{name}: x, dx: expected one of the two")
+        raise DTypeError(f"{name}: x, dx: expected at most one of the two; leave one out")
     axis = axis_of(dim, y.ndim)
     size = y.dims[axis]
     if dim_span(size)[0] == 0 and y._static_size(axis, name) == 0:
@@ -191,8 +192,8 @@ def _panels(y: Tensor, x: Tensor | None, dx: float | None, dim: int, name: str) 
     if places.ndim == 1:
         if not same(places.dims[0], size):
             raise ShapeError(
-                f"{name}: x: expected {format_size(size)} places, as many as y has along axis "
-                f"{axis}, not {format_size(places.dims[0])}"
+                f"{name}: x: expected {format_size(size)} sample points, the size of axis {axis} "
+                f"of y, not {format_size(places.dims[0])}"
             )
         places = places.reshape(*(size if a == axis else 1 for a in range(y.ndim)))
         return heights * places.diff(dim=axis) / 2

@@ -1,4 +1,4 @@
-"""Methods that are made of others: distances of pairs, histograms, sums to a shape."""
+"""Methods composed of other methods: distances of pairs, histograms, sums to a shape."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _T = TypeVar("_T")
 
 
 class Histogram(NamedTuple, Generic[_T]):
-    """How much lies in each interval, and where these begin and end."""
+    """Result of :meth:`~DerivedMethods.histogram`: counts and edges of the bins."""
 
     hist: _T
     bin_edges: _T
 
 
 class DerivedMethods(_Below):
-    """Methods that are made of others."""
+    """Methods composed of other methods."""
 
     __slots__ = ()
 
     def pdist(self, p: float = 2.0) -> Self:
-        """The distances of all pairs of rows: of the first to each other one, and so on.
+        """Return the distance of each pair of rows: first row to each later row, and so on.
 
         Parameters
         ----------
         p : float
-            The order of the norm, from 0 to infinity.
+            Order of the norm, from 0 to infinity.
         """
         if self.ndim != 2:
             raise ShapeError(f"pdist: expected shape (n, m), not {format_shape(self.dims)}")
@@ -60,7 +60,7 @@ class DerivedMethods(_Below):
             raise ShapeError(f"p: expected a number of at least 0, not {p}")
         first, second = np.triu_indices(self._static_size(0, "pdist"), 1)
         if not len(first) or build.has_zero(self.dims):
-            return self[first].sum(-1)  # nothing, or zeros, of which there is a gradient
+            return self[first].sum(-1)  # empty or zeros, with a gradient
         return cast("Self", distances(cast("Tensor", self[first] - self[second]), p))
 
     def histogram(
@@ -71,29 +71,30 @@ class DerivedMethods(_Below):
         weight: TensorBase | None = None,
         density: bool = False,
     ) -> Histogram[Self]:
-        """How many elements lie in each of some intervals, the last of which holds its end, too.
+        """Count the elements in each bin; the last bin includes its right edge.
 
         Parameters
         ----------
         bins : int or Tensor
-            How many, of one width; or where they begin and end, in ascending order.
+            Number of bins of equal width, or the edges of the bins in ascending order.
         range : pair of float, optional
-            Where the first begins and the last ends, if `bins` is a number; else the least and the
-            greatest element.
+            Left edge of the first bin and right edge of the last one if `bins` is a number; by
+            default the least and the greatest element.
         weight : Tensor, optional
-            What each element counts; of this shape.
+            Weight of each element, in the shape of this tensor.
         density : bool
-            Whether to give shares of the total, over the widths of the intervals.
+            Whether to divide counts by their total and by the width of the bin.
 
         Returns
         -------
         Histogram of (hist, bin_edges)
-            Both of this type. What lies outside counts nowhere.
+            Both in this tensor's dtype. Elements outside of all bins are not counted.
 
         Raises
         ------
         DomainError
-            At run time, where the ends are those of the elements, and one is NaN or infinite.
+            At run time, if the range comes from the elements and one of its ends is NaN or
+            infinite.
         """
         check_floats(self.dtype, "histogram")
         x = self._of(detach(self.uop)).reshape(-1)
@@ -125,10 +126,10 @@ class DerivedMethods(_Below):
             given = self._lift(bins, "bins")
             if given.ndim != 1 or given._static_size(0, "histogram") < 2:
                 raise ShapeError(
-                    f"bins: expected a vector of at least 2 ends, not {format_shape(given.dims)}"
+                    f"bins: expected a vector of at least 2 edges, not {format_shape(given.dims)}"
                 )
             if span is not None:
-                raise ShapeError("range: the ends of intervals are given; leave it out")
+                raise ShapeError("range: expected None, as bins gives the edges; leave range out")
             return given.detach().cast(self.dtype)
         count = integer(bins, "bins", 1)
         if span is None:
@@ -138,24 +139,24 @@ class DerivedMethods(_Below):
         else:
             low, high = (real(v, "range") for v in span)
             if not low <= high:
-                raise ShapeError(f"range: expected its ends in order, not {low} and {high}")
+                raise ShapeError(f"range: expected ends in ascending order, not {low} and {high}")
             first, last = (self._of(build.full(v, self.dtype, ())) for v in (low, high))
         alone = first.eq(last).cast(self.dtype) * 0.5
         first, last = first - alone, last + alone
         places = self._of(build.iota(count + 1))
         step = (last - first) / count
-        # From both ends, so that these are exact: the greatest element is not beyond the last.
+        # Computed from both ends to make both exact, so that the greatest element is inside.
         up = first + step * places.cast(self.dtype)
         down = last - step * (count - places).cast(self.dtype)
         return self._of(build.where((places * 2 < count + 1).uop, up.uop, down.uop))
 
     def sum_to_size(self, *size: Any) -> Self:
-        """The sum over axes that broadcasting to this shape would have made or stretched.
+        """Sum this tensor to shape `size`, undoing a broadcast from that shape.
 
         Parameters
         ----------
         size : int or sequence of int
-            A shape that broadcasts to that of this tensor.
+            Shape that broadcasts to this tensor's shape.
         """
         wanted = shape_of(size[0] if len(size) == 1 and isinstance(size[0], tuple | list) else size)
         if not wanted:
@@ -174,30 +175,31 @@ class DerivedMethods(_Below):
         weight: TensorBase | None = None, bias: TensorBase | None = None,
         use_input_stats: bool = True, momentum: float = 0.1, eps: float = 1e-5,
     ) -> Self:  # fmt: skip
-        """Each channel of each instance, (batch, channels, ...), less its mean, over its deviation.
+        """Normalize each channel of each instance of an input of shape (batch, channels, ...).
 
         Parameters
         ----------
         running_mean, running_var : Tensor, optional
-            Statistics of channels. Where those of the input are used they are assigned to.
+            Running statistics of the channels. They are updated in place when the input's own
+            statistics are used.
         weight, bias : Tensor, optional
-            Scales and shifts of channels.
+            Scale and shift of each channel.
         use_input_stats : bool
-            Whether to use the statistics of the input, or the running ones.
+            Whether to use the statistics of the input instead of the running ones.
         momentum : float
-            The share of the new statistics, averaged over instances, in the running ones.
+            Weight of the new statistics, averaged over instances, in the running ones.
         eps : float
             Added to the variance.
         """
         if not flag(use_input_stats, "use_input_stats"):
             if running_mean is None or running_var is None:
                 raise ShapeError(
-                    "use_input_stats: without them running_mean and running_var are needed"
+                    "use_input_stats: False needs running_mean and running_var; pass both"
                 )
             return self.batch_norm(running_mean, running_var, weight, bias, False, 0.0, eps)
         if self.ndim < 3:
             raise ShapeError(
-                "input: expected (batch, channels, ...) of at least 3 axes, not "
+                "input: expected shape (batch, channels, ...) of at least 3 axes, not "
                 f"{format_shape(self.dims)}"
             )
         axes = tuple(range(2, self.ndim))
@@ -211,15 +213,15 @@ class DerivedMethods(_Below):
         return self.group_norm(self._static_size(1, "instance_norm"), weight, bias, eps)
 
     def narrow_copy(self, dim: int, start: Dim, length: Dim) -> Self:
-        """A copy of what :meth:`narrow` shows."""
+        """Return a copy of the part that :meth:`narrow` selects."""
         return cast("Self", cast("Any", self.narrow(dim, start, length)).clone())
 
     def nonzero_static(self, *, size: int, fill_value: int = -1) -> Self:
-        """:meth:`nonzero` of a fixed number of rows: others are dropped, missing ones filled."""
+        """Return :meth:`nonzero` with `size` rows: drop surplus rows, fill missing ones."""
         return cast("Self", cast("Any", self).nonzero(size=size, fill_value=fill_value))
 
     def angle(self) -> Self:
-        """0, or pi for numbers below 0; NaN stays."""
+        """Return the angle of each real number: 0, or pi for negative ones; NaN stays NaN."""
         kind = self.dtype if self.dtype.is_float else dt.float32
         turned = (self < 0).cast(kind) * float(np.pi)
         if not self.dtype.is_float:
@@ -227,31 +229,33 @@ class DerivedMethods(_Below):
         return turned.where(self == self, self * 0)
 
     def adjoint(self) -> Self:
-        """The matrices transposed, as there are no complex types."""
+        """Return the transposed matrices, as there are no complex dtypes."""
         return self.mT
 
     @property
     def mH(self) -> Self:  # noqa: N802 - torch's name
-        """The matrices transposed, as there are no complex types."""
+        """The transposed matrices, as there are no complex dtypes."""
         return self.mT
 
     @property
     def H(self) -> Self:  # noqa: N802 - torch's name
-        """The matrix transposed, as there are no complex types.
+        """The transposed matrix, as there are no complex dtypes.
 
         Raises
         ------
         ShapeError
-            This tensor has not two axes.
+            This tensor does not have 0 or 2 axes.
         """
         if self.ndim not in (0, 2):
-            raise ShapeError(f"H: expected a matrix, not {format_shape(self.dims)}; see mT")
+            raise ShapeError(
+                f"H: expected a matrix, not shape {format_shape(self.dims)}; use mT for a batch"
+            )
         return self.mT if self.ndim else self
 
     def is_neg(self) -> bool:
-        """False: negatives are computed."""
+        """Return False: no tensor stores its elements with the sign flipped."""
         return False
 
     def is_inference(self) -> bool:
-        """False: tensors made in :func:`kernelrt.inference_mode` are like any other."""
+        """Return False: tensors made in :func:`kernelrt.inference_mode` are like any other."""
         return False
