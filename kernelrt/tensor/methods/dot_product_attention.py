@@ -24,13 +24,13 @@ __all__ = ["AttentionMethods", "scaled_dot_product_attention"]
 
 
 class AttentionMethods(_Below):
-    """Attention."""
+    """Scaled dot-product attention."""
 
     __slots__ = ()
 
     @operation
     def _attention_weights(self, key: Self, mask: Self | None, causal: bool, scale: float) -> Self:
-        """The softmax of the scores, in the type of sums; rows of what is masked are 0."""
+        """Return the softmax of the scores in the accumulation dtype; fully masked rows are 0."""
         wide = self.dtype.accumulator
         rows, columns = self.cast(wide), key.cast(wide)
         scores = rows.matmul(columns.mT) * scale
@@ -50,7 +50,7 @@ class AttentionMethods(_Below):
 
 
 def _softmax(x: UOp) -> UOp:
-    """The softmax along the last axis; zeros for rows that are minus infinity throughout."""
+    """Return the softmax along the last axis; rows that are all minus infinity give zeros."""
     axes = (len(x.shape) - 1,)
     top = kept(detach(x), Op.MAX, axes)
     nothing = top.eq(build.full(-math.inf, x.dtype, top.shape))
@@ -65,26 +65,27 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0, is_causal: bool = False, scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:  # fmt: skip
-    """``softmax(query @ key.mT * scale + mask) @ value``.
+    """Return ``softmax(query @ key.mT * scale + mask) @ value``.
 
-    No weights are stored where they are many: blocks of rows of them are computed as they are used.
-    Half types are computed in float32 and rounded once.
+    A large weight matrix is not stored: blocks of its rows are computed as they are used. float16
+    and bfloat16 inputs are computed in float32 and rounded once.
 
     Parameters
     ----------
     query, key, value : Tensor
-        Of shapes (..., L, E), (..., S, E) and (..., S, V), whose leading axes broadcast.
+        Tensors of shapes (..., L, E), (..., S, E) and (..., S, V); the leading axes broadcast.
     attn_mask : Tensor, optional
-        Broadcasts to (..., L, S): bools that say which keys take part, or floats to add to the
-        scores. Where no key takes part the result is 0.
+        Mask that broadcasts to (..., L, S): bools that are True for the keys to use, or floats to
+        add to the scores. A query without any key to use gives 0.
     dropout_p : float
-        The probability to drop a weight; the others grow accordingly.
+        Probability to drop a weight; the remaining weights are scaled up accordingly.
     is_causal : bool
-        Whether query i sees the keys up to i only; without a mask.
+        Whether query i uses only the keys up to i. Not together with `attn_mask`.
     scale : float, optional
-        ``1 / sqrt(E)`` unless given.
+        Factor of the scores, ``1 / sqrt(E)`` by default.
     enable_gqa : bool
-        Whether several heads of queries, the third axis from the end, share one of keys and values.
+        Whether several query heads share one head of keys and values (grouped-query attention). The
+        heads are the third axis from the end.
 
     Returns
     -------
@@ -94,9 +95,9 @@ def scaled_dot_product_attention(
     Raises
     ------
     ShapeError
-        Shapes do not fit each other.
+        The shapes do not match.
     DTypeError
-        Not floats of one type, or the mask is neither bools nor floats.
+        The tensors are not floats of one dtype, or the mask is neither bools nor floats.
     """
     names = ("query", "key", "value")
     _check(names, (query, key, value))
@@ -135,8 +136,8 @@ def _check(names: tuple[str, ...], tensors: tuple[Tensor, ...]) -> None:
             raise ShapeError(f"{name}: expected at least 2 axes, not {format_shape(x.dims)}")
         if not x.dtype.is_float or x.dtype is not tensors[0].dtype:
             raise DTypeError(
-                f"{name}: expected floats of one type, not {x.dtype.name} beside a query of "
-                f"{tensors[0].dtype.name}; cast them alike"
+                f"{name}: expected floats of one dtype, not {x.dtype.name} with a query of "
+                f"{tensors[0].dtype.name}; cast them to the same dtype"
             )
 
 
@@ -145,36 +146,38 @@ def _checked_mask(
 ) -> Tensor:
     given = query._lift(mask, "attn_mask")
     if is_causal:
-        raise ShapeError("attn_mask, is_causal: expected one of the two; put the one in the other")
+        raise ShapeError(
+            "attn_mask, is_causal: expected at most one of the two; make attn_mask causal, too"
+        )
     if not given.dtype.is_bool and not given.dtype.is_float:
         raise DTypeError(
-            f"attn_mask: expected bools or floats, not {given.dtype.name}; compare, as in mask != 0"
+            f"attn_mask: expected bools or floats, not {given.dtype.name}; pass mask != 0"
         )
     if not broadcasts_to(given.dims, scores):
         known = is_static(given.dims) and is_static(scores)
         raise ShapeError(
-            f"attn_mask: shape {format_shape(given.dims)} does not broadcast to the "
-            f"{format_shape(scores)} of the scores; each axis has 1 element or as many"
-            + ("" if known else ", of the same Variable where that is known only at run time")
+            f"attn_mask: shape {format_shape(given.dims)} does not broadcast to the shape "
+            f"{format_shape(scores)} of the scores; each axis must have size 1 or the same size"
+            + ("" if known else ", given by the same Variable if known only at run time")
         )
     return given
 
 
 def _scale(width: Dim) -> float:
     if not isinstance(width, int):
-        raise ShapeError("scale: needed where the width of queries is known only at run time")
+        raise ShapeError("scale: pass a number, as the width of queries is known only at run time")
     return 1 / math.sqrt(width) if width else 1.0
 
 
 def _grouped(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The heads of queries as groups of those that share a head of keys, which gets an axis."""
+    """Split the query heads into groups that share a head of keys, and give keys a group axis."""
     if min(q.ndim, k.ndim, v.ndim) < 3:
-        raise ShapeError("enable_gqa: expected an axis of heads, the third from the end")
+        raise ShapeError("enable_gqa: expected at least 3 axes, the third from the end for heads")
     heads, shared = (t._static_size(t.ndim - 3, "enable_gqa") for t in (q, k))
     if not same(v.dims[-3], shared) or shared == 0 or heads % shared:
         raise ShapeError(
-            f"enable_gqa: {format_size(v.dims[-3])} heads of values, {shared} of keys: the "
-            f"{heads} heads of queries must be a multiple of both, which are equal"
+            f"enable_gqa: expected equal numbers of key and value heads that divide the {heads} "
+            f"query heads, not {shared} and {format_size(v.dims[-3])}"
         )
     grouped = q.unflatten(-3, (shared, heads // shared))
     return grouped, k.unsqueeze(-3), v.unsqueeze(-3)

@@ -1,4 +1,4 @@
-"""einsum and the products that are made of it."""
+"""einsum and the products based on it."""
 
 from __future__ import annotations
 
@@ -29,11 +29,12 @@ __all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", 
 
 
 def contracted(nodes: Sequence[UOp], inputs: Sequence[Term], output: Term) -> UOp:
-    """The sum of the products of `nodes`, whose axes have the letters `inputs`, by letter.
+    """Return the sum of the products of `nodes`, whose axes have the letters of `inputs`.
 
-    Each letter occurs once in a term. Axes of size 1 broadcast. Two operands at a time are
-    multiplied, in the order of least work, as a matrix product of their axes: those of the result
-    that both have, those of each, and those that are summed over.
+    Each letter occurs once in a term. Axes of size 1 broadcast. Operands are multiplied two at a
+    time, in the order of least work. Each such product is a matrix product with four groups of
+    axes: result axes that both operands have, axes of one operand only (two groups), and axes to
+    sum over.
     """
     sizes: dict[str, Dim] = {}
     for node, term in zip(nodes, inputs, strict=True):
@@ -51,7 +52,7 @@ def contracted(nodes: Sequence[UOp], inputs: Sequence[Term], output: Term) -> UO
 
 
 def _squeezed(node: UOp, term: Term, sizes: dict[str, Dim]) -> tuple[UOp, Term]:
-    """Without the axes of size 1 that broadcast."""
+    """Drop the axes of size 1 that broadcast."""
     kept = [
         a for a, letter in enumerate(term)
         if not (same(node.shape[a], 1) and not same(sizes[letter], 1))
@@ -63,7 +64,7 @@ def _squeezed(node: UOp, term: Term, sizes: dict[str, Dim]) -> tuple[UOp, Term]:
 def _pair(
     a: tuple[UOp, Term], b: tuple[UOp, Term], needed: set[str], sizes: dict[str, Dim]
 ) -> tuple[UOp, Term]:
-    """The product of two operands, summed over the axes that nothing needs any more."""
+    """Multiply two operands and sum over the axes that no other term needs."""
     (left, first), (right, second) = _alone(*a, needed | set(b[1])), _alone(*b, needed | set(a[1]))
     both = [x for x in first if x in second]
     lead = [x for x in both if x in needed]
@@ -79,13 +80,13 @@ def _pair(
 
 
 def _alone(node: UOp, term: Term, needed: set[str]) -> tuple[UOp, Term]:
-    """Summed over the axes that nothing else has."""
+    """Sum over the axes that no other term has."""
     gone = [a for a, letter in enumerate(term) if letter not in needed]
     return build.reduce(node, Op.ADD, gone), tuple(x for x in term if x in needed)
 
 
 def _placed(node: UOp, term: Term, every: Term, shape: build.Shape) -> UOp:
-    """`node` with its axes in the order of `every`, repeated along those that it lacks."""
+    """Permute the axes of `node` to the order of `every` and expand the missing ones."""
     ordered = build.permute(node, [term.index(x) for x in every if x in term])
     line = tuple(d if x in term else 1 for x, d in zip(every, shape, strict=True))
     return build.expand(build.reshape(ordered, line), shape)
@@ -97,7 +98,7 @@ def _arranged(node: UOp, term: Term, output: Term, sizes: dict[str, Dim]) -> UOp
 
 
 def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
-    """The elements at which axes of one letter agree, along one axis."""
+    """Replace axes that have the same letter by one axis, their diagonal."""
     while len(set(term)) < len(term):
         letter = next(x for x in term if term.count(x) > 1)
         first = term.index(letter)
@@ -114,10 +115,16 @@ def _diagonal(node: UOp, term: Term) -> tuple[UOp, Term]:
 
 
 def _of_square(x: UOp) -> UOp:
-    """The diagonal of the last two axes, which are as long: each n + 1 elements one."""
+    """Return the diagonal of the last two axes, which have equal size n.
+
+    In the flat matrix every (n + 1)-th element lies on the diagonal.
+    """
     *lead, n, _ = x.shape
     if not isinstance(n, int):
-        raise ShapeError("einsum: a letter that occurs twice in an operand needs a fixed size")
+        raise ShapeError(
+            "einsum: the size of a letter that occurs twice in an operand is known only at run "
+            "time; expected a fixed size"
+        )
     if n < 2:
         return build.reshape(x, (*lead, n))
     flat = build.reshape(x, (*lead, n * n))
@@ -131,28 +138,29 @@ def _of_square(x: UOp) -> UOp:
 
 @operation
 def einsum(*operands: object) -> Tensor:
-    """The sum of the products of tensors, over the axes that the result does not have.
+    """Sum products of tensors over the axes that the result does not have.
 
     Parameters
     ----------
     *operands
-        An equation and Tensors, as in ``einsum("bij,bjk->bik", a, b)``: a letter for each axis of
-        each operand, and those of the result. Without ``->`` the result has the letters that occur
-        once, in the order of the alphabet, upper case first. ``...`` stands for all axes without
-        letters, which broadcast. A letter twice in one operand is its diagonal. Or instead of the
-        equation, behind each Tensor a list of numbers from 0 to 51, and last that of the result.
+        An equation and tensors, as in ``einsum("bij,bjk->bik", a, b)``: one letter for each axis of
+        each operand, then the letters of the result. Without ``->`` the result has the letters that
+        occur once, in alphabetical order, upper case first. ``...`` stands for all axes without
+        letters, which broadcast. A letter that occurs twice in one operand selects its diagonal.
+        Instead of an equation, each tensor may be followed by a list of numbers from 0 to 51, with
+        the list of the result at the end.
 
     Returns
     -------
     Tensor
-        In the type of the operands; int64 for the sums of one operand of integers or bools.
+        In the promoted dtype of the operands; int64 for sums over one operand of integers or bools.
 
     Raises
     ------
     ShapeError
-        The equation does not fit the operands.
+        The equation does not match the operands.
     DTypeError
-        The operands are bools, or no tensors.
+        The operands are bools, or not tensors.
 
     Examples
     --------
@@ -165,7 +173,7 @@ def einsum(*operands: object) -> Tensor:
     inputs, output = einsum_notation.terms(equation, [t.ndim for t in tensors])
     dtype = joint_type(t.uop for t in tensors)
     if dtype.is_bool and len(tensors) > 1:
-        raise DTypeError("einsum: bools have no products to sum; cast them to integers")
+        raise DTypeError("einsum: products of bools cannot be summed; cast them to integers")
     if len(tensors) == 1 and not dtype.is_float and not set(inputs[0]) <= set(output):
         dtype = dt.int64  # as of sum
     pairs = [_diagonal(t.uop.cast(dtype), term) for t, term in zip(tensors, inputs, strict=True)]
@@ -189,7 +197,7 @@ def _check_sizes(pairs: Sequence[tuple[UOp, Term]], equation: str) -> None:
             if same(known, 1):
                 sizes[letter] = (d, i)
             elif not same(d, 1) and not same(known, d):
-                what = "an axis of '...'" if letter.isdigit() else f"{letter!r}"
+                what = "an axis of '...'" if letter.isdigit() else f"letter {letter!r}"
                 raise ShapeError(
                     f"einsum: {what} in {equation!r} has size {format_size(known)} in operand "
                     f"{where} and {format_size(d)} in operand {i}"
@@ -200,14 +208,15 @@ def _check_sizes(pairs: Sequence[tuple[UOp, Term]], equation: str) -> None:
 def tensordot(
     a: Tensor, b: Tensor, dims: int | Sequence[Sequence[int]] = 2
 ) -> Tensor:
-    """The sum of products over axes of both tensors; the others follow each other.
+    """Sum products over axes of both tensors; the result has the other axes of `a`, then of `b`.
 
     Parameters
     ----------
     a, b : Tensor
         The operands.
     dims : int or two sequences of int
-        How many of the last axes of `a` and of the first of `b`, or which of each.
+        Number of axes to sum over, the last of `a` and the first of `b`, or a list of axes for
+        each.
     """
     a, b = _tensors([a, b], "tensordot")
     count = whole(dims)
@@ -227,8 +236,8 @@ def tensordot(
         sizes = a.dims[i], b.dims[j]
         if not same(*sizes) and not same(sizes[0], 1) and not same(sizes[1], 1):
             raise ShapeError(
-                f"tensordot: axis {i} of {format_shape(a.dims)} and axis {j} of "
-                f"{format_shape(b.dims)} are summed over, but differ"
+                f"tensordot: axis {i} of shape {format_shape(a.dims)} and axis {j} of shape "
+                f"{format_shape(b.dims)} are summed over, but differ in size"
             )
         right[j] = left[i]
     output = [x for x in left if x not in right] + [x for x in right if x not in left]
@@ -242,15 +251,15 @@ def _axis_pairs(a: Tensor, b: Tensor, dims: object) -> tuple[list[int], list[int
     lists = [[d] if whole(d) is not None else list(d) for d in dims]
     first, second = ([axis_of(d, t.ndim) for d in ds] for ds, t in zip(lists, (a, b), strict=True))
     if len(first) != len(second) or len(set(first)) < len(first) or len(set(second)) < len(second):
-        raise ShapeError(f"dims: expected as many different axes of both, not {dims!r}")
+        raise ShapeError(f"dims: expected two equally long lists of distinct axes, not {dims!r}")
     return first, second
 
 
 @operation
 def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
-    """The product of matrices, multiplied in the order of least work.
+    """Multiply matrices in the order of least work.
 
-    The first and the last one may be vectors: a row and a column.
+    The first and the last one may be vectors, used as a row and as a column.
     """
     if not isinstance(tensors, tuple | list) or len(tensors) < 2:
         raise ShapeError("tensors: expected a sequence of at least two tensors")
@@ -270,18 +279,18 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     for i, (a, b) in enumerate(itertools.pairwise(parts)):
         if not same(a.dims[-1], b.dims[0]):
             raise ShapeError(
-                f"tensors[{i + 1}]: shape {format_shape(b.dims)} does not follow "
-                f"{format_shape(a.dims)}"
+                f"tensors[{i + 1}]: a matrix of shape {format_shape(a.dims)} cannot be multiplied "
+                f"by one of shape {format_shape(b.dims)}"
             )
     output = ((inputs[0][0],) if rows else ()) + ((inputs[-1][-1],) if column else ())
     dtype = joint_type(t.uop for t in parts)
     if dtype.is_bool:
-        raise DTypeError("multi_dot: bools have no products to sum; cast them to integers")
+        raise DTypeError("multi_dot: products of bools cannot be summed; cast them to integers")
     return parts[0]._of(contracted([t.uop.cast(dtype) for t in parts], inputs, output))
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of matrices; see ``linalg.multi_dot``."""
+    """Multiply matrices; see ``linalg.multi_dot``."""
     return matrices[0] if len(matrices) == 1 else multi_dot(matrices)
 
 
@@ -289,21 +298,21 @@ def chain_matmul(*matrices: Tensor) -> Tensor:
 def bilinear(
     input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None
 ) -> Tensor:
-    """``input1 @ weight[o] @ input2`` for each o, and the bias.
+    """Return ``input1 @ weight[o] @ input2 + bias[o]`` for each o.
 
     Parameters
     ----------
     input1, input2 : Tensor
-        Of shapes (..., in1) and (..., in2).
+        Tensors of shapes (..., in1) and (..., in2).
     weight : Tensor
-        Of shape (out, in1, in2).
+        Tensor of shape (out, in1, in2).
     bias : Tensor, optional
-        Of shape (out,).
+        Tensor of shape (out,).
 
     Returns
     -------
     Tensor
-        Of shape (..., out).
+        Tensor of shape (..., out).
     """
     a, b, w = _tensors([input1, input2, weight], "bilinear")
     fits = w.ndim == 3 and a.ndim == b.ndim > 0 and build.same_shape(a.dims[:-1], b.dims[:-1])
@@ -322,32 +331,32 @@ def bilinear(
 
 @operations()
 class EinsumMethods(_Below):
-    """Products that are no matrix products."""
+    """Products of tensors other than matrix products."""
 
     __slots__ = ()
 
     def inner(self, other: Operand) -> Self:
-        """Sums of products along the last axes of both tensors; of a scalar the product."""
+        """Sum products along the last axes of both tensors; with a scalar, multiply by it."""
         right = self._lift(other, "other")
         if self.ndim == 0 or right.ndim == 0:
             return self * right
         if not same(self.dims[-1], right.dims[-1]):
             raise ShapeError(
-                f"inner: the last axes of {format_shape(self.dims)} and "
+                f"inner: the last axes of the shapes {format_shape(self.dims)} and "
                 f"{format_shape(right.dims)} differ"
             )
         return cast("Self", tensordot(cast("Tensor", self), cast("Tensor", right), ([-1], [-1])))
 
     def vdot(self, other: Operand) -> Self:
-        """Inner product of two vectors; see :meth:`dot`."""
+        """Return the inner product of two vectors; see :meth:`dot`."""
         return self.dot(other)
 
     def ger(self, vec2: Operand) -> Self:
-        """All products of elements of two vectors; see :meth:`outer`."""
+        """Return the outer product of two vectors; see :meth:`outer`."""
         return self.outer(vec2)
 
     def kron(self, other: Operand) -> Self:
-        """The Kronecker product: each element replaced by itself times `other`."""
+        """Return the Kronecker product: each element replaced by itself times `other`."""
         right = self._lift(other, "other")
         rank = max(self.ndim, right.ndim)
         first = (*(1,) * (rank - self.ndim), *self.dims)
@@ -360,12 +369,12 @@ class EinsumMethods(_Below):
         )
 
     def cross(self, other: Operand, dim: int | None = None) -> Self:
-        """The vector product along `dim`, of size 3: the first such axis unless given."""
+        """Return the cross product along `dim`, by default the first axis of size 3."""
         right = self._lift(other, "other")
         a, b = (self._of(u) for u in self._unify(("other", right)))
         if self.ndim != right.ndim:
             raise ShapeError(
-                f"cross: expected as many axes, not {format_shape(self.dims)} and "
+                f"cross: expected equal numbers of axes, not shapes {format_shape(self.dims)} and "
                 f"{format_shape(right.dims)}"
             )
         threes = [i for i, d in enumerate(a.dims) if same(d, 3)]

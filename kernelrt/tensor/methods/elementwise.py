@@ -33,7 +33,7 @@ Number: TypeAlias = bool | int | float
 
 @operations()
 class ElementwiseMethods(_Below):
-    """Arithmetic that keeps the shape."""
+    """Elementwise arithmetic operators."""
 
     __slots__ = ()
 
@@ -42,10 +42,10 @@ class ElementwiseMethods(_Below):
         return self._of(a.alu(op, b))
 
     def _computed(self, rule: Callable[[UOp, UOp], UOp], other: Operand) -> Self:
-        """`rule` of this tensor and `other`, which keeps its digits if it is a number.
+        """Apply `rule` to this tensor and `other`; a Python number keeps its full precision.
 
-        A number beside float16 or bfloat16 would lose them in a narrow type (1e5 is infinite in
-        float16): there the operation is done in float32 and its result rounded.
+        A number in float16 or bfloat16 could be rounded, or become infinite as 1e5 in float16. In
+        that case compute in float32 and round the result.
         """
         a, b = self._unify(("other", other))
         narrow, wide = a.dtype, a.dtype.accumulator
@@ -57,13 +57,13 @@ class ElementwiseMethods(_Below):
         return self._of(rule(a, b).cast(narrow))
 
     def add(self, other: Operand, *, alpha: Number = 1) -> Self:
-        """``self + alpha * other``; a sum of bools is their or."""
+        """Return ``self + alpha * other``; the sum of bools is their logical OR."""
         if alpha == 1:
             return self._computed(composite_ops.total, other)
         return self._with_multiple(composite_ops.total, other, alpha)
 
     def sub(self, other: Operand, *, alpha: Number = 1) -> Self:
-        """``self - alpha * other``."""
+        """Return ``self - alpha * other``."""
         if alpha == 1:
             return self._computed(composite_ops.difference, other)
         return self._with_multiple(composite_ops.difference, other, alpha)
@@ -78,18 +78,18 @@ class ElementwiseMethods(_Below):
         return self._of(rule(a, composite_ops.product(b, c)).cast(narrow))
 
     def mul(self, other: Operand) -> Self:
-        """``self * other``; a product of bools is their and."""
+        """Return ``self * other``; the product of bools is their logical AND."""
         return self._computed(composite_ops.product, other)
 
     def div(self, other: Operand, *, rounding_mode: str | None = None) -> Self:
-        """``self / other`` in floats; integers give float32.
+        """Return ``self / other`` as floats; integers give float32.
 
         Parameters
         ----------
         other : Tensor or number
             Divisor.
         rounding_mode : None, "floor" or "trunc"
-            Round the quotient; the types then promote as in a sum.
+            How to round the quotient. With a mode the dtypes promote as in a sum.
         """
         if rounding_mode == "floor":
             return self // other
@@ -160,15 +160,15 @@ class ElementwiseMethods(_Below):
         return self.__rfloordiv__(other), self.__rmod__(other)
 
     def remainder(self, other: Operand) -> Self:
-        """``self % other`` with the sign of `other`; 0 where an integer divisor is 0."""
+        """Return ``self % other``, with the sign of `other`; 0 where an integer divisor is 0."""
         return self % other
 
     def floor_divide(self, other: Operand) -> Self:
-        """``self // other``: the exact quotient rounded down; 0 where an integer divisor is 0."""
+        """Return ``self // other``, the exact quotient rounded down; 0 for an integer divisor 0."""
         return self // other
 
     def fmod(self, other: Operand) -> Self:
-        """The remainder with the sign of `self`; 0 where an integer divisor is 0."""
+        """Return the remainder with the sign of `self`; 0 where an integer divisor is 0."""
         a, b = self._unify(("other", other), exact=True)
         return self._of(composite_ops.truncated_remainder(a, b))
 
@@ -180,7 +180,7 @@ class ElementwiseMethods(_Below):
         return self._of(composite_ops.power(b, a))
 
     def pow(self, exponent: Operand) -> Self:
-        """``self ** exponent``; small whole exponents become products.
+        """Return ``self ** exponent``; small integer exponents become products.
 
         Raises
         ------
@@ -211,9 +211,9 @@ class ElementwiseMethods(_Below):
         x, _ = self._unify(("exponent", exponent))
         if not x.dtype.is_float:
             return self._of(composite_ops.whole_power(x, int(exponent)))
-        if exponent == 0.5:  # as in PyTorch; that of a tensor is C's, which differs at infinity
+        if exponent == 0.5:  # as in PyTorch; C's pow, used for tensors, differs at infinity
             return self._of(x).sqrt()
-        # To the power 0 there is a gradient, of zeros.
+        # The power 0 has a gradient, which is 0.
         one = build.full(1, x.dtype, x.shape)
         short = short_power(x, exponent, one) if exponent else None
         if short is None:
@@ -230,43 +230,45 @@ class ElementwiseMethods(_Below):
         return self.abs()
 
     def neg(self) -> Self:
-        """``-self``."""
+        """Return ``-self``."""
         if self.dtype.is_bool:
             raise DTypeError("self: bools have no negative; use ~x or x.logical_not()")
         return self._of(self.uop.alu(Op.NEG))
 
     def abs(self) -> Self:
-        """Absolute value; that of the least integer wraps to itself."""
+        """Return the absolute value; that of the least signed integer wraps to itself."""
         return self if self.dtype.is_bool or self.dtype.is_unsigned else self._unary(Op.ABS)
 
     def sign(self) -> Self:
-        """-1, 0 or 1; 0 for NaN."""
+        """Return the sign of each element: -1, 0 or 1; 0 for NaN."""
         return self._of(composite_ops.sign(self.uop))
 
     def atan2(self, other: Operand) -> Self:
-        """The angle of the point (other, self) in radians, from -pi to pi; zeros have a side."""
+        """Return the angle of the point (other, self) from -pi to pi; the sign of zeros counts."""
         x = self if self._unify(("other", other))[0].dtype.is_float else self.cast(dt.float32)
         return x._computed(lambda a, b: a.alu(Op.ATAN2, b), other)
 
     def maximum(self, other: Operand) -> Self:
-        """The greater of two elements; NaN where one is NaN."""
+        """Return the greater of two elements; NaN if one of them is NaN."""
         return self._binary(Op.MAX, other)
 
     def minimum(self, other: Operand) -> Self:
-        """The lesser of two elements; NaN where one is NaN."""
+        """Return the lesser of two elements; NaN if one of them is NaN."""
         return self._binary(Op.MIN, other)
 
     def clamp(self, min: Operand | None = None, max: Operand | None = None) -> Self:  # noqa: A002
-        """Elements below `min` raised to it, those above `max` lowered to it.
+        """Raise elements below `min` to `min`, and lower those above `max` to `max`.
 
-        NaN stays, also as a limit. The gradient is one between the limits, both included, and zero
-        outside and for NaN; where a limit is the result, it is the limit's. A number that no
-        element of an integer type can pass is no limit.
+        NaN stays NaN, and a limit that is NaN gives NaN. The gradient of this tensor is 1 between
+        the limits, both included, and 0 outside and for NaN. Where a limit is the result, the
+        gradient goes to the limit. For an integer dtype, a limit that no value of the dtype can
+        exceed has no effect.
 
         Raises
         ------
         DTypeError
-            Every element of an integer type lies beyond a number, which the type does not have.
+            A limit lies beyond the range of an integer dtype, so that every element would become
+            it.
         """
         if min is None and max is None:
             raise ShapeError("clamp: expected min, max, or both")
@@ -277,7 +279,7 @@ class ElementwiseMethods(_Below):
     def _limited(
         self, least: tuple[str, Operand | None], most: tuple[str, Operand | None], *, closed: bool
     ) -> Self:
-        """This tensor between limits, given with their names."""
+        """Clamp this tensor to limits, given with their names for errors."""
         node, low, high = self.uop, None, None
         x = self
         if least[1] is not None:
@@ -295,16 +297,16 @@ class ElementwiseMethods(_Below):
     arctan2 = atan2
 
     def positive(self) -> Self:
-        """This tensor; bools have no sign."""
+        """Return this tensor; raise DTypeError for bools."""
         if self.dtype.is_bool:
-            raise DTypeError("self: bools have no sign; cast them to integers")
+            raise DTypeError("self: bools have no sign; cast the tensor to integers")
         return +self
 
     def lerp(self, end: Operand, weight: Operand) -> Self:
-        """``self + weight * (end - self)``; exactly `end` where `weight` is 1."""
+        """Return ``self + weight * (end - self)``; exactly `end` where `weight` is 1."""
         way = self._computed(lambda a, b: composite_ops.difference(b, a), end)
         number = as_scalar(weight)
-        # From the nearer end, as what is added to one that is far away may be lost in it.
+        # Start from the nearer end: a small distance added to a large far end may be lost.
         if number is not None:
             return self + way * weight if abs(number) < 0.5 else way * (number - 1) + end
         near = self._lift(weight, "weight").abs() < 0.5
@@ -312,7 +314,7 @@ class ElementwiseMethods(_Below):
         return self._select(near, self + way * weight, way * (less - 1) + end)
 
     def addcmul(self, tensor1: Operand, tensor2: Operand, *, value: Number = 1) -> Self:
-        """``self + value * tensor1 * tensor2``; floats are rounded once where they are added."""
+        """Return ``self + value * tensor1 * tensor2``; floats are rounded once, when added."""
         named = ("self", self), ("tensor1", tensor1), ("tensor2", tensor2), ("value", value)
         nodes = self._unify(*named[1:])
         narrow, wide = nodes[0].dtype, nodes[0].dtype.accumulator
@@ -327,7 +329,7 @@ class ElementwiseMethods(_Below):
 
 
 def _has_digits(number: UOp | float | None, narrow: DType) -> bool:
-    """Whether this is a number that a narrow type need not hold."""
+    """Return whether this is a number that the narrow dtype may not represent exactly."""
     return number is not None and (isinstance(number, UOp) or not dt.holds(narrow, number))
 
 

@@ -24,12 +24,12 @@ __all__ = ["GatingMethods"]
 
 @operations("rrelu")
 class GatingMethods(_Below):
-    """Activation functions of more than one element."""
+    """Activation functions that use more than one element, weights or random numbers."""
 
     __slots__ = ()
 
     def glu(self, dim: int = -1) -> Self:
-        """The first half along `dim`, which has an even size, times the sigmoid of the second."""
+        """Multiply the first half along `dim`, whose size is even, by the sigmoid of the second."""
         x = self._floats("glu")
         axis = axis_of(dim, self.ndim)
         size = self._static_size(axis, "glu") if self.ndim else 1
@@ -42,12 +42,12 @@ class GatingMethods(_Below):
         return self._of(first.alu(Op.MUL, sigmoid(second)).cast(x.dtype))
 
     def prelu(self, weight: TensorBase) -> Self:
-        """The element where it is positive, else the element times `weight`.
+        """Return each positive element unchanged, and each other one times `weight`.
 
         Parameters
         ----------
         weight : Tensor
-            One number, or one for each channel (axis 1).
+            One slope, or one for each channel (axis 1).
         """
         x = self._floats("prelu")
         slope = self._lift(weight, "weight")
@@ -66,19 +66,19 @@ class GatingMethods(_Below):
     def rrelu(
         self, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False
     ) -> Self:
-        """The element where it is positive, else the element times a slope.
+        """Return each positive element unchanged, and each other one times a random slope.
 
         Parameters
         ----------
         lower, upper : float
-            Where slopes lie.
+            Limits of the slopes.
         training : bool
-            Whether each slope is drawn evenly between them, in each run of a jitted function
-            afresh; else it is their mean.
+            Whether to draw each slope uniformly between the limits, anew in each run of a jitted
+            function. Otherwise the slope is the mean of the limits.
         """
         low, high = real(lower, "lower"), real(upper, "upper")
         if not low <= high:
-            raise ShapeError(f"lower, upper: expected the lower one first, not {low} and {high}")
+            raise ShapeError(f"lower, upper: expected lower <= upper, not {low} and {high}")
         self._floats("rrelu")
         if not training:
             return self.leaky_relu((low + high) / 2)
@@ -92,5 +92,5 @@ class GatingMethods(_Below):
         return self._of(build.where(positive, x, x.alu(Op.MUL, slopes.uop)).cast(self.dtype))
 
     def softmin(self, dim: int = -1, dtype: object = None) -> Self:
-        """:meth:`softmax` of the negative elements."""
+        """Return the :meth:`softmax` of the negated elements."""
         return (-self).softmax(dim, dtype)

@@ -32,14 +32,14 @@ _T = TypeVar("_T", bound="ImageMethods")
 
 @operations()
 class ImageMethods(_Below):
-    """What image models do besides convolution and pooling."""
+    """Operations on images other than convolution and pooling."""
 
     __slots__ = ()
 
     # ---- channels
 
     def pixel_shuffle(self, upscale_factor: int) -> Self:
-        """Channels as pixels: (..., C * r * r, H, W) becomes (..., C, H * r, W * r).
+        """Rearrange channels into pixels: (..., C * r * r, H, W) becomes (..., C, H * r, W * r).
 
         Shi et al., arXiv:1609.05158.
         """
@@ -47,8 +47,8 @@ class ImageMethods(_Below):
         lead, channels, height, width = self._planes("pixel_shuffle")
         if channels % (r * r):
             raise ShapeError(
-                f"upscale_factor: {channels} channels do not divide by {r} * {r}; expected shape "
-                f"(..., C * {r * r}, H, W), not {format_shape(self.dims)}"
+                f"upscale_factor: {channels} channels are not divisible by {r} * {r}; expected "
+                f"shape (..., C * {r * r}, H, W), not {format_shape(self.dims)}"
             )
         out = channels // (r * r)
         k = len(lead)
@@ -57,14 +57,14 @@ class ImageMethods(_Below):
         return views.unshared(x.reshape(*lead, out, prod((height, r)), prod((width, r))), self)
 
     def pixel_unshuffle(self, downscale_factor: int) -> Self:
-        """Pixels as channels: (..., C, H * r, W * r) becomes (..., C * r * r, H, W)."""
+        """Rearrange pixels into channels: (..., C, H * r, W * r) becomes (..., C * r * r, H, W)."""
         r = integer(downscale_factor, "downscale_factor", 1)
         lead, channels, _, _ = self._planes("pixel_unshuffle")
         height, width = (self._static_size(axis, "pixel_unshuffle") for axis in (-2, -1))
         if height % r or width % r:
             raise ShapeError(
-                f"downscale_factor: expected rows and columns that divide by {r}, not "
-                f"{height} and {width}"
+                f"downscale_factor: expected height and width divisible by {r}, not {height} and "
+                f"{width}"
             )
         k = len(lead)
         x = self.reshape(*lead, channels, height // r, r, width // r, r)
@@ -72,9 +72,9 @@ class ImageMethods(_Below):
         return views.unshared(x.reshape(*lead, channels * r * r, height // r, width // r), self)
 
     def channel_shuffle(self, groups: int) -> Self:
-        """The channels of (N, C, ...), which are `groups` in a row, taken one from each in turn.
+        """Interleave the channels of (N, C, ...), which form `groups` consecutive groups.
 
-        Zhang et al., arXiv:1707.01083.
+        The result takes one channel from each group in turn. Zhang et al., arXiv:1707.01083.
         """
         g = integer(groups, "groups", 1)
         if self.ndim < 3:
@@ -84,7 +84,7 @@ class ImageMethods(_Below):
             )
         channels = self._static_size(1, "channel_shuffle")
         if channels % g:
-            raise ShapeError(f"groups: {channels} channels do not divide into {g} groups")
+            raise ShapeError(f"groups: {channels} channels are not divisible into {g} groups")
         batch, _, *rest = self.dims
         grouped = self.reshape(batch, g, channels // g, *rest)
         return views.unshared(grouped.transpose(1, 2).reshape(self.dims), self)
@@ -101,18 +101,18 @@ class ImageMethods(_Below):
     def local_response_norm(
         self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
     ) -> Self:
-        """Each element over a power of the mean square of its neighbours in other channels.
+        """Normalize each element by the mean square of its neighbours in other channels.
 
-        ``x / (k + alpha * mean(x**2)) ** beta``, where the mean is over `size` channels around,
-        with zeros beyond the first and the last one. Krizhevsky et al. (2012), section 3.3, but
-        for the mean, which is PyTorch's.
+        ``x / (k + alpha * mean(x**2)) ** beta``, where the mean is over `size` neighbouring
+        channels, with zeros before the first and after the last channel. Krizhevsky et al. (2012),
+        section 3.3, but with PyTorch's mean instead of a sum.
 
         Parameters
         ----------
         size : int
-            How many channels, ``size // 2`` of them before the element's own.
+            Number of channels of the mean, ``size // 2`` of them before the element's own.
         alpha, beta, k : float
-            As in the formula.
+            Constants of the formula.
         """
         n = integer(size, "size", 1)
         x = self._floats("local_response_norm")
@@ -139,23 +139,23 @@ class ImageMethods(_Below):
         self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0,
         stride: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """The windows over images as columns: what ``nn.functional.unfold`` computes.
+        """Return the sliding windows of images as columns, for ``nn.functional.unfold``.
 
         Parameters
         ----------
         kernel_size : int or (int, int)
             Rows and columns of a window.
         dilation : int or (int, int)
-            From one element of a window to the next.
+            Step between the elements of a window.
         padding : int or (int, int)
-            Zeros on each side.
+            Zeros added on each side.
         stride : int or (int, int)
-            From window to window.
+            Step between windows.
 
         Returns
         -------
         Tensor
-            (N, C * kernel, windows) of (N, C, H, W), or the same without N.
+            Shape (N, C * kernel, windows) for (N, C, H, W), or the same without N.
         """
         if self.ndim not in (3, 4):
             raise ShapeError(
@@ -173,8 +173,8 @@ class ImageMethods(_Below):
         rows, columns = seen.shape[k : k + 2]
         if same(rows, 0) or same(columns, 0):
             raise ShapeError(
-                f"kernel_size: windows of {taps}, {apart} apart, do not fit in an image of "
-                f"{format_shape(node.shape[k:])} with its padding"
+                f"kernel_size: windows of {taps} with dilation {apart} do not fit in an image of "
+                f"shape {format_shape(node.shape[k:])}, padding included"
             )
         seen = build.permute(seen, (*range(k), k + 2, k + 3, k, k + 1))
         lead = node.shape[: k - 1]
@@ -186,21 +186,21 @@ class ImageMethods(_Below):
         self, output_size: PerAxis, kernel_size: PerAxis, dilation: PerAxis = 1,
         padding: PerAxis = 0, stride: PerAxis = 1,
     ) -> Self:  # fmt: skip
-        """Images of which this tensor has the windows as columns, added up where they overlap.
+        """Add up windows, the columns of this tensor, into images, for ``nn.functional.fold``.
 
-        What ``nn.functional.fold`` computes; the adjoint of :meth:`_im2col`.
+        This is the adjoint of :meth:`_im2col`: overlapping windows are summed.
 
         Parameters
         ----------
         output_size : int or (int, int)
             Rows and columns of the images.
         kernel_size, dilation, padding, stride : int or (int, int)
-            As of :meth:`_im2col`.
+            As in :meth:`_im2col`.
 
         Returns
         -------
         Tensor
-            (N, C, H, W) of (N, C * kernel, windows), or the same without N.
+            Shape (N, C, H, W) for (N, C * kernel, windows), or the same without N.
         """
         if self.ndim not in (2, 3):
             raise ShapeError(
@@ -216,12 +216,12 @@ class ImageMethods(_Below):
         rows, columns = self._static_size(self.ndim - 2, "fold"), self.dims[-1]
         kernel = taps[0] * taps[1]
         if rows % kernel:
-            raise ShapeError(f"fold: expected an axis that divides by the kernel's {kernel}, "
-                             f"not {rows}")  # fmt: skip
+            raise ShapeError(f"fold: expected the size of axis -2 to be divisible by the {kernel} "
+                             f"elements of a kernel, not {rows}")  # fmt: skip
         if not same(columns, prod(counts)) or same(columns, 0):
             raise ShapeError(
                 f"fold: expected {prod(counts)} windows, {counts[0]} by {counts[1]}, for images of "
-                f"{size}, not {format_shape(self.dims)}"
+                f"size {size}, not shape {format_shape(self.dims)}"
             )
         node = self.uop
         wide = node.cast(node.dtype.accumulator) if node.dtype.is_float else node
@@ -244,32 +244,32 @@ class ImageMethods(_Below):
         self, indices: TensorBase, kernel_size: PerAxis, stride: PerAxis | None = None,
         padding: PerAxis = 0, output_size: Sequence[int] | None = None,
     ) -> Self:  # fmt: skip
-        """The reverse of :meth:`max_pool1d`; as :meth:`max_unpool2d`."""
+        """Invert :meth:`max_pool1d`; see :meth:`max_unpool2d`."""
         return self._max_unpool(1, indices, kernel_size, stride, padding, output_size)
 
     def max_unpool2d(
         self, indices: TensorBase, kernel_size: PerAxis, stride: PerAxis | None = None,
         padding: PerAxis = 0, output_size: Sequence[int] | None = None,
     ) -> Self:  # fmt: skip
-        """Images with the elements of this tensor where max pooling took them, and zeros else.
+        """Put this tensor's elements where max pooling took them from, and zeros elsewhere.
 
-        Of elements for one place the last one in row-major order counts, and each gets the
-        gradient of that place, as in PyTorch.
+        If several elements have the same position, the last one in row-major order counts. Each of
+        them gets the gradient of that position, as in PyTorch.
 
         Parameters
         ----------
         indices : Tensor
-            What ``max_pool2d(..., return_indices=True)`` gives: positions in the flat images.
+            Positions in the flat images, from ``max_pool2d(..., return_indices=True)``.
         kernel_size, stride, padding : int or (int, int)
-            As of the pooling.
+            As in the pooling.
         output_size : sequence of int, optional
-            Sizes of the images, or the whole shape, where pooling several sizes gives this one:
-            less than one stride off from the usual one.
+            Sizes of the images, or their whole shape, where pooling images of several sizes gives
+            this shape. Each size is less than one stride off the default.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where an index lies outside of the images.
+            At run time, if an index lies outside of the images.
         """
         return self._max_unpool(2, indices, kernel_size, stride, padding, output_size)
 
@@ -277,7 +277,7 @@ class ImageMethods(_Below):
         self, indices: TensorBase, kernel_size: PerAxis, stride: PerAxis | None = None,
         padding: PerAxis = 0, output_size: Sequence[int] | None = None,
     ) -> Self:  # fmt: skip
-        """The reverse of :meth:`max_pool3d`; as :meth:`max_unpool2d`."""
+        """Invert :meth:`max_pool3d`; see :meth:`max_unpool2d`."""
         return self._max_unpool(3, indices, kernel_size, stride, padding, output_size)
 
     def _max_unpool(
@@ -326,25 +326,25 @@ def unfold(
     input: _T, kernel_size: PerAxis, dilation: PerAxis = 1,  # noqa: A002
     padding: PerAxis = 0, stride: PerAxis = 1,
 ) -> _T:  # fmt: skip
-    """The windows over images as columns; ``Tensor.unfold`` is something else.
+    """Return the sliding windows of images as columns (``Tensor.unfold`` is another operation).
 
     Parameters
     ----------
     input : Tensor
-        Of shape (N, C, H, W) or (C, H, W).
+        Tensor of shape (N, C, H, W) or (C, H, W).
     kernel_size : int or (int, int)
         Rows and columns of a window.
     dilation : int or (int, int)
-        From one element of a window to the next.
+        Step between the elements of a window.
     padding : int or (int, int)
-        Zeros on each side.
+        Zeros added on each side.
     stride : int or (int, int)
-        From window to window.
+        Step between windows.
 
     Returns
     -------
     Tensor
-        (N, C * kernel, windows), or the same without N.
+        Shape (N, C * kernel, windows), or the same without N.
     """
     return input._im2col(kernel_size, dilation, padding, stride)
 
@@ -353,21 +353,21 @@ def fold(
     input: _T, output_size: PerAxis, kernel_size: PerAxis,  # noqa: A002
     dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1,
 ) -> _T:  # fmt: skip
-    """Images of which `input` has the windows as columns, added up where they overlap.
+    """Add up windows, given as columns, into images; overlapping windows are summed.
 
     Parameters
     ----------
     input : Tensor
-        Of shape (N, C * kernel, windows) or (C * kernel, windows).
+        Tensor of shape (N, C * kernel, windows) or (C * kernel, windows).
     output_size : int or (int, int)
         Rows and columns of the images.
     kernel_size, dilation, padding, stride : int or (int, int)
-        As of :func:`unfold`, of which this is the adjoint.
+        As in :func:`unfold`, whose adjoint this is.
 
     Returns
     -------
     Tensor
-        (N, C, H, W), or the same without N.
+        Shape (N, C, H, W), or the same without N.
     """
     return input._col2im(output_size, kernel_size, dilation, padding, stride)
 
@@ -379,10 +379,10 @@ def _unpool_rule(node: UOp, g: UOp, _i: int) -> UOp:
 def _unpooled(
     given: Sequence[int] | None, usual: Sequence[int], step: Sequence[int], name: str
 ) -> tuple[int, ...]:
-    """The sizes that unpooling gives."""
+    """Return the image sizes of unpooling."""
     if given is None:
         if min(usual) < 1:
-            raise ShapeError(f"{name}: nothing remains of {tuple(usual)}; expected less padding")
+            raise ShapeError(f"{name}: the image would have sizes {tuple(usual)}; use less padding")
         return tuple(usual)
     axes = len(usual)
     if not isinstance(given, tuple | list) or len(given) not in (axes, axes + 1, axes + 2):
@@ -391,7 +391,7 @@ def _unpooled(
     for size, at, s in zip(sizes, usual, step, strict=True):
         if not at - s < size < at + s:
             raise ShapeError(
-                f"output_size: expected more than {at - s} and less than {at + s}, not {size}"
+                f"output_size: expected sizes above {at - s} and below {at + s}, not {size}"
             )
     return sizes
 

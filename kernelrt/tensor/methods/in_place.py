@@ -29,13 +29,13 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["InPlaceMethods"]
 
-#: A value is computed at most so many times; from the fifth time on other threads wait.
+#: Limit of attempts to compute a value; after the first _TIMES_WITHOUT_LOCK other threads wait.
 _MOST_TIMES: Final = 16
 _TIMES_WITHOUT_LOCK: Final = 4
 
 
 def _assigning(name: str) -> Callable[..., Any]:
-    """The method that assigns the result of the method `name`."""
+    """Return a method that assigns the result of the method `name` to its tensor."""
 
     def method(self: InPlaceMethods, *args: Any, **options: Any) -> Any:
         compute = getattr(self, name)
@@ -45,20 +45,20 @@ def _assigning(name: str) -> Callable[..., Any]:
     method.__name__ = f"{name}_"
     method.__code__ = method.__code__.replace(co_name=f"{name}_")  # errors name it
     method.__doc__ = (
-        f"Assign what :meth:`{name}` gives to this tensor, and give this tensor.\n\n"
-        "        It keeps its shape and type: see :class:`InPlaceMethods`.\n        "
+        f"Assign the result of :meth:`{name}` to this tensor and return this tensor.\n\n"
+        "        It keeps its shape and dtype: see :class:`InPlaceMethods`.\n        "
     )
     return method
 
 
 @functools.cache
 def _references() -> int:
-    """Return what `sys.getrefcount(self)` gives in `_in_place` if the caller has one reference."""
+    """Return ``sys.getrefcount(self)`` as read in `_in_place` if the caller has one reference."""
 
     class Probe(InPlaceMethods):
         def _in_place(self, *_: object) -> Any:
             def found_there() -> Any:
-                return self  # so it lies in a cell, as there
+                return self  # makes `self` a cell variable, as in `_in_place`
 
             found.append(sys.getrefcount(self))
             return found_there()
@@ -72,23 +72,23 @@ def _references() -> int:
 class InPlaceMethods(_Below):
     """Operations that assign their result to the tensor.
 
-    ``x.add_(1)`` and ``x += 1`` give x the value that ``x + 1`` has, and its history. A change of a
-    view, such as ``x[0].add_(1)``, changes the tensor that it shows, and all other views of that.
-    Results computed before keep their values. Where gradients flow into a value that is stored
-    already, ``x += y`` gives the name x to another tensor, unless the old one has views or other
-    names: then it is written, as they see it.
+    ``x.add_(1)`` and ``x += 1`` give x the value of ``x + 1``, and its history. Changing a view, as
+    in ``x[0].add_(1)``, changes the tensor that it views and all other views of that tensor.
+    Results computed earlier keep their values. If gradients flow into a value that is already
+    stored, ``x += y`` binds the name x to another tensor, unless the old tensor has views or other
+    names: then it is written in place, so that these see the change.
 
     Raises
     ------
     ShapeError
         The result has another shape, or the tensor is an expanded view.
     DTypeError
-        The result is of another kind, as floats for integers.
+        The result is of a higher dtype kind, such as floats for an integer tensor.
     GradientError
-        Gradients are recorded, and the tensor is a parameter, or comes from outside of the
-        function that is traced.
+        Gradients are recorded, and the tensor is a parameter or comes from outside of the traced
+        function.
     JitError
-        A function that is traced assigns to its argument.
+        A traced function assigns to its argument.
     """
 
     __slots__ = ()
@@ -96,27 +96,27 @@ class InPlaceMethods(_Below):
     def _assign_result(self, compute: Callable[[], Self]) -> Self | None:
         """Compute a value and assign it to the storage of this tensor.
 
-        The value is computed again where another thread or a handler has written meanwhile to the
-        memory that it reads. Return None once it is assigned; return the value, and assign nothing,
-        where the tensor has no storage, or a history is involved.
+        If another thread or a signal handler has meanwhile written to the memory that the
+        computation reads, compute the value again. Return None once it is assigned. Return the
+        value without assigning it if the tensor has no storage, or a history is involved.
         """
         for time in range(_MOST_TIMES):
             with state.lock if time >= _TIMES_WITHOUT_LOCK else contextlib.nullcontext():
                 begun = moment()
                 new = compute()
-                with state.lock:  # nobody else writes meanwhile
+                with state.lock:  # keeps other threads from writing
                     done = state.changing is None and put_whole(self, new, begun)
             if done is False and self._link is not None:
                 done = state.changing is None and put_shown(self, new)
             if done is not None:
                 return None if done else new
         raise PlanBusyError(
-            f"an assignment was interrupted {_MOST_TIMES} times by code that writes to memory that "
-            "it reads; let the handler of the signal come less often"
+            f"an assignment was interrupted {_MOST_TIMES} times by code that writes to the memory "
+            "that it reads; run the signal handler less often"
         )
 
     def _replace(self, new: Self, name: str) -> Self:
-        """Give this tensor the value of `new`, and its history."""
+        """Give this tensor the value of `new` and its history."""
         new = self._fitting(new, name)
         if self._link is not None:
             self._check_no_leaf(name)
@@ -130,10 +130,10 @@ class InPlaceMethods(_Below):
         return self
 
     def _fitting(self, new: Self, name: str) -> Self:
-        """`new` in the type of this tensor, whose shape it has to have."""
+        """Return `new` in this tensor's dtype, or raise an error if its shape differs."""
         if not build.same_shape(new.dims, self.dims):
             raise ShapeError(
-                f"{name}: the result has shape {format_shape(new.dims)}, and the tensor keeps its "
+                f"{name}: the result has shape {format_shape(new.dims)}, not the tensor's shape "
                 f"{format_shape(self.dims)}; give the result another name, as in y = x + 1"
             )
         if new.dtype is not self.dtype:
@@ -146,10 +146,11 @@ class InPlaceMethods(_Below):
         return new
 
     def _gets_history(self, new: Self, name: str) -> bool:
-        """Whether gradients have to find the way through the new value."""
+        """Return whether gradients have to flow through the new value."""
         trace = state.local.trace
         outside = trace is not None and trace.is_from_outside(self)
-        # Where the answer becomes another, so does the plan. Arguments are not assigned to.
+        # The trace records the answer: another answer needs another plan. Arguments cannot be
+        # assigned to.
         parameter = is_parameter(self) if outside else self._is_parameter
         if not state.is_grad_enabled() or not (self.requires_grad or new.requires_grad):
             return False
@@ -161,11 +162,12 @@ class InPlaceMethods(_Below):
     def _in_place(
         self, rule: Callable[[Self, Operand], Self], other: Operand, sign: str
     ) -> Any:
-        """What `sign` makes of this tensor.
+        """Apply the augmented assignment `sign` to this tensor.
 
-        Numbers that a traced function was given are no tensors: these names go to another tensor.
-        So does the only name of a stored tensor that would take a history: writing it to storage
-        costs a copy, and gradients of what was computed from the old elements could be lost.
+        Numbers passed to a traced function are not tensors: for them the name is bound to a new
+        tensor. The same goes for the only name of a stored tensor whose new value has a history:
+        writing it to storage would cost a copy, and gradients of results computed from the old
+        elements could be lost.
         """
         traced = state.local.trace is not None
         if (traced or state.local.stepwise) and is_number(self.uop):
@@ -185,7 +187,7 @@ class InPlaceMethods(_Below):
         return self._replace(new, sign)
 
     def _write_whole(self, new: Self) -> None:
-        """Assign a value with a history to a stored tensor."""
+        """Assign a value that has a history to a stored tensor."""
         with state.lock:
             self._write_part(lambda x, v: x._become_value(v, v, x is not self), new)
 
@@ -226,14 +228,14 @@ class InPlaceMethods(_Below):
         return cast("Self", self._in_place(operator.rshift, other, ">>="))
 
     def fill_diagonal_(self, fill_value: float, wrap: bool = False) -> Self:
-        """Assign one number to the elements whose positions are equal in all axes.
+        """Assign one number to the elements whose indices are equal along all axes.
 
         Parameters
         ----------
         fill_value : number
-            What they shall be.
+            Number to assign.
         wrap : bool
-            Let the diagonal of a tall matrix begin again, a row below where it ended.
+            Whether the diagonal of a tall matrix starts again one row below its end.
         """
         if self.ndim < 2 or (self.ndim > 2 and len(set(self.dims)) > 1):
             raise ShapeError(

@@ -51,24 +51,25 @@ class IndexingMethods(_Below):
     __slots__ = ()
 
     def __getitem__(self, index: Any) -> Self:
-        """Elements by integers, slices, None, Ellipsis, integer tensors and masks of bools.
+        """Select elements by integers, slices, None, Ellipsis, integer tensors and bool masks.
 
-        A mask stands for as many axes as it has, and for the positions where it holds, as
-        ``mask.nonzero(as_tuple=True)`` has them. How many these are depends on data: outside of
-        traced functions the mask is computed at once.
+        A mask stands for as many axes as it has, and selects the positions where it is True, as
+        ``mask.nonzero(as_tuple=True)`` lists them. Their number depends on data: outside of traced
+        functions the mask is computed immediately.
 
         Raises
         ------
         IndexBoundsError
-            A number lies outside its axis; for an index tensor at run time, where the element
-            that it names is computed.
+            A number lies outside of its axis. For an index tensor, at run time, if the element that
+            it selects is computed.
         AxisError
-            There are more indices than axes, or a mask has other sizes than its axes; it is an
-            IndexError and a ShapeError.
+            There are more indices than axes, or the shape of a mask differs from that of its axes.
+            AxisError is an IndexError and a ShapeError.
         JitError
-            An index is a mask of tensors' data, and a function is traced. There a NumPy array, a
-            list, or what is made of numbers alone, as ``krt.arange(5) < 3``, is taken as it is. Of
-            other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` need no number of elements.
+            An index is a mask that depends on tensor data, and a function is traced. In a trace,
+            masks may be NumPy arrays, lists, or computed from numbers alone, as in ``krt.arange(5)
+            < 3``. With other masks, ``x[mask] += y`` and ``x[mask] = 2 * y[mask]`` work, as they do
+            not need the number of elements.
         """
         held = None if isinstance(index, tuple) else self._held_elements(index)
         if held is not None:
@@ -100,9 +101,9 @@ class IndexingMethods(_Below):
                 if places.ndim:
                     tensors.append((axis, places))
                     axis += 1
-                else:  # as a number does, it drops its axis where it stands
+                else:  # a scalar index drops its axis, as a number does
                     out = out._take([(axis, places)])
-                    # The view stays where it is, whatever is assigned to the index.
+                    # A later assignment to the index tensor must not move the view.
                     nodes.append(places.uop)
                     items[number] = self._of(nodes[-1])
             else:
@@ -118,10 +119,10 @@ class IndexingMethods(_Below):
         return shown
 
     def _held_elements(self, mask: Any) -> Self | None:
-        """Copy what a mask selects from memory.
+        """Copy the elements that a mask selects from memory.
 
-        Return None where a graph is needed: where gradients may come, nothing is stored, a function
-        is traced, or the mask does not fit.
+        Return None if a graph is needed: gradients may flow, nothing is stored, a function is
+        traced, or the mask does not fit.
         """
         if (
             not mask_rank(mask) or state.local.trace is not None
@@ -137,7 +138,7 @@ class IndexingMethods(_Below):
             return creation.from_data(type(self), values[found.elements])
 
     def _pick(self, axis: int, item: object) -> Self:
-        """Element `item` of `axis`, which is dropped."""
+        """Select element `item` of `axis` and drop the axis."""
         size = self.dims[axis]
         start = position(item, size, axis)
         node = self._live()
@@ -152,7 +153,7 @@ class IndexingMethods(_Below):
         size = self.dims[axis]
         step = 1 if item.step is None else index_of(item.step)
         if not isinstance(step, int | np.integer) or step == 0:
-            raise ShapeError(f"index: a slice needs a whole step other than 0, not {item.step!r}")
+            raise ShapeError(f"index: expected a nonzero integer as slice step, not {item.step!r}")
         step, back = abs(int(step)), bool(step < 0)
         start = limit(item.start, 0, size, axis, back=back)
         stop = limit(item.stop, size, size, axis, back=back)
@@ -166,8 +167,8 @@ class IndexingMethods(_Below):
             last = build.difference(size, 1)
             ends = [build.difference(last, end) if back else end for end in (start, stop)]
             raise ShapeError(
-                f"index: the slice {format_shape(tuple(ends))} of axis {axis} could be "
-                "negative for some values of its Variables"
+                f"index: the slice {format_shape(tuple(ends))} of axis {axis} could have a "
+                "negative length for some values of its Variables"
             )
         node = whole._live()
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
@@ -175,11 +176,11 @@ class IndexingMethods(_Below):
         return self._of(window(node, bounds))._every(axis, step)
 
     def _backwards(self, axis: int) -> Self:
-        """The elements themselves from last to first, where :meth:`flip` may show a copy."""
+        """Reverse an axis of the elements themselves; :meth:`flip` may return a copy."""
         return self._of(build.flip(self._live(), (axis,)))
 
     def _every(self, axis: int, step: int) -> Self:
-        """The first element of an axis and each `step`-th one after it."""
+        """Select the first element of an axis and each `step`-th one after it."""
         if step == 1:
             return self
         node = self._live()
@@ -191,7 +192,7 @@ class IndexingMethods(_Below):
         if count == 0:
             return self.narrow(axis, 0, 0)
         size = self._static_size(axis, "a slice with a step")
-        # Every step-th element is the first column of rows of length step.
+        # In rows of length `step`, the selected elements are the first column.
         length = min(count * step, size - start)
         node = self._live()  # not a copy of shared memory
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in node.shape]
@@ -207,22 +208,22 @@ class IndexingMethods(_Below):
             item = list(item)
         tensor = self._lift(item, "index")
         if isinstance(item, list) and build.has_zero(tensor.dims):
-            tensor = tensor.cast(dt.int64)  # no elements say what type they have
+            tensor = tensor.cast(dt.int64)  # an empty list has no dtype of its own
         if not tensor.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {tensor.dtype.name}")
         return tensor
 
     def _held_positions(self, axis: int, item: Any) -> list[IndexingMethods] | None:
-        """Where a mask over the axes from `axis` on holds, a vector for each of them.
+        """Return the positions where a mask over the axes from `axis` on is True, one vector each.
 
-        None where the trace does not know the mask.
+        Return None if the trace does not know the mask.
         """
         mask = self._lift(list(item) if isinstance(item, tuple) else item, "index")
         sizes = self.dims[axis : axis + mask.ndim]
         if not build.same_shape(mask.dims, sizes):
             raise AxisError(
-                f"index: a mask of shape {format_shape(mask.dims)} for axes of the sizes "
-                f"{format_shape(sizes)}; it needs the sizes of the axes that it stands for"
+                f"index: a mask of shape {format_shape(mask.dims)} does not match the sizes "
+                f"{format_shape(sizes)} of its axes"
             )
         if isinstance(item, bool | np.bool_):
             return [self._lift(np.arange(int(item)), "index")]
@@ -233,7 +234,7 @@ class IndexingMethods(_Below):
         return [self._lift(places.astype(np.int64), "index") for places in held.nonzero()]
 
     def _take(self, tensors: list[tuple[int, IndexingMethods]]) -> Self:
-        """Index by tensors: their common shape takes the place of the axes they stand for."""
+        """Index by tensors: their broadcast shape replaces the indexed axes."""
         shape = broadcast(*(t.dims for _, t in tensors))
         axes = [a for a, _ in tensors]
         adjacent = axes == list(range(axes[0], axes[0] + len(axes)))
@@ -262,15 +263,15 @@ class IndexingMethods(_Below):
     # ---- by one axis
 
     def gather(self, dim: int, index: TensorBase) -> Self:
-        """Elements whose position along `dim` is read from `index`, of the same rank.
+        """Select elements along `dim` at the positions given by `index`, which has the same rank.
 
-        ``out[i, j] = self[index[i, j], j]`` for `dim` 0; `index` may be shorter in the other axes,
-        and of any type and rank if it has no elements.
+        ``out[i, j] = self[index[i, j], j]`` for `dim` 0. The other axes of `index` may be shorter
+        than this tensor's. An `index` without elements may have any dtype and rank.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where an index lies outside [0, size of `dim`).
+            At run time, if an index lies outside of [0, size of `dim`).
         """
         axis, places = axis_of(dim, self.ndim), self._lift(index, "index")
         if build.has_zero(places.dims):
@@ -288,9 +289,10 @@ class IndexingMethods(_Below):
         return self._of(_gather(node, places))
 
     def take_along_dim(self, indices: TensorBase, dim: int | None = None) -> Self:
-        """As :meth:`gather`, with this tensor and `indices` broadcast in the other axes.
+        """Gather elements along `dim`, with this tensor and `indices` broadcast in the other axes.
 
-        Numbers below 0 are counted from the end. Without `dim` both are taken in row-major order.
+        Negative indices count from the end. Without `dim` both tensors are flattened in row-major
+        order. See :meth:`gather`.
         """
         if dim is None:
             flat = self._lift(indices, "indices").reshape(-1)
@@ -308,7 +310,7 @@ class IndexingMethods(_Below):
         return wide._gathered(axis, index, "take_along_dim", from_end=True)
 
     def scatter_add(self, dim: int, index: TensorBase, src: TensorBase) -> Self:
-        """This tensor with each element of `src` added at its position from `index`.
+        """Return this tensor with each element of `src` added at its position in `index`.
 
         ``out[index[i, j], j] += src[i, j]`` for `dim` 0, in row-major order of `index`.
         """
@@ -324,18 +326,18 @@ class IndexingMethods(_Below):
         return self._of(build.scatter_add(base, part, *places))
 
     def _with_none_of(self, src: object) -> Self:
-        """This tensor, where no element of `src` has a place; gradients of `src` are zeros."""
+        """Return this tensor if no element of `src` is used; gradients of `src` are zeros."""
         values = self._lift(src, "src", like=True).uop
         none = build.shrink(build.reshape(values, (prod(values.shape),)), [(0, 0)])
         return self._of(build.beside(self.uop, none.cast(self.dtype)))
 
     def _source(self, src: object, shape: tuple[Dim, ...]) -> UOp:
-        """What of `src` an index of `shape` has positions for."""
+        """Return the part of `src` for which an index of `shape` has positions."""
         values = self._lift(src, "src", like=True)
         end = "" if values.ndim != len(shape) else first_lack(values.dims, shape)
         if end is not None:
             raise ShapeError(
-                f"src: expected at least the shape {format_shape(shape)} of index, not "
+                f"src: expected at least {format_shape(shape)}, the shape of index, not "
                 f"{format_shape(values.dims)}{end}"
             )
         return build.shrink(self._of_own_type(values, "src").uop, [(0, d) for d in shape])
@@ -343,7 +345,7 @@ class IndexingMethods(_Below):
     def _of_own_type(self, values: Self, name: str) -> Self:
         if values.dtype is not self.dtype:
             raise DTypeError(
-                f"{name}: expected {self.dtype.name} like the tensor, not {values.dtype.name}; "
+                f"{name}: expected the tensor's dtype {self.dtype.name}, not {values.dtype.name}; "
                 f"cast it, as in {name}.cast({self.dtype.name!r})"
             )
         return values
@@ -351,7 +353,7 @@ class IndexingMethods(_Below):
     def _along(
         self, axis: int, index: object, name: str, *, from_end: bool = False
     ) -> list[UOp]:
-        """An index for every axis: `index` for one, each element's own position for the rest."""
+        """Return an index per axis: `index` for `axis`, each element's own position for others."""
         places = self._lift(index, "index")
         if not places.dtype.is_int:
             raise DTypeError(f"index: expected integers, not {places.dtype.name}")
@@ -361,8 +363,9 @@ class IndexingMethods(_Below):
             end = first_lack(others, (*places.dims[:axis], *places.dims[axis + 1 :]))
         if end is not None:
             raise ShapeError(
-                f"index: {name} expects {self.ndim} axes, none but {axis} longer than in "
-                f"{format_shape(self.dims)}, not {format_shape(places.dims)}{end}"
+                f"index: {name} expects {self.ndim} axes, none but axis {axis} longer than in the "
+                f"tensor's shape {format_shape(self.dims)}, not shape {format_shape(places.dims)}"
+                f"{end}"
             )
         node = checked(places.uop, self.dims[axis] if self.dims else 1, from_end=from_end)
         if not self.dims:
@@ -372,7 +375,7 @@ class IndexingMethods(_Below):
         ]
 
     def index_select(self, dim: int, index: TensorBase) -> Self:
-        """The slices along `dim` that a vector of positions names."""
+        """Select slices along `dim` at a vector of positions."""
         axis = axis_of(dim, self.ndim)
         places = self._lift(index, "index")
         if places.ndim > 1 or not places.dtype.is_int:
@@ -391,12 +394,12 @@ class IndexingMethods(_Below):
         return out if self.ndim else out.reshape(())
 
     def embedding(self, weight: TensorBase) -> Any:
-        """The rows of `weight` that this tensor of integers names.
+        """Select the rows of `weight` given by this tensor of integers.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a number is negative or at least ``weight.shape[0]``.
+            At run time, if a number is negative or at least ``weight.shape[0]``.
         """
         table = self._lift(weight, "weight")
         if table.ndim != 2:
@@ -407,18 +410,18 @@ class IndexingMethods(_Below):
         return shared_memory.computed(table, table._take([(0, index)]))
 
     def one_hot(self, num_classes: int = -1) -> Self:
-        """A last axis of `num_classes` with 1 at each element's class, else 0, as int64.
+        """Return int64 with a last axis of `num_classes`: 1 at each element's class, else 0.
 
         Parameters
         ----------
         num_classes : int
-            How many classes there are; -1 for one more than the greatest of the elements, which
-            are then computed. Needed where a function is traced.
+            Number of classes. -1 stands for the greatest element plus 1, which is then computed.
+            Required in a traced function.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a class lies outside [0, `num_classes`).
+            At run time, if a class lies outside of [0, `num_classes`).
         """
         num_classes = integer(num_classes, "num_classes")
         if num_classes == -1:
@@ -431,9 +434,9 @@ class IndexingMethods(_Below):
         return self._of(wide.eq(build.iota_along(shape, len(shape) - 1)).cast(dt.int64))
 
     def _count_of_classes(self) -> int:
-        """One more than the greatest element, which is computed; at least 1."""
+        """Compute the greatest element plus 1; at least 1."""
         if build.has_zero(self.dims):
-            raise ShapeError("num_classes: needed for no elements, which do not say how many")
+            raise ShapeError("num_classes: expected a number for an empty tensor, not -1")
         return max(1, int(elements(self, "one_hot", "pass num_classes=").max()) + 1)
 
 
