@@ -122,7 +122,7 @@ def test_differences_of_what_may_have_no_elements():
     for function in (lambda x: x.diff(dim=0), lambda x: krt.trapezoid(x, dim=0)):
         with pytest.raises(ShapeError, match="known only at run time"):
             dynamic(lambda x, f=function: f(x), 0)(np.ones((2, 2)))
-    with pytest.raises(ShapeError, match="at most the n of axis 0"):
+    with pytest.raises(ShapeError, match="at most n, the size of axis 0"):
         dynamic(lambda x: x.unfold(0, 3, 1), 2)(np.ones((5, 2)))
 
 

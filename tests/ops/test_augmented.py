@@ -284,7 +284,7 @@ def test_results_that_do_not_fit() -> None:
         x.add_(0.5)
     with pytest.raises(krt.DTypeError, match=r"/=: the result is float32"):
         x /= 2
-    with pytest.raises(krt.ShapeError, match=r"add_: .* keeps its \(2,\)"):
+    with pytest.raises(krt.ShapeError, match=r"add_: .*not the tensor's shape \(2,\)"):
         x.add_(krt.ones(3, 2))
     with pytest.raises(AttributeError, match=r"'unsqueeze_'.* x = x.unsqueeze\(dim\)"):
         x.unsqueeze_(0)
@@ -297,7 +297,7 @@ def test_results_that_do_not_fit() -> None:
 
 def test_shapes_and_types_that_do_not_fit_leave_it_as_it_was() -> None:
     w = krt.tensor(START, requires_grad=True)
-    with krt.no_grad(), pytest.raises(krt.ShapeError, match="keeps its"):
+    with krt.no_grad(), pytest.raises(krt.ShapeError, match="not the tensor's shape"):
         w += np.ones((2, 3), np.float32)
     np.testing.assert_array_equal(w.numpy(), START)
 

@@ -279,8 +279,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     for i, (a, b) in enumerate(itertools.pairwise(parts)):
         if not same(a.dims[-1], b.dims[0]):
             raise ShapeError(
-                f"tensors[{i + 1}]: a matrix of shape {format_shape(a.dims)} cannot be multiplied "
-                f"by one of shape {format_shape(b.dims)}"
+                f"tensors[{i + 1}]: a matrix product of shapes {format_shape(a.dims)} and "
+                f"{format_shape(b.dims)} does not exist, as their inner sizes differ"
             )
     output = ((inputs[0][0],) if rows else ()) + ((inputs[-1][-1],) if column else ())
     dtype = joint_type(t.uop for t in parts)
