@@ -124,14 +124,14 @@ def longer(x):
 
 
 OPEN = {
-    "split: the size n of axis 0 is .* from 0 to 12, and how many parts": lambda x: x.split(5),
-    "chunk: the size n of axis 0 is .* from 0 to 12, and how many parts": lambda x: x.chunk(3),
-    r"split_size: \(1, n\) does not add up to the n of axis 0": lambda x: x.split((1, x.shape[0])),
+    "split: the size n of axis 0 is .* from 0 to 12, and the number of": lambda x: x.split(5),
+    "chunk: the size n of axis 0 is .* from 0 to 12, and the number of": lambda x: x.chunk(3),
+    r"split_size: \(1, n\) does not add up to n, the size": lambda x: x.split((1, x.shape[0])),
     r"split_size: \(5, n \+ -5\) does not add up": lambda x: x.split((5, x.shape[0] - 5)),
     "whether 3 lies within axis 0": lambda x: x.tensor_split([3]),
     "vsplit: cannot split the n elements of axis 0 into 2 equal parts": lambda x: x.vsplit(2),
     "unbind: the size n of axis 0 is known only at run time": lambda x: x.unbind(0),
-    r"diagonal: how long the diagonal 0 of matrices of shape \(n, 3\) is": lambda x: x.diagonal(),
+    r"diagonal: the length of diagonal 0 of matrices of shape \(n, 3\)": lambda x: x.diagonal(),
     "scale_factor: 0.7 times the size n": lambda x: interpolate(x.T[None], scale_factor=0.7),
     "interpolate: axis 2 of n elements cannot have 5": lambda x: interpolate(x.T[None], size=5),
     "size: expected numbers of at least 1": lambda x: interpolate(x[None], size=x.shape[0]),

@@ -38,7 +38,7 @@ __all__ = ["LossMethods"]
 
 @operations("batch_norm")
 class LossMethods(_Below):
-    """Normalization and losses."""
+    """Normalizations and losses."""
 
     __slots__ = ()
 
@@ -48,14 +48,14 @@ class LossMethods(_Below):
         self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
         bias: TensorBase | None = None, eps: float = 1e-5,
     ) -> Self:  # fmt: skip
-        """Zero mean and unit variance over the last axes, then scaled and shifted.
+        """Normalize the last axes to zero mean and unit variance, then scale and shift.
 
         Parameters
         ----------
         normalized_shape : int or sequence of int
-            The sizes of the axes to normalize over.
+            Sizes of the axes to normalize over.
         weight, bias : Tensor, optional
-            Scale and shift of shape `normalized_shape`.
+            Scale and shift, of shape `normalized_shape`.
         eps : float
             Added to the variance.
         """
@@ -65,13 +65,13 @@ class LossMethods(_Below):
         return out._scaled(self.dtype, weight, bias, sizes, ())
 
     def _last_sizes(self, normalized_shape: int | Sequence[int]) -> tuple[Dim, ...]:
-        """The sizes of the last axes, which `normalized_shape` has to name."""
+        """Check that `normalized_shape` gives the sizes of the last axes, and return them."""
         sizes = shape_of((normalized_shape,), "normalized_shape")
         n = len(sizes)
         if n == 0 or n > self.ndim or not build.same_shape(self.dims[-n:], sizes):
             raise ShapeError(
-                f"normalized_shape: {format_shape(sizes)} are not the last axes of "
-                f"{format_shape(self.dims)}"
+                f"normalized_shape: expected the sizes of the last axes of shape "
+                f"{format_shape(self.dims)}, not {format_shape(sizes)}"
             )
         return sizes
 
@@ -79,12 +79,12 @@ class LossMethods(_Below):
         self, num_groups: int, weight: TensorBase | None = None, bias: TensorBase | None = None,
         eps: float = 1e-5,
     ) -> Self:  # fmt: skip
-        """Zero mean and unit variance over each group of channels (axis 1) of each sample."""
+        """Normalize each group of channels (axis 1) of a sample to zero mean and unit variance."""
         if self.ndim < 2:
             raise ShapeError(f"group_norm: expected at least 2 axes, not {self.ndim}")
         channels = self._static_size(1, "group_norm")
         if num_groups < 1 or channels % num_groups:
-            raise ShapeError(f"num_groups: {num_groups} does not divide {channels} channels")
+            raise ShapeError(f"num_groups: {num_groups} does not divide the {channels} channels")
         x = self._of(self._wide("group_norm"))
         grouped = x.reshape(self.dims[0], num_groups, channels // num_groups, *self.dims[2:])
         axes = tuple(range(2, grouped.ndim))
@@ -95,9 +95,10 @@ class LossMethods(_Below):
         self, normalized_shape: int | Sequence[int], weight: TensorBase | None = None,
         eps: float | None = None,
     ) -> Self:  # fmt: skip
-        """Unit mean square over the last axes, whose sizes are named, then scaled.
+        """Normalize the last axes to unit mean square, then scale.
 
-        `eps`, unless given, is the distance from 1 to the next number of this type.
+        `normalized_shape` gives the sizes of these axes. The default of `eps` is the distance from
+        1 to the next number of this dtype.
         """
         if eps is None:
             eps = 2.0 ** -{dt.bfloat16: 7, dt.float16: 10, dt.float64: 52}.get(self.dtype, 23)
@@ -111,7 +112,7 @@ class LossMethods(_Below):
         self, dtype: DType, weight: TensorBase | None, bias: TensorBase | None,
         shape: tuple[Dim, ...], behind: tuple[int, ...],
     ) -> Self:  # fmt: skip
-        """Scaled and shifted in the type of sums, then rounded to `dtype` or a parameter's."""
+        """Scale and shift in the accumulation dtype, then round to the promoted dtype."""
         out = self
         for name, value in (("weight", weight), ("bias", bias)):
             if value is None:
@@ -132,21 +133,21 @@ class LossMethods(_Below):
         weight: TensorBase | None = None, bias: TensorBase | None = None, training: bool = False,
         momentum: float | TensorBase = 0.1, eps: float = 1e-5,
     ) -> Self:  # fmt: skip
-        """Zero mean and unit variance of each channel (axis 1) over the batch.
+        """Normalize each channel (axis 1) over the batch to zero mean and unit variance.
 
         Parameters
         ----------
         running_mean, running_var : Tensor or None
-            Statistics of shape (channels,). In training they are assigned the mixture
-            ``(1 - momentum) * running + momentum * batch``; else they are what is used.
+            Running statistics of shape (channels,). In training they are assigned ``(1 - momentum)
+            * running + momentum * batch``; otherwise they are the statistics used.
         weight, bias : Tensor, optional
-            Scale and shift of shape (channels,).
+            Scale and shift, of shape (channels,).
         training : bool
-            Whether to use the statistics of this batch. Of an empty one nothing is learned. One
-            value per channel is refused, or, where that is known only at run time, changes
-            `running_mean` alone.
+            Whether to use the statistics of this batch. An empty batch leaves the running
+            statistics unchanged. A batch with one value per channel raises an error, or, if the
+            count is known only at run time, updates only `running_mean`.
         momentum, eps : float
-            The share of the new statistics, and what is added to the variance.
+            Weight of the new statistics in the running ones, and number added to the variance.
         """
         if self.ndim < 2:
             raise ShapeError(f"batch_norm: expected at least 2 axes, not {self.ndim}")
@@ -160,7 +161,7 @@ class LossMethods(_Below):
                     "batch_norm: training needs more than one value per channel, not shape "
                     f"{format_shape(self.dims)}; give a larger batch, or call eval() of the module"
                 )
-            if dim_max(count) > 0:  # else nothing was seen, and the statistics stay
+            if dim_max(count) > 0:  # an empty batch leaves the statistics unchanged
                 rest = out._of(build.scalar(build.difference(count, 1), variance.dtype))
                 unbiased = variance * out._of(build.scalar(count, variance.dtype)) / rest
                 self._learn(running_mean, mean.reshape(channels), momentum, count, 1)
@@ -183,7 +184,7 @@ class LossMethods(_Below):
         self, running: TensorBase | None, new: Self, momentum: float | TensorBase, count: Dim,
         needed: int,
     ) -> None:
-        """Mix what a batch of `count` values shows into `running`, where it takes no more."""
+        """Mix statistics `new` of `count` values into `running` if there are `needed` values."""
         if running is None:
             return
         known = self._lift(running, "running")
@@ -196,7 +197,7 @@ class LossMethods(_Below):
 
     @operation
     def _normalized(self, axes: tuple[int, ...], eps: float) -> tuple[Self, Self, Self]:
-        """What :func:`~kernelrt.tensor.nodes.reductions.normalize` gives, as tensors."""
+        """Return the tensors of :func:`~kernelrt.tensor.nodes.reductions.normalize`."""
         out, mean, variance = normalize(self._wide("batch_norm"), axes, eps)
         return self._of(out), self._of(mean), self._of(variance)
 
@@ -213,29 +214,29 @@ class LossMethods(_Below):
         self, target: TensorBase, weight: TensorBase | None = None,
         ignore_index: int | None = -100, reduction: str = "mean", label_smoothing: float = 0.0,
     ) -> Self:  # fmt: skip
-        """Cross entropy between class scores and class numbers or probabilities.
+        """Return the cross entropy between class scores and class numbers or probabilities.
 
         Parameters
         ----------
         target : Tensor
-            Classes in [0, C): integers of shape (batch,) for scores (batch, C), (batch, ...) for
-            (batch, C, ...), () for (C,). Or floats in the shape of the scores: the probability of
-            each class.
+            Class numbers in [0, C): integers of shape (batch,) for scores (batch, C), (batch, ...)
+            for (batch, C, ...), () for (C,). Or the probability of each class: floats in the shape
+            of the scores.
         weight : Tensor, optional
-            A factor for each class, shape (C,). The mean over class numbers is then weighted.
+            Weight of each class, of shape (C,). For class numbers the mean is then weighted.
         ignore_index : int, optional
-            A class number whose samples do not count.
+            Class number whose samples do not count.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses of the samples.
+            Reduction of the losses of the samples.
         label_smoothing : float
-            How much of the target to spread over all classes.
+            Share of the target, from 0 to 1, to spread over all classes.
 
         Raises
         ------
         DTypeError
             `target` holds neither integers nor probabilities of all classes.
         IndexBoundsError
-            At run time, where a class lies outside [0, C) and is not `ignore_index`.
+            At run time, if a class lies outside of [0, C) and is not `ignore_index`.
         """
         x, axis = self._scores("cross_entropy")
         x = x.cast(x.dtype.accumulator)
@@ -254,7 +255,7 @@ class LossMethods(_Below):
             mean = build.reduce(x, Op.ADD, (axis,))
             share = 1 / _classes(x.shape[axis])
             mean = build.mul(mean, build.full(share, x.dtype, mean.shape))
-            # Differences are weighed, not scores: those of one class alone are exactly 0.
+            # Weighting differences instead of scores gives exactly 0 for a single class.
             spread = top.alu(Op.SUB, mean)
             gap = build.add(build.mul(gap, 1 - smooth), build.mul(spread, smooth))
         losses = self._of(rest.alu(Op.ADD, gap))
@@ -267,7 +268,7 @@ class LossMethods(_Below):
         self, target: TensorBase, weight: TensorBase | None = None,
         ignore_index: int | None = -100, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """The negative of the log-probability of each sample's class; see cross_entropy."""
+        """Return the negative log-probability of each sample's class; see :meth:`cross_entropy`."""
         x, axis = self._scores("nll_loss")
         x = x.cast(x.dtype.accumulator)
         given = self._lift(target, "nll_loss: target")
@@ -279,7 +280,7 @@ class LossMethods(_Below):
         return losses._counted(factors, ignored, reduction).cast(self.dtype)
 
     def _scores(self, name: str) -> tuple[UOp, int]:
-        """The class scores and the axis of the classes."""
+        """Return the class scores and the axis of the classes."""
         if self.ndim == 0:
             raise ShapeError(f"{name}: expected an axis of classes, not a scalar")
         return self._floats(name), 0 if self.ndim == 1 else 1
@@ -287,14 +288,17 @@ class LossMethods(_Below):
     def _chosen(
         self, x: UOp, target: Self, axis: int, ignore_index: int | None, name: str
     ) -> tuple[UOp, UOp, Self | None]:
-        """Each sample's score of its class, the class, and which to ignore: their class is 0."""
+        """Return each sample's score of its class, the classes, and which samples to ignore.
+
+        The class of an ignored sample is 0.
+        """
         rows = tuple(d for a, d in enumerate(x.shape) if a != axis)
         if build.same_shape(target.dims, x.shape) and x.shape:
             floats = " or floats, as in y.float()," if name == "cross_entropy" else ""
             raise ShapeError(
                 f"target: expected class numbers of shape {format_shape(rows)}{floats} for scores "
                 f"of shape {format_shape(x.shape)}, not {target.dtype.name} in the shape of the "
-                f"scores; one-hot labels become class numbers by y.argmax({axis})"
+                f"scores; convert one-hot labels to class numbers by y.argmax({axis})"
             )
         if not target.dtype.is_int:
             check_labels(target.uop, x.shape[axis], f"{name}: target")
@@ -319,13 +323,13 @@ class LossMethods(_Below):
         table = self._lift(weight, "weight")
         if table.ndim != 1 or not same(table.dims[0], classes):
             raise ShapeError(
-                f"weight: expected one number a class, of shape {format_shape((classes,))}, not "
+                f"weight: expected one number per class, of shape {format_shape((classes,))}, not "
                 f"{format_shape(table.dims)}"
             )
         return table.detach().cast((dtype or self.dtype).accumulator)
 
     def _counted(self, factors: Self | None, ignored: Self | None, reduction: str) -> Self:
-        """Losses of samples times their factors, without those to ignore, reduced."""
+        """Reduce the samples' losses times their factors, without the ignored samples."""
         if factors is None and ignored is None:
             return self._reduced(reduction)
         losses = self if factors is None else self * factors
@@ -344,7 +348,7 @@ class LossMethods(_Below):
         self, target: Self, weight: TensorBase, ignore_index: int | None, reduction: str,
         smooth: float, axis: int,
     ) -> Self:  # fmt: skip
-        """Smoothed cross entropy with weights of classes."""
+        """Return the smoothed cross entropy with class weights."""
         table = self._class_weights(weight, self.dims[axis])
         line = tuple(self.dims[axis] if a == axis else 1 for a in range(self.ndim))
         scores = self.cast(self.dtype.accumulator).log_softmax(axis)
@@ -362,7 +366,7 @@ class LossMethods(_Below):
     def _probability_loss(
         self, target: Self, weight: TensorBase | None, reduction: str, smooth: float, axis: int
     ) -> Self:
-        """Cross entropy with the probabilities of all classes."""
+        """Return the cross entropy with the probabilities of all classes."""
         dtype = dt.promote(self.dtype, target.dtype)
         target = target.cast(dtype.accumulator)
         if smooth:
@@ -374,26 +378,27 @@ class LossMethods(_Below):
         return (-(scores * target).sum(axis))._reduced(reduction).cast(dtype)
 
     def _pair(self, target: Operand, name: str) -> tuple[Self, Self]:
-        """This tensor and a target of the same shape.
+        """Return this tensor and a target of the same shape.
 
-        PyTorch broadcasts some with a warning; (n, 1) beside (n,) is n * n differences then.
+        PyTorch broadcasts some shapes with a warning: (n, 1) with (n,) then gives n * n
+        differences.
         """
         x = self._of(self._floats(name))
         y = self._lift(target, f"{name}: target", like=True)
         if not build.same_shape(x.dims, y.dims):
             raise ShapeError(
                 f"{name}: target: expected the shape {format_shape(x.dims)} of the input, not "
-                f"{format_shape(y.dims)}; where it is to be broadcast, give "
-                "target.expand_as(input)"
+                f"{format_shape(y.dims)}; to broadcast the target, pass target.expand_as(input)"
             )
         return x, y
 
     def mse_loss(
         self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
     ) -> Self:
-        """Squared differences; a `target` of another shape is refused, not broadcast.
+        """Return the squared differences, reduced; `target` must have the same shape.
 
-        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        A `weight` of the same shape multiplies each squared difference; the mean is then divided by
+        the sum of the weights.
         """
         x, y = self._pair(target, "mse_loss")
         return (x - y).square()._weighted_by(weight, reduction, "mse_loss")
@@ -401,9 +406,10 @@ class LossMethods(_Below):
     def l1_loss(
         self, target: Operand, reduction: str = "mean", weight: TensorBase | None = None
     ) -> Self:
-        """Absolute differences; a `target` of another shape is refused, not broadcast.
+        """Return the absolute differences, reduced; `target` must have the same shape.
 
-        A `weight` of the same shape multiplies each; the mean is then divided by its sum.
+        A `weight` of the same shape multiplies each difference; the mean is then divided by the sum
+        of the weights.
         """
         x, y = self._pair(target, "l1_loss")
         return (x - y).abs()._weighted_by(weight, reduction, "l1_loss")
@@ -411,7 +417,10 @@ class LossMethods(_Below):
     def _weighted_by(
         self, weight: TensorBase | None, reduction: str, name: str, *, divides: bool = True
     ) -> Self:
-        """Losses times their weights, reduced; `divides`: a mean is divided by the weights' sum."""
+        """Reduce losses times their weights.
+
+        With `divides` a mean is divided by the sum of the weights.
+        """
         if weight is None:
             return self._reduced(reduction)
         factor = self._lift(weight, "weight")
@@ -429,10 +438,10 @@ class LossMethods(_Below):
         self, target: Operand, reduction: str = "mean", delta: float = 1.0,
         weight: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Half squared differences, growing linearly beyond `delta`, which is above 0.
+        """Return half the squared differences, growing linearly beyond `delta`, which is above 0.
 
-        A `target` of another shape is refused, not broadcast. A `weight` of the same shape
-        multiplies each; as in PyTorch the mean is that of the products.
+        `target` must have the same shape. A `weight` of the same shape multiplies each loss. As in
+        PyTorch the mean is that of the products.
         """
         if not delta > 0:
             raise ShapeError(f"delta: expected a number above 0, not {delta}")
@@ -441,7 +450,7 @@ class LossMethods(_Below):
         return losses._weighted_by(weight, reduction, "huber_loss", divides=False)
 
     def smooth_l1_loss(self, target: Operand, reduction: str = "mean", beta: float = 1.0) -> Self:
-        """The huber loss divided by `beta`; the :meth:`l1_loss` where that is 0."""
+        """Return the Huber loss divided by `beta`, or the :meth:`l1_loss` if `beta` is 0."""
         if not beta >= 0:
             raise ShapeError(f"beta: expected a number of at least 0, not {beta}")
         if beta == 0:
@@ -452,16 +461,16 @@ class LossMethods(_Below):
     def binary_cross_entropy(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """Binary cross entropy of probabilities; `target` holds others in the same shape.
+        """Return the binary cross entropy of probabilities and the probabilities `target`.
 
-        A logarithm counts as at least -100, so that a certain probability costs no more than
-        that. Scores keep more digits than probabilities: see
-        :meth:`binary_cross_entropy_with_logits`.
+        `target` must have the same shape. Logarithms are clamped to at least -100, which bounds the
+        loss of a certain probability. Computing from scores is more precise than from
+        probabilities: see :meth:`binary_cross_entropy_with_logits`.
 
         Raises
         ------
         DomainError
-            At run time, where one of both lies outside of [0, 1] or is NaN.
+            At run time, if a probability of either tensor lies outside of [0, 1] or is NaN.
         """
         x, y = self._pair(target, "binary_cross_entropy")
         out = self._weighted_pair(binary_loss, [x, y], weight, reduction)
@@ -472,7 +481,7 @@ class LossMethods(_Below):
         self, rule: Callable[..., UOp], parts: Sequence[Self], weight: TensorBase | None,
         reduction: str,
     ) -> Self:  # fmt: skip
-        """A loss of `parts` times `weight`, in the type in which all that meets."""
+        """Return a loss of `parts` times `weight` in their promoted dtype."""
         factors = [] if weight is None else [self._lift(weight, "weight", like=True)]
         dtype = dt.promote(*(p.dtype for p in (*parts, *factors)))
         losses = self._of(rule(*build.align(*(p.uop.cast(dtype.accumulator) for p in parts))))
@@ -484,10 +493,10 @@ class LossMethods(_Below):
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean",
         pos_weight: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Binary cross entropy of scores; `target` holds probabilities in the same shape.
+        """Return the binary cross entropy of scores and the probabilities `target`.
 
-        The result has the type in which all that is given meets. An infinite score that is right
-        costs nothing, one that is wrong costs infinitely much.
+        `target` must have the same shape. The result has the promoted dtype of all arguments. The
+        loss of an infinite score is 0 if the score is right, and infinite if it is wrong.
         """
         x, y = self._pair(target, "binary_cross_entropy_with_logits")
         parts = [x, y] if pos_weight is None else [x, y, self._lift(pos_weight, "pos_weight")]
@@ -496,11 +505,11 @@ class LossMethods(_Below):
     def kl_div(
         self, target: Operand, reduction: str = "mean", log_target: bool = False
     ) -> Self:
-        """Divergence of probabilities `target` from these log-probabilities.
+        """Return the Kullback-Leibler divergence of `target` from these log-probabilities.
 
-        With `log_target` it holds their logarithms, too. A probability of 0 costs nothing and has
-        no gradient, one below 0 costs NaN. "batchmean" divides the sum by the size of the first
-        axis.
+        `target` holds probabilities, or with `log_target` their logarithms. A probability of 0
+        contributes 0 and has no gradient; one below 0 gives NaN. The reduction "batchmean" divides
+        the sum by the size of the first axis.
         """
         x, y = self._pair(target, "kl_div")
         a, b = x._unify(("target", y))
@@ -514,7 +523,7 @@ class LossMethods(_Below):
 
 
 def _classes(size: object) -> float:
-    """Among how many classes a probability is shared; of none it is 0 altogether."""
+    """Return the number of classes that share a probability; at least 1."""
     if not isinstance(size, int):
-        raise DTypeError("label_smoothing: the number of classes must be fixed")
+        raise DTypeError("label_smoothing: expected a number of classes that is fixed, not dynamic")
     return float(max(size, 1))

@@ -1,4 +1,4 @@
-"""Losses of margins, rankings and distributions."""
+"""Margin, ranking and sequence losses, and likelihoods of distributions."""
 
 from __future__ import annotations
 
@@ -29,24 +29,24 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["Lengths", "MarginMethods"]
 
-#: One number a sample.
+#: One number per sample.
 Lengths: TypeAlias = "TensorBase | Sequence[int] | int"
 
 
 @operations()
 class MarginMethods(_Below):
-    """Losses that want scores apart, and those of given distributions."""
+    """Losses with margins between scores, sequence losses, and likelihoods of distributions."""
 
     __slots__ = ()
 
     def _together(self, target: Operand, name: str) -> tuple[Self, Self]:
-        """This tensor and a target that broadcasts with it, of one type."""
+        """Return this tensor and a target that broadcasts with it, in one dtype."""
         self._floats(name)
         a, b = self._unify((f"{name}: target", target))
         return self._of(a), self._of(b)
 
     def soft_margin_loss(self, target: Operand, reduction: str = "mean") -> Self:
-        """``log(1 + exp(-target * self))``, where `target` holds -1 and 1."""
+        """Return ``log(1 + exp(-target * self))``, where `target` holds -1 and 1."""
         x, y = self._pair(target, "soft_margin_loss")
         a, b = x._unify(("target", y))
         wide = a.dtype.accumulator
@@ -56,7 +56,7 @@ class MarginMethods(_Below):
     def hinge_embedding_loss(
         self, target: Operand, margin: float = 1.0, reduction: str = "mean"
     ) -> Self:
-        """Distances where `target` is 1, what they lack of `margin` where it is -1."""
+        """Return the distance where `target` is 1, and ``max(margin - self, 0)`` where it is -1."""
         y = self._lift(target, "hinge_embedding_loss: target", like=True)
         self._floats("hinge_embedding_loss")
         x = self.uop
@@ -66,7 +66,7 @@ class MarginMethods(_Below):
         return (near + far)._reduced(reduction)
 
     def _lack(self) -> Self:
-        """What negative elements lack of 0; at 0 the slope is that below."""
+        """Return ``max(-self, 0)``; the derivative at 0 is -1."""
         x = self.uop
         positive = build.zeros_like(x).alu(Op.LT, x)
         return self._of(build.where(positive, 0, build.neg(x)))
@@ -77,15 +77,16 @@ class MarginMethods(_Below):
     def margin_ranking_loss(
         self, input2: Operand, target: Operand, margin: float = 0.0, reduction: str = "mean"
     ) -> Self:
-        """What this tensor lacks of being `margin` above `input2` where `target` is 1.
+        """Return ``max(-target * (self - input2) + margin, 0)``, reduced.
 
-        Where `target` is -1 it should be as much below. All three broadcast.
+        With a `target` of 1 this tensor should be at least `margin` above `input2`, with -1 as much
+        below. All three tensors broadcast.
         """
         other = self._lift(input2, "input2", like=True)
         y = self._lift(target, "margin_ranking_loss: target", like=True)
         if not self.ndim == other.ndim == y.ndim:
             raise ShapeError(
-                "margin_ranking_loss: expected as many axes, not shapes "
+                "margin_ranking_loss: expected equal numbers of axes, not shapes "
                 f"{', '.join(format_shape(t.dims) for t in (self, other, y))}"
             )
         lack = -y * (self - other) + real(margin, "margin")
@@ -94,18 +95,18 @@ class MarginMethods(_Below):
     def cosine_embedding_loss(
         self, input2: TensorBase, target: TensorBase, margin: float = 0.0, reduction: str = "mean"
     ) -> Self:
-        """``1 - cos`` where `target` is 1, ``max(cos - margin, 0)`` where it is -1.
+        """Return ``1 - cos`` where `target` is 1, and ``max(cos - margin, 0)`` where it is -1.
 
         Parameters
         ----------
         input2 : Tensor
-            Of the shape of this one, (N, D) or (D,).
+            Tensor of the same shape as this one, (N, D) or (D,).
         target : Tensor
-            Of shape (N,) or ().
+            Tensor of shape (N,) or ().
         margin : float
-            How like those of -1 may be.
+            Cosine up to which a pair with target -1 has no loss.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses.
+            Reduction of the losses.
         """
         other = self._lift(input2, "input2")
         y = self._lift(target, "cosine_embedding_loss: target")
@@ -114,7 +115,7 @@ class MarginMethods(_Below):
                 "cosine_embedding_loss: expected shapes (N, D), (N, D) and (N,), or (D,), (D,) and "
                 f"(), not {', '.join(format_shape(t.dims) for t in (self, other, y))}"
             )
-        # Cosines of integers are of the usual floating type.
+        # Cosines of integers are float32.
         kind = dt.promote(self.dtype, other.dtype)
         kind = kind if kind.is_float else dt.float32
         a, b = (t.cast(kind.accumulator) for t in (self, other))
@@ -129,20 +130,21 @@ class MarginMethods(_Below):
         self, positive: TensorBase, negative: TensorBase, margin: float = 1.0, p: float = 2.0,
         eps: float = 1e-6, swap: bool = False, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """What the distance from `negative` lacks of being `margin` more than that of `positive`.
+        """Return ``max(margin + d(self, positive) - d(self, negative), 0)`` for distances d.
 
         Parameters
         ----------
         positive, negative : Tensor
-            What is alike and what is not: of the shape of this one, up to broadcasting.
+            Samples that are similar and dissimilar to this tensor's, in shapes that broadcast.
         margin : float
-            Above 0.
+            Margin between the distances, above 0.
         p, eps : float
-            Of :meth:`pairwise_distance`.
+            Parameters of :meth:`pairwise_distance`.
         swap : bool
-            Whether the distance between the two counts where it is less.
+            Whether to use the distance between `positive` and `negative` where it is less than that
+            between this tensor and `negative`.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses.
+            Reduction of the losses.
         """
 
         def distance(a: Self, b: Self) -> Self:
@@ -157,7 +159,7 @@ class MarginMethods(_Below):
         distance_function: Callable[[Self, Self], Self] | None = None, margin: float = 1.0,
         swap: bool = False, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """:meth:`triplet_margin_loss` with a `distance_function` of two tensors."""
+        """Compute :meth:`triplet_margin_loss` with distances from `distance_function(a, b)`."""
         measure = distance_function or (lambda a, b: a.pairwise_distance(b))
         return self._triplet(
             positive, negative, measure, margin, swap, reduction,
@@ -173,7 +175,7 @@ class MarginMethods(_Below):
         near, far = self._lift(positive, "positive"), self._lift(negative, "negative")
         if not self.ndim == near.ndim == far.ndim:
             raise ShapeError(
-                f"{name}: expected as many axes, not shapes "
+                f"{name}: expected equal numbers of axes, not shapes "
                 f"{', '.join(format_shape(t.dims) for t in (self, near, far))}"
             )
         close, apart = measure(self, near), measure(self, far)
@@ -185,25 +187,27 @@ class MarginMethods(_Below):
         self, target: TensorBase, p: int = 1, margin: float = 1.0,
         weight: TensorBase | None = None, reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """What the score of the class lacks of being `margin` above each other, summed over these.
+        """Return the margin loss of each sample's class score against all other scores.
+
+        The sum of ``max(margin + other - score, 0) ** p`` over the other classes, divided by C.
 
         Parameters
         ----------
         target : Tensor
             Class numbers of shape (N,) for scores (N, C), () for (C,).
         p : 1 or 2
-            To which power each lack counts.
+            Power of each term.
         margin : float
-            The margin.
+            Distance that the score should be above each other one.
         weight : Tensor, optional
-            A factor for each class, shape (C,).
+            Weight of each class, of shape (C,).
         reduction : "mean", "sum" or "none"
-            What becomes of the losses, which are divided by C.
+            Reduction of the losses of the samples.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a class lies outside [0, C).
+            At run time, if a class lies outside of [0, C).
         """
         if p not in (1, 2):
             raise ShapeError(f"p: expected 1 or 2, not {p!r}")
@@ -227,20 +231,23 @@ class MarginMethods(_Below):
         return lacks.mean(axis)._reduced(reduction).cast(self.dtype)
 
     def multilabel_margin_loss(self, target: TensorBase, reduction: str = "mean") -> Self:
-        """What scores of the classes of a sample lack of being 1 above those of all others.
+        """Return the margin loss of the scores of a sample's classes against those of all others.
+
+        The sum of ``max(1 + other - score, 0)`` over pairs of a class of the sample and another
+        one, divided by C.
 
         Parameters
         ----------
         target : Tensor
-            Class numbers in the shape of the scores, (N, C) or (C,): those before the first -1
+            Class numbers in the shape of the scores, (N, C) or (C,). Only those before the first -1
             count.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses, which are divided by C.
+            Reduction of the losses of the samples.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a class that counts lies outside [0, C).
+            At run time, if a class that counts lies outside of [0, C).
         """
         given = self._lift(target, "multilabel_margin_loss: target")
         if self.ndim not in (1, 2) or not build.same_shape(given.dims, self.dims):
@@ -252,7 +259,7 @@ class MarginMethods(_Below):
         if not given.dtype.is_int:
             raise DTypeError(f"target: expected integers, not {given.dtype.name}")
         labels = given.uop.cast(dt.int64)
-        # The first -1 and all behind it do not count.
+        # The first -1 and all classes after it do not count.
         ends = self._of(labels.eq(build.full(-1, dt.int64, labels.shape)))
         gone = ends.cast(dt.int64).cumsum(-1).ne(0)
         counted = gone.uop.alu(Op.NOT)
@@ -280,7 +287,7 @@ class MarginMethods(_Below):
     def multilabel_soft_margin_loss(
         self, target: Operand, weight: TensorBase | None = None, reduction: str = "mean"
     ) -> Self:
-        """The mean over classes, the last axis, of the binary cross entropy of scores."""
+        """Return the mean over classes, the last axis, of the binary cross entropy of scores."""
         x, y = self._pair(target, "multilabel_soft_margin_loss")
         losses = x.binary_cross_entropy_with_logits(y, weight, reduction="none")
         return losses.mean(-1)._reduced(reduction)
@@ -291,33 +298,34 @@ class MarginMethods(_Below):
         self, targets: TensorBase, input_lengths: Lengths, target_lengths: Lengths,
         blank: int = 0, reduction: str = "mean", zero_infinity: bool = False,
     ) -> Self:  # fmt: skip
-        """Connectionist temporal classification of these logarithms of probabilities.
+        """Return the connectionist temporal classification loss of these log-probabilities.
 
-        Each step of time is a kernel or two, for all samples. The gradient is that by the
-        logarithms; PyTorch's adds their probabilities, which a log_softmax before it takes away.
+        Each time step runs one or two kernels for all samples. The gradient is with respect to the
+        log-probabilities. PyTorch's gradient also adds their probabilities, which a preceding
+        log_softmax removes again.
 
         Parameters
         ----------
         targets : Tensor
-            Classes other than `blank`, of shape (N, S); or of all samples one after the other.
+            Classes other than `blank`: of shape (N, S), or those of all samples concatenated.
         input_lengths, target_lengths : Tensor or sequence of int
-            How many steps of time and classes of each sample count, of shape (N,).
+            Number of time steps and of classes of each sample, of shape (N,).
         blank : int
-            The class of what lies between classes.
+            Class that separates classes.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses; for the mean each is divided by the length of its target.
+            Reduction of the losses. The mean divides each loss by the length of its target.
         zero_infinity : bool
-            Whether targets that do not fit their time cost 0 instead of infinitely much.
+            Whether a target that does not fit into its time steps has loss 0 instead of infinity.
 
         Returns
         -------
         Tensor
-            Of shape (N,) for this tensor of shape (T, N, C), () for (T, C).
+            Tensor of shape (N,) for this tensor of shape (T, N, C), () for (T, C).
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a class or a length lies outside of what there is.
+            At run time, if a class or a length is out of range.
         """
         if self.ndim not in (2, 3):
             raise ShapeError(f"ctc_loss: expected shape (T, N, C) or (T, C), not {self.ndim} axes")
@@ -325,7 +333,7 @@ class MarginMethods(_Below):
         times, classes = (x._static_size(a, "ctc_loss") for a in (0, 2))
         count = x.dims[1]
         if times == 0:
-            raise ShapeError("ctc_loss: expected at least one step of time")
+            raise ShapeError("ctc_loss: expected at least one time step, not 0")
         number = integer(blank, "blank", least=0)
         if number >= classes:
             raise ShapeError(f"blank: expected one of the {classes} classes, not {number}")
@@ -341,14 +349,14 @@ class MarginMethods(_Below):
         return out.squeeze(0) if self.ndim == 2 and reduction == "none" else out
 
     def _lengths(self, lengths: Lengths, count: Dim, most: int, name: str) -> UOp:
-        """Checked numbers from 0 to `most`, one a sample."""
+        """Check lengths, one per sample from 0 to `most`, and return them."""
         given = self._lift(lengths, name)
         if not given.dtype.is_int:
             raise DTypeError(f"{name}: expected integers, not {given.dtype.name}")
         line = given.reshape(1) if given.ndim == 0 else given
         if line.ndim != 1 or not same(line.dims[0], count):
             raise ShapeError(
-                f"{name}: expected one number a sample, of shape {format_shape((count,))}, not "
+                f"{name}: expected one number per sample, of shape {format_shape((count,))}, not "
                 f"{format_shape(given.dims)}"
             )
         return checked(line.uop, most + 1)
@@ -356,7 +364,10 @@ class MarginMethods(_Below):
     def _labels(
         self, targets: TensorBase, lengths: Lengths, count: Dim, classes: int, blank: int
     ) -> tuple[UOp, UOp]:
-        """Checked classes of shape (N, S), blank behind a target's end, and how many count."""
+        """Check and return classes of shape (N, S) and the lengths of the targets.
+
+        Classes after the end of a target are blank.
+        """
         given = self._lift(targets, "targets")
         if not given.dtype.is_int:
             raise DTypeError(f"targets: expected integers, not {given.dtype.name}")
@@ -377,7 +388,7 @@ class MarginMethods(_Below):
         return check_labels(labels, classes, "ctc_loss: targets"), held
 
     def _in_rows(self, lengths: Self, count: Dim, size: int) -> Self:
-        """Targets that follow each other as rows, each as long as all together."""
+        """Split concatenated targets into rows, each as long as all targets together."""
         starts = lengths.cumsum(0) - lengths
         place = self._of(build.iota_along((count, size), 1))
         at = starts.unsqueeze(1) + place
@@ -390,20 +401,21 @@ class MarginMethods(_Below):
         self, target: Operand, log_input: bool = True, full: bool = False, eps: float = 1e-8,
         reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """The negative logarithm of what a Poisson distribution makes of `target`.
+        """Return the negative log-likelihood of the counts `target` under Poisson distributions.
 
         Parameters
         ----------
         target : Tensor
-            Counts.
+            Observed counts.
         log_input : bool
-            Whether this tensor holds logarithms of expected counts, else the counts themselves.
+            Whether this tensor holds the logarithms of the expected counts, not the counts
+            themselves.
         full : bool
             Whether to add Stirling's approximation of ``log(target!)`` for counts above 1.
         eps : float
-            Added to expected counts before their logarithm is taken.
+            Number added to expected counts before the logarithm.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses.
+            Reduction of the losses.
         """
         x, y = self._together(target, "poisson_nll_loss")
         narrow = x.dtype
@@ -418,26 +430,26 @@ class MarginMethods(_Below):
         self, target: Operand, var: Operand, full: bool = False, eps: float = 1e-6,
         reduction: str = "mean",
     ) -> Self:  # fmt: skip
-        """The negative logarithm of what normal distributions make of `target`.
+        """Return the negative log-likelihood of `target` under normal distributions.
 
         Parameters
         ----------
         target : Tensor
-            What was observed where this tensor, the mean, was expected.
+            Observed values. This tensor holds the expected values.
         var : Tensor or number
-            Variances: of the shape of this tensor, or without its last axis, or with size 1 there.
-            At least 0. They count as at least `eps`, in the gradient as they are.
+            Variances, at least 0: in the shape of this tensor, or without its last axis, or with
+            size 1 there. A variance below `eps` counts as `eps`; the gradient passes unchanged.
         full : bool
             Whether to add ``log(2 * pi) / 2``.
         eps : float
-            Above 0.
+            Least variance, above 0.
         reduction : "mean", "sum" or "none"
-            What becomes of the losses.
+            Reduction of the losses.
 
         Raises
         ------
         DomainError
-            At run time, where a variance is below 0.
+            At run time, if a variance is below 0.
         """
         if not real(eps, "eps") > 0:
             raise ShapeError(f"eps: expected a number above 0, not {eps}")
@@ -449,7 +461,7 @@ class MarginMethods(_Below):
             losses = losses + 0.5 * math.log(2 * math.pi)
 
         out = losses._reduced(reduction)
-        # NaN is let through, as by PyTorch.
+        # As in PyTorch, NaN is no error.
         below = self._of(build.where((spread < 0).uop, spread.detach().uop, 0))
         if reduction == "none":
             return data_checks.if_each(out, below.expand(out.dims), 0, math.inf, "var")
@@ -463,11 +475,11 @@ class MarginMethods(_Below):
             return spread.unsqueeze(-1)
         if spread.ndim != self.ndim or not broadcasts_to(spread.dims, self.dims):
             raise ShapeError(
-                f"var: expected shape {format_shape(self.dims)}, perhaps with a last axis of 1 or "
-                f"none, not {format_shape(spread.dims)}"
+                f"var: expected shape {format_shape(self.dims)}, with or without its last axis, "
+                f"which may have size 1, not {format_shape(spread.dims)}"
             )
         return spread
 
 
-#: What is added to squares of lengths, as in PyTorch.
+#: Added to squared norms, as in PyTorch.
 _COSINE_EPS = 1e-12

@@ -1,4 +1,4 @@
-"""Elements selected by a mask whose values a trace does not know."""
+"""``x[mask]`` in a traced function that does not know the values of the mask."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ _Method = Any
 
 
 def unknown_count() -> JitError:
-    """Return the error of code that needs the number of elements under a mask."""
+    """Return the error for code that needs the number of elements that a mask selects."""
     return JitError(
         "index: how many elements a mask of bools selects depends on data, which are not "
         "computed while a function is traced; x[mask] += y, x[mask] = y and x[mask] = 2 * "
-        "y[mask], under one mask, need no number; else use where(mask, x, other), "
-        "x.masked_fill(mask, value) or x * mask, or x.masked_select(mask, size=n) and "
-        "mask.nonzero(size=n), which have a size; read a mask that never changes "
-        "as an array from outside of the function, not as an argument: mask = mask.numpy() "
-        "before the function is called"
+        "y[mask] with one mask work, as they do not need the number; otherwise use "
+        "where(mask, x, other), x.masked_fill(mask, value) or x * mask, or "
+        "x.masked_select(mask, size=n) and mask.nonzero(size=n), which have a fixed size; if the "
+        "mask never changes, do not pass it as an argument, but convert it to an array before the "
+        "call: mask = mask.numpy()"
     )
 
 
 def refuse_part(value: object) -> None:
-    """Raise that error if `value` is a MaskedPart."""
+    """Raise the error of :func:`unknown_count` if `value` is a MaskedPart."""
     if isinstance(value, MaskedPart):
         raise unknown_count()
 
 
 def _binary(rule: Callable[[Any, Any], Any], *, reverse: bool = False) -> _Method:
-    """Return the method of an operator that makes a new part."""
+    """Return the method of an operator that computes a new part."""
 
     def method(self: MaskedPart, other: object) -> MaskedPart:
         beside = self._operand(other)
@@ -68,13 +68,14 @@ def _in_place(rule: Callable[[Any, Any], Any], sign: str) -> _Method:
 
 
 class MaskedPart:
-    """``x[mask]`` in a traced function, where how many elements that are depends on data.
+    """``x[mask]`` in a traced function, if the number of selected elements depends on data.
 
-    Operators compute with it, and ``x[mask] = part`` writes it back; so ``x[mask] += y`` and
-    ``x[mask] = 2 * y[mask]`` need no number of elements. Every other use raises JitError.
+    Operators compute with it, and ``x[mask] = part`` writes it back. So ``x[mask] += y`` and
+    ``x[mask] = 2 * y[mask]`` work, as they do not need the number of elements. Every other use
+    raises JitError.
 
-    The part is kept as a tensor with the axes of x. Where the mask does not hold its elements are
-    1, for which each operator has a finite value and derivative: no NaN from there reaches a
+    The part is stored as a tensor with the axes of x. Elements where the mask is False are 1: there
+    each operator has a finite value and derivative, so no NaN from these elements reaches a
     gradient.
     """
 
@@ -96,7 +97,7 @@ class MaskedPart:
         return part
 
     def _operand(self, other: object) -> Any:
-        """Return the other operand, with an element for each one of this part."""
+        """Return the other operand, with one element for each element of this part's tensor."""
         if isinstance(other, MaskedPart):
             return other.under(self._source, self._mask)
 
@@ -106,12 +107,12 @@ class MaskedPart:
         return self._filled(self._source._under(self._mask, value))
 
     def under(self, target: Any, mask: Any) -> Any:
-        """A tensor that has the elements of this part where `mask` holds, for those of `target`.
+        """Return the part's tensor for ``target[mask] = part``.
 
         Raises
         ------
         JitError
-            `mask` is another one than that of the part, or `target` has another number of axes.
+            `mask` is not the mask of the part, or `target` has another number of axes.
         """
         if mask.uop is not self._mask.uop or target.ndim != self._source.ndim:
             raise unknown_count()

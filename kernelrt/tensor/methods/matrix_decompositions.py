@@ -1,4 +1,4 @@
-"""Methods of linear algebra."""
+"""Matrix decompositions, inverses, determinants and solvers."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ _T = TypeVar("_T")
 
 
 class SignedLog(NamedTuple, Generic[_T]):
-    """Signs of determinants, and logarithms of their magnitudes."""
+    """Result of slogdet: signs of determinants, and logarithms of their absolute values."""
 
     sign: _T
     logabsdet: _T
 
 
 class QR(NamedTuple, Generic[_T]):
-    """Factors: orthonormal columns, and an upper triangle."""
+    """Result of a QR decomposition: orthonormal columns, and an upper triangular matrix."""
 
     Q: _T
     R: _T
 
 
 class Eigen(NamedTuple, Generic[_T]):
-    """Ascending eigenvalues, and the vectors in columns."""
+    """Result of an eigendecomposition: ascending eigenvalues, and eigenvectors as columns."""
 
     eigenvalues: _T
     eigenvectors: _T
 
 
 class SVD(NamedTuple, Generic[_T]):
-    """Factors around descending singular values."""
+    """Result of a singular value decomposition; the singular values descend."""
 
     U: _T
     S: _T
@@ -59,7 +59,7 @@ class SVD(NamedTuple, Generic[_T]):
 
 
 class Decomposition(NamedTuple, Generic[_T]):
-    """Factors of ``A = P @ L @ U``."""
+    """Result of an LU decomposition: the factors of ``A = P @ L @ U``."""
 
     P: _T
     L: _T
@@ -75,43 +75,43 @@ _PADE: Final = {
                   129060195264000.0, 10559470521600.0, 670442572800.0, 33522128640.0,
                   1323241920.0, 40840800.0, 960960.0, 16380.0, 182.0, 1.0), 5.371920351148152),
 }  # fmt: skip
-#: Squarings at most: beyond, for norms above some 20,000, powers of e are infinite, or no digit of
-#: the result is right.
+#: Limit of squarings. Beyond it, for norms above some 20,000, powers of e are infinite, or no digit
+#: of the result is correct.
 _SQUARINGS: Final = 12
 
 
 @operations()
 class LinalgMethods(_Below):
-    """Linear algebra of small matrices in the last two axes; any axes before are a batch."""
+    """Linear algebra of small matrices in the last two axes; leading axes are a batch."""
 
     __slots__ = ()
 
     # ---- determinants and inverses
 
     def det(self) -> Self:
-        """The determinants; of up to 3 x 3 with a gradient also where they are 0."""
+        """Return the determinants; up to 3 x 3 they have a gradient also where they are 0."""
         return self._of(matrix_ops.determinant(self.uop))
 
     def slogdet(self) -> SignedLog[Self]:
-        """The sign of each determinant, and the logarithm of its magnitude.
+        """Return the sign of each determinant, and the logarithm of its absolute value.
 
-        The sign is 0 where the magnitude is 0 or NaN.
+        The sign is 0 where the absolute value is 0 or NaN.
         """
         sign, size = matrix_ops.log_determinant(self.uop)
         return SignedLog(self._of(sign), self._of(size))
 
     def logdet(self) -> Self:
-        """The logarithms of determinants; NaN of negative ones."""
+        """Return the logarithms of the determinants; NaN for negative determinants."""
         sign, size = matrix_ops.log_determinant(self.uop)
         return self._of(build.where(sign.alu(Op.LT, build.zeros_like(sign)), math.nan, size))
 
     def inverse(self) -> Self:
-        """The inverse matrices.
+        """Return the inverse matrices.
 
         Raises
         ------
         LinAlgError
-            When it is computed: a matrix is singular.
+            At run time, if a matrix is singular.
         """
         return self._inverted(checked=True)
 
@@ -121,14 +121,14 @@ class LinalgMethods(_Below):
         return self._of(matrix_ops.solve(node, matrix_ops.eye_like(node), checked=checked))
 
     def pinverse(self, rcond: float | TensorBase | None = None) -> Self:
-        """The pseudo-inverses.
+        """Return the pseudo-inverses of the matrices.
 
         Parameters
         ----------
         rcond : float or Tensor, optional
-            Singular values up to this share of the greatest count as 0; the greater of the sizes
-            times the distance from 1 to the next number unless given. A tensor has a share for
-            each matrix.
+            Relative tolerance: singular values up to this share of the greatest count as 0. The
+            default is the greater of the matrix sizes times the distance from 1 to the next number.
+            A tensor gives one tolerance for each matrix.
         """
         return self._pseudo_inverse(None, rcond)
 
@@ -146,9 +146,10 @@ class LinalgMethods(_Below):
     def _rank_limit(
         self, values: UOp, atol: float | TensorBase | None, rtol: float | TensorBase | None
     ) -> Self:
-        """Up to what singular values count as 0: the greater of `atol` and a share of the greatest.
+        """Return the limit up to which singular values count as 0.
 
-        The share is `rtol`; unless it is given, the usual one, and 0 where there is an `atol`.
+        It is the greater of `atol` and a share of the greatest singular value. The share is `rtol`.
+        Without `rtol` it is the usual tolerance, or 0 if `atol` is above 0.
         """
         top = self._of(build.reduce(values, Op.MAX, (len(values.shape) - 1,)))
         least, share = self._tolerance(atol, "atol"), self._tolerance(rtol, "rtol")
@@ -164,16 +165,16 @@ class LinalgMethods(_Below):
             return None
         given = self._lift(value, name)
         if given.dtype.is_bool:
-            raise DTypeError(f"{name}: expected a number or a Tensor of some, not bools")
+            raise DTypeError(f"{name}: expected a number or a Tensor of numbers, not bools")
         return given.detach().cast(self.dtype)
 
     def matrix_power(self, n: int) -> Self:
-        """The matrix product of `n` equal factors; of the inverse where `n` is negative."""
+        """Return the `n`-th power of each matrix; a negative `n` uses the inverse."""
         power = integer(n, "n")
         base = self.inverse() if power < 0 else self
         if self.ndim < 2 or not build.same_shape(self.dims[-2:-1], self.dims[-1:]):
             raise ShapeError(
-                f"matrix_power: expected square matrices, not {format_shape(self.dims)}"
+                f"matrix_power: expected square matrices, not shape {format_shape(self.dims)}"
             )
         power = abs(power)
         if power == 0:
@@ -188,7 +189,7 @@ class LinalgMethods(_Below):
         return views.unshared(out, self)
 
     def matrix_exp(self) -> Self:
-        """The exponential of each matrix, by scaling, a Pade approximant, and squaring."""
+        """Return the exponential of each matrix, by scaling, a Pade approximant, and squaring."""
         node = self.uop
         matrix_ops.matrices(node, "matrix_exp", square=True)
         if build.has_zero(node.shape):
@@ -209,7 +210,8 @@ class LinalgMethods(_Below):
             power = power @ square if k + 2 < len(coefficients) else power
         odd = a @ odd
         out = self._of(matrix_ops.solve((even - odd).uop, (even + odd).uop, checked=False))
-        # Stored, and read row by row: with a number of its own each turn would be another kernel.
+        # Stored and read row by row: a comparison with its own number would make each squaring a
+        # different kernel.
         rows = (_SQUARINGS, *turns.dims)
         numbers = self._of(build.iota_along(rows, 0)).cast(self.dtype)
         more = (numbers < turns).contiguous()
@@ -220,30 +222,30 @@ class LinalgMethods(_Below):
     # ---- factors
 
     def cholesky(self, upper: bool = False) -> Self:
-        """The lower triangle L of ``A = L @ L.mT``, or with `upper` the upper one of ``U.mT @ U``.
+        """Return the lower factor L of ``A = L @ L.mT``, or with `upper` U of ``A = U.mT @ U``.
 
         Raises
         ------
         LinAlgError
-            When it is computed: a matrix is not positive definite.
+            At run time, if a matrix is not positive definite.
         """
         out = self._of(matrix_ops.cholesky(self.uop))
         return out.mT if flag(upper, "upper") else out
 
     def cholesky_solve(self, input2: TensorBase, upper: bool = False) -> Self:
-        """X of ``A @ X = self``, where `input2` is the factor that :meth:`cholesky` gives."""
+        """Solve ``A @ X = self`` for X, given the factor `input2` of A from :meth:`cholesky`."""
         a, b = self._batched(self._lift(input2, "input2"), self, "cholesky_solve")
         first = matrix_ops.transposed(a) if flag(upper, "upper") else a
         half = matrix_ops.triangular(first, b, is_upper=False)
         return self._of(matrix_ops.triangular(matrix_ops.transposed(first), half, is_upper=True))
 
     def cholesky_inverse(self, upper: bool = False) -> Self:
-        """The inverse of what this factor, as :meth:`cholesky` gives it, is one of."""
+        """Return the inverse of the matrix whose factor, from :meth:`cholesky`, this tensor is."""
         matrix_ops.matrices(self.uop, "cholesky_inverse", square=True)
         return self._of(matrix_ops.eye_like(self.uop)).cholesky_solve(self, upper)
 
     def lu(self) -> Decomposition[Self]:
-        """Factors P, L and U: a permutation, a lower triangle with ones, and an upper one."""
+        """Return the factors P, L and U: permutation, unit lower and upper triangular matrix."""
         node = self.uop
         packed, order, _ = matrix_ops.lu(node)
         left, right = _triangles(packed)
@@ -252,14 +254,14 @@ class LinalgMethods(_Below):
         )
 
     def qr(self, some: bool = True) -> QR[Self]:
-        """Q with orthonormal columns and an upper triangle R; all columns unless `some`."""
+        """Return Q with orthonormal columns and upper triangular R; Q is square unless `some`."""
         q, r = matrix_ops.qr(self.uop, complete=not flag(some, "some"))
         return QR(self._of(q), self._of(r))
 
     def svd(self, some: bool = True, compute_uv: bool = True) -> SVD[Self]:
-        """U, descending singular values and V, as PyTorch's older name has them.
+        """Return U, descending singular values and V.
 
-        See :func:`kernelrt.linalg.svd`, which gives the transpose of V.
+        The older name in PyTorch; :func:`kernelrt.linalg.svd` returns the transpose of V instead.
         """
         u, s, vt = self._singular(full=not flag(some, "some"))
         if not flag(compute_uv, "compute_uv"):
@@ -277,7 +279,7 @@ class LinalgMethods(_Below):
         return u, s, vt
 
     def _completed(self) -> Self:
-        """These orthonormal columns, and others beside them, as many as there are rows."""
+        """Complete these orthonormal columns to a square matrix."""
         whole = self._of(matrix_ops.qr(self.detach().uop, complete=True)[0])
         made = joining.cat([self, whole[..., self.dims[-1] :]], -1)
         return self._of(made.uop)
@@ -289,7 +291,7 @@ class LinalgMethods(_Below):
         return Eigen(*self._parts_of_routine(values, vectors))
 
     def _parts_of_routine(self, *parts: UOp) -> tuple[Self, ...]:
-        """Parts of what a routine gives, which is told where they were asked for."""
+        """Return a routine's results as tensors, and pass their origin on to the routine."""
         found = tuple(self._of(part) for part in parts)
         spread(list(toposort(parts, stop=lambda node: node is self.uop)))
         return found
@@ -297,7 +299,7 @@ class LinalgMethods(_Below):
     # ---- solutions
 
     def lu_solve(self, LU_data: TensorBase, LU_pivots: TensorBase) -> Self:  # noqa: N803
-        """X of ``A @ X = self`` from what :func:`kernelrt.linalg.lu_factor` gives of A."""
+        """Solve ``A @ X = self`` for X, given :func:`kernelrt.linalg.lu_factor` of A."""
         packed, taken = self._lift(LU_data, "LU_data"), self._lift(LU_pivots, "LU_pivots")
         half = packed._substituted(
             self._exchanged(taken, back=False), upper=False, left=True, unit=True
@@ -305,7 +307,7 @@ class LinalgMethods(_Below):
         return packed._substituted(half, upper=True, left=True, unit=False)
 
     def _exchanged(self, taken: TensorBase, *, back: bool) -> Self:
-        """The rows in the order that LU's exchanges give them, or back from it."""
+        """Apply the row exchanges of an LU decomposition, or with `back` undo them."""
         if taken.dtype.is_float or not taken.ndim:
             raise DTypeError(
                 f"pivots: expected integers of shape (..., n), not {taken.dtype.name} of shape "
@@ -318,7 +320,7 @@ class LinalgMethods(_Below):
         return self._of(matrix_ops.exchanged(rows, node, back=back))
 
     def _solved(self, other: object, *, left: bool, checked: bool) -> Self:
-        """X of ``self @ X = other``, or of ``X @ self = other``; `other` may hold vectors."""
+        """Solve ``self @ X = other``, or ``X @ self = other``; `other` may hold vectors."""
         b = self._lift(other, "B")
         vector = b.ndim == 1 or (
             b.ndim == self.ndim - 1 and build.same_shape(b.dims, self.dims[:-1])
@@ -338,17 +340,17 @@ class LinalgMethods(_Below):
         return self._of(matrix_ops.triangular(first, second, is_upper=upper, unit=unit))
 
     def _batched(self, a: Self, b: Self, name: str) -> tuple[UOp, UOp]:
-        """Matrices and right sides of one batch, and of one type."""
+        """Broadcast matrices and right-hand sides to one batch, after checks."""
         n, _ = matrix_ops.matrices(a.uop, name, square=True)
         matrix_ops.matrices(b.uop, name)
         if a.dtype is not b.dtype:
             raise ShapeError(
-                f"{name}: expected one type, not {a.dtype.name} and {b.dtype.name}; cast one"
+                f"{name}: expected equal dtypes, not {a.dtype.name} and {b.dtype.name}; cast one"
             )
         if not build.same_shape(b.dims[-2:-1], (n,)):
             raise ShapeError(
-                f"{name}: expected right sides of {n} rows, not shapes {format_shape(a.dims)} and "
-                f"{format_shape(b.dims)}"
+                f"{name}: expected right-hand sides of {n} rows, not shapes {format_shape(a.dims)} "
+                f"and {format_shape(b.dims)}"
             )
         batch = broadcast(a.dims[:-2], b.dims[:-2])
         first, second = (
@@ -362,14 +364,14 @@ def lu_unpack(
     LU_data: Tensor, LU_pivots: Tensor, unpack_data: bool = True,  # noqa: N803 - torch's names
     unpack_pivots: bool = True,
 ) -> Decomposition[Tensor]:  # fmt: skip
-    """P, L and U of what :func:`kernelrt.linalg.lu_factor` gives.
+    """Return P, L and U from the result of :func:`kernelrt.linalg.lu_factor`.
 
     Parameters
     ----------
     LU_data, LU_pivots : Tensor
-        Both triangles in one, and the exchanges of rows.
+        Both triangles in one matrix, and the row exchanges.
     unpack_data, unpack_pivots : bool
-        Whether L and U, and P, are wanted; those that are not have no elements.
+        Whether to return L and U, and P; factors that are not requested are empty.
     """
     node = LU_data.uop
     m, _ = matrix_ops.matrices(node, "lu_unpack")
@@ -385,7 +387,7 @@ def lu_unpack(
 
 
 def _triangles(packed: UOp) -> tuple[UOp, UOp]:
-    """L and U that lie in one matrix, L with ones in its diagonal."""
+    """Split packed factors into L, with ones on its diagonal, and U."""
     m, n = matrix_ops.matrices(packed, "lu")
     k = min(m, n)
     batch = [(0, d) for d in packed.shape[:-2]]
@@ -395,7 +397,7 @@ def _triangles(packed: UOp) -> tuple[UOp, UOp]:
 
 
 def _rows_back(order: UOp, dtype: dt.DType) -> UOp:
-    """The matrix that undoes an order of rows."""
+    """Return the permutation matrix that undoes an order of rows."""
     return matrix_ops.transposed(matrix_ops.permutation(order, dtype))
 
 

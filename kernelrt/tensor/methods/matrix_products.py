@@ -1,7 +1,7 @@
 """Matrix products.
 
-They are sums over products of expanded operands; what makes them contractions is what their indices
-say. Their gradients are of the same form.
+They are sums over products of expanded operands. Only the indices of the operands make such a sum a
+contraction. Gradients have the same form.
 """
 
 from __future__ import annotations
@@ -35,12 +35,13 @@ class ContractionMethods(_Below):
     __slots__ = ()
 
     def matmul(self, other: Operand) -> Self:
-        """Matrix product over the last two axes; leading axes broadcast, vectors are rows/columns.
+        """Return the matrix product over the last two axes; leading axes broadcast.
 
-        Products and sums have the type of the operands, and integers wrap. Cast narrow integers to
-        add up in a wider type: no wider copy is made, and where the processor multiplies bytes and
-        adds up in 32 bits, as VNNI does, so does this. Narrow floats add up in float32, and are
-        rounded once.
+        A vector is a row on the left and a column on the right. Products and sums have the dtype of
+        the operands, so integers wrap. To add narrow integers in a wider dtype, cast them first: no
+        wider copy is made, and if the processor multiplies bytes and adds in 32 bits (as VNNI
+        does), that instruction is used. float16 and bfloat16 are summed in float32 and rounded
+        once.
 
         Raises
         ------
@@ -60,8 +61,8 @@ class ContractionMethods(_Below):
         a, b = self._factors(right, "matmul")
         if not a.shape or not b.shape:
             raise ShapeError(
-                f"matmul: shapes {format_shape(a.shape)} and {format_shape(b.shape)}: a scalar "
-                "has no rows; use *"
+                f"matmul: expected at least 1 axis each, not shapes {format_shape(a.shape)} and "
+                f"{format_shape(b.shape)}; use * to multiply by a scalar"
             )
         inner = b.shape[-2] if len(b.shape) > 1 else b.shape[0]
         if not same(a.shape[-1], inner):
@@ -73,28 +74,28 @@ class ContractionMethods(_Below):
         return self._of(matrix_product(a, b))
 
     def mm(self, other: Operand) -> Self:
-        """Product of two matrices; see :meth:`matmul`."""
+        """Return the product of two matrices; see :meth:`matmul`."""
         return self._ranked_product(self._lift(other, "mat2"), (2, 2), "mm")
 
     def bmm(self, other: Operand) -> Self:
-        """Products of as many matrices, of shapes (b, n, k) and (b, k, m)."""
+        """Return the products of two batches of matrices, of shapes (b, n, k) and (b, k, m)."""
         return self._ranked_product(self._lift(other, "mat2"), (3, 3), "bmm")
 
     def mv(self, vec: Operand) -> Self:
-        """Product of a matrix and a vector."""
+        """Return the product of a matrix and a vector."""
         return self._ranked_product(self._lift(vec, "vec"), (2, 1), "mv")
 
     def _ranked_product(self, other: Self, ranks: tuple[int, int], name: str) -> Self:
-        """The matrix product of tensors of so many axes, which do not broadcast."""
+        """Return the matrix product of tensors with these numbers of axes, without broadcasting."""
         if (self.ndim, other.ndim) != ranks:
             raise ShapeError(
                 f"{name}: expected {ranks[0]} and {ranks[1]} axes, not shapes "
-                f"{format_shape(self.dims)} and {format_shape(other.dims)}; matmul takes others"
+                f"{format_shape(self.dims)} and {format_shape(other.dims)}; use matmul"
             )
         if ranks[0] == 3 and not same(self.dims[0], other.dims[0]):
             raise ShapeError(
-                f"{name}: expected as many matrices, not shapes {format_shape(self.dims)} and "
-                f"{format_shape(other.dims)}; matmul broadcasts"
+                f"{name}: expected equal numbers of matrices, not shapes {format_shape(self.dims)} "
+                f"and {format_shape(other.dims)}; matmul broadcasts"
             )
         return self.matmul(other)
 
@@ -103,34 +104,34 @@ class ContractionMethods(_Below):
     def addmm(
         self, mat1: Operand, mat2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """``beta * self + alpha * (mat1 @ mat2)`` of matrices; a `beta` of 0 leaves self out."""
+        """Return ``beta * self + alpha * (mat1 @ mat2)``; a `beta` of 0 ignores this tensor."""
         a = self._lift(mat1, "mat1")
         return self._plus(a._ranked_product(self._lift(mat2, "mat2"), (2, 2), "addmm"), beta, alpha)
 
     def addmv(self, mat: Operand, vec: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
-        """``beta * self + alpha * (mat @ vec)`` of a matrix and a vector; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * (mat @ vec)``; see :meth:`addmm`."""
         a = self._lift(mat, "mat")
         return self._plus(a._ranked_product(self._lift(vec, "vec"), (2, 1), "addmv"), beta, alpha)
 
     def addr(self, vec1: Operand, vec2: Operand, *, beta: Number = 1, alpha: Number = 1) -> Self:
-        """``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * vec1.outer(vec2)``; see :meth:`addmm`."""
         return self._plus(self._lift(vec1, "vec1").outer(vec2), beta, alpha)
 
     def baddbmm(
         self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * batch1.bmm(batch2)``; see :meth:`addmm`."""
         a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
         return self._plus(a._ranked_product(b, (3, 3), "baddbmm"), beta, alpha)
 
     def addbmm(
         self, batch1: Operand, batch2: Operand, *, beta: Number = 1, alpha: Number = 1
     ) -> Self:
-        """``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`."""
+        """Return ``beta * self + alpha * batch1.bmm(batch2).sum(0)``; see :meth:`addmm`."""
         a, b = self._lift(batch1, "batch1"), self._lift(batch2, "batch2")
         if a.ndim != 3 or b.ndim != 3 or not same(a.dims[0], b.dims[0]):
-            a._ranked_product(b, (3, 3), "addbmm")  # which says what is wrong
-        # One product of long rows and long columns: the sum over the batch is part of it.
+            a._ranked_product(b, (3, 3), "addbmm")  # raises the error
+        # One product of long rows and long columns includes the sum over the batch.
         rows = a.transpose(0, 1).reshape(a.dims[1], build.volume((a.dims[0], a.dims[2])))
         if not same(a.dims[2], b.dims[1]):
             a.bmm(b)
@@ -138,15 +139,15 @@ class ContractionMethods(_Below):
         return self._plus(rows.matmul(columns), beta, alpha)
 
     def _plus(self, product: Self, beta: Number, alpha: Number) -> Self:
-        """``beta * self + alpha * product`` in the shape of the product."""
+        """Return ``beta * self + alpha * product`` in the shape of the product."""
         for name, value in (("beta", beta), ("alpha", alpha)):
             number = real(value, name)
             floats = product.dtype.is_float and self.dtype.is_float
             if not (floats or isinstance(number, int)):
-                raise DTypeError(f"{name}: integers take an int, not {number!r}")
+                raise DTypeError(f"{name}: expected an int for integer tensors, not {number!r}")
         if beta != 0 and not broadcasts_to(self.dims, product.dims):
             raise ShapeError(
-                f"self: shape {format_shape(self.dims)} does not broadcast to the "
+                f"self: shape {format_shape(self.dims)} does not broadcast to the shape "
                 f"{format_shape(product.dims)} of the product"
             )
         dtype = dt.promote(self.dtype, product.dtype)
@@ -157,14 +158,14 @@ class ContractionMethods(_Below):
         given = build.broadcast_to(self.uop.cast(wide), product.dims)
         return self._of(build.mul(given, beta).alu(Op.ADD, scaled).cast(dtype))
     def dot(self, other: Operand) -> Self:
-        """Inner product of two vectors."""
+        """Return the inner product of two vectors."""
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"dot: expected two vectors, not {self.ndim} and {right.ndim} axes")
         return self.matmul(right)
 
     def outer(self, other: Operand) -> Self:
-        """All products of an element of this vector with one of the other."""
+        """Return the outer product: each element of this vector times each element of the other."""
         right = self._lift(other, "other")
         if self.ndim != 1 or right.ndim != 1:
             raise ShapeError(f"outer: expected two vectors, not {self.ndim} and {right.ndim} axes")
@@ -177,7 +178,7 @@ class ContractionMethods(_Below):
         return self._lift(other, "other").matmul(self)
 
     def linear(self, weight: TensorBase, bias: TensorBase | None = None) -> Self:
-        """``self @ weight.T + bias``, for a weight of shape (out, in)."""
+        """Return ``self @ weight.T + bias`` for a weight of shape (out, in)."""
         w = self._lift(weight, "weight")
         if w.ndim != 2 or self.ndim == 0 or not same(self.dims[-1], w.dims[1]):
             raise ShapeError(
@@ -196,12 +197,12 @@ class ContractionMethods(_Below):
             tell_widening(self, other)
         dtype = joint_type((a, b))
         if dtype.is_bool:
-            raise DTypeError(f"{name}: bools have no products to sum; cast them to integers")
+            raise DTypeError(f"{name}: products of bools cannot be summed; cast them to integers")
         return a.cast(dtype), b.cast(dtype)
 
 
 def matrix_product(a: UOp, b: UOp) -> UOp:
-    """Products of rows of `a` and columns of `b`; a vector is one row, or one column."""
+    """Multiply rows of `a` by columns of `b`; a vector is one row, or one column."""
     row, column = len(a.shape) == 1, len(b.shape) == 1
     if row:
         a = build.reshape(a, (1, *a.shape))
@@ -215,7 +216,7 @@ def matrix_product(a: UOp, b: UOp) -> UOp:
 
 
 def row_products(a: UOp, b: UOp) -> UOp:
-    """Products of rows of matrices `a` and rows of matrices `b`, summed over their last axes."""
+    """Multiply rows of matrices `a` by rows of matrices `b`, and sum over their last axes."""
     (*lead_a, m, k), (*lead_b, n, _) = a.shape, b.shape
     lead = broadcast(tuple(lead_a), tuple(lead_b)) if lead_a and lead_b else (*lead_a, *lead_b)
     shape = (*lead, m, n, k)

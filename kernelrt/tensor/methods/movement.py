@@ -50,14 +50,14 @@ __all__ = ["MovementMethods"]
 
 @operations()
 class MovementMethods(_Below):
-    """Shapes, axes and padding. Nothing is copied until a kernel needs a layout."""
+    """Shapes, axes and padding. Nothing is copied until a kernel needs another layout."""
 
     __slots__ = ()
 
     # ---- shapes
 
     def reshape(self, *shape: Any) -> Self:
-        """The elements, in row-major order, in another shape; one size may be -1.
+        """Return the elements in another shape, in row-major order; one size may be -1.
 
         Raises
         ------
@@ -74,7 +74,7 @@ class MovementMethods(_Below):
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
         if len(unknown) > 1:
             raise ShapeError(
-                f"shape: {format_shape(shape)} leaves more than one size open; give all but one"
+                f"shape: {format_shape(shape)} has more than one -1; give all sizes but one"
             )
         if unknown:
             known = [d for i, d in enumerate(shape) if i not in unknown]
@@ -93,22 +93,22 @@ class MovementMethods(_Below):
         return shape
 
     def view_as(self, other: TensorBase) -> Self:
-        """This tensor in the shape of `other`."""
+        """Reshape this tensor to the shape of `other`."""
         return self.reshape(other.shape)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Self:
-        """The axes from `start_dim` to `end_dim`, both included, as one."""
+        """Merge the axes from `start_dim` to `end_dim`, both included, into one."""
         first = axis_of(start_dim, self.ndim, "start_dim")
         last = axis_of(end_dim, self.ndim, "end_dim")
         if self.ndim == 0:
             return self.reshape(1)
         if first > last:
-            raise ShapeError(f"start_dim: axis {start_dim} comes behind end_dim {end_dim}")
+            raise ShapeError(f"start_dim: axis {start_dim} comes after end_dim {end_dim}")
         joined = prod(self.dims[first : last + 1])
         return self.reshape(*self.dims[:first], joined, *self.dims[last + 1 :])
 
     def unflatten(self, dim: int, sizes: Sequence[Dim]) -> Self:
-        """Axis `dim` as several axes of `sizes`; one may be -1."""
+        """Split axis `dim` into axes of the given sizes; one may be -1."""
         axis = own_axis(dim, self.ndim)
         shape = list(shape_of((sizes,), "sizes"))
         unknown = [i for i, d in enumerate(shape) if isinstance(d, int) and d == -1]
@@ -125,24 +125,24 @@ class MovementMethods(_Below):
         return self.reshape(*self.dims[:axis], *shape, *self.dims[axis + 1 :])
 
     def squeeze(self, dim: int | Sequence[int] | None = None) -> Self:
-        """Without its axes of size 1, or without those of `dim` that have size 1.
+        """Remove all axes of size 1, or those of `dim` that have size 1.
 
         Raises
         ------
         VariableError
-            Whether an axis has size 1 is open while the function is traced.
+            Whether an axis has size 1 is unknown while the function is traced.
         """
         axes = axes_of(dim, self.ndim)
         gone = {i for i in axes if self.shape[i] == 1}
         return self.reshape(tuple(d for i, d in enumerate(self.dims) if i not in gone))
 
     def unsqueeze(self, dim: int) -> Self:
-        """With a new axis of size 1 at `dim`."""
+        """Insert an axis of size 1 at `dim`."""
         axis = axis_of(dim, self.ndim + 1)
         return self.reshape(*self.dims[:axis], 1, *self.dims[axis:])
 
     def expand(self, *shape: Any) -> Self:
-        """Axes of size 1 repeated to `shape`; -1 keeps a size, new axes come first."""
+        """Repeat axes of size 1 to `shape`; -1 keeps a size, and new axes come first."""
         wanted = shape_of(shape)
         missing = len(wanted) - self.ndim
         if missing < 0:
@@ -164,20 +164,20 @@ class MovementMethods(_Below):
         return views.view(self, build.broadcast_to(node, new), below, views.EXPAND, new)
 
     def expand_as(self, other: TensorBase) -> Self:
-        """This tensor expanded to the shape of `other`."""
+        """Expand this tensor to the shape of `other`."""
         return self.expand(other.shape)
 
     def broadcast_to(self, *shape: Any) -> Self:
-        """The same as :meth:`expand`."""
+        """Expand this tensor; the same as :meth:`expand`."""
         return self.expand(*shape)
 
     def repeat(self, *repeats: Any) -> Self:
-        """Each axis laid out `repeats` times; new axes come first."""
+        """Repeat this tensor along each axis; new axes come first."""
         counts = shape_of(repeats, "repeats")
         missing = len(counts) - self.ndim
         if missing < 0:
             raise ShapeError(
-                f"repeats: expected at least {self.ndim} numbers, one an axis, not {len(counts)}"
+                f"repeats: expected at least {self.ndim} numbers, one per axis, not {len(counts)}"
             )
         check_sizes(counts, "repeats")
         shape = (1,) * missing + self.dims
@@ -189,7 +189,7 @@ class MovementMethods(_Below):
         return self._of(build.reshape(node, whole))
 
     def tile(self, *dims: Any) -> Self:
-        """As :meth:`repeat`; where there are fewer numbers than axes, the first axes stay."""
+        """Repeat this tensor as :meth:`repeat` does; fewer numbers apply to the last axes."""
         counts = shape_of(dims, "dims")
         return self.repeat((1,) * (self.ndim - len(counts)) + counts)
 
@@ -202,7 +202,7 @@ class MovementMethods(_Below):
     # ---- axes
 
     def permute(self, *dims: Any) -> Self:
-        """The axes in the order `dims`."""
+        """Return the axes in the order `dims`."""
         order = dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims
         axes = [axis_of(d, self.ndim, "dims") for d in order]
         if sorted(axes) != list(range(self.ndim)):
@@ -216,7 +216,7 @@ class MovementMethods(_Below):
         return views.view(self, build.permute(node, axes), below, views.PERMUTE, tuple(axes))
 
     def transpose(self, dim0: int, dim1: int) -> Self:
-        """With two axes exchanged."""
+        """Exchange two axes."""
         a, b = axis_of(dim0, self.ndim, "dim0"), axis_of(dim1, self.ndim, "dim1")
         order = list(range(self.ndim))
         if self.ndim:
@@ -228,7 +228,7 @@ class MovementMethods(_Below):
     def movedim(
         self, source: int | Sequence[int], destination: int | Sequence[int]
     ) -> Self:
-        """With the axes `source` moved to `destination`; the others keep their order."""
+        """Move the axes `source` to `destination`; the others keep their order."""
         pairs = []
         for value, name in ((source, "source"), (destination, "destination")):
             given = value if isinstance(value, tuple | list) else (value,)
@@ -239,7 +239,8 @@ class MovementMethods(_Below):
         sources, targets = pairs
         if len(sources) != len(targets):
             raise ShapeError(
-                f"source, destination: expected as many axes, not {source} and {destination}"
+                f"source, destination: expected equal numbers of axes, not {source} and "
+                f"{destination}"
             )
         if self.ndim == 0:
             return self._permuted(())
@@ -251,7 +252,7 @@ class MovementMethods(_Below):
     moveaxis = movedim
 
     def t(self) -> Self:
-        """The transpose of a matrix; vectors and scalars stay."""
+        """Return the transpose of a matrix; vectors and scalars stay."""
         if self.ndim > 2:
             raise ShapeError(
                 f"t: expected at most 2 axes, not {self.ndim}; use mT for a batch of matrices"
@@ -265,13 +266,13 @@ class MovementMethods(_Below):
 
     @property
     def mT(self) -> Self:  # noqa: N802 - torch's name
-        """The last two axes exchanged: the transposes of a batch of matrices."""
+        """The transposes of a batch of matrices: the last two axes exchanged."""
         if self.ndim < 2:
             raise ShapeError(f"mT: expected at least 2 axes, not {self.ndim}")
         return self.transpose(-2, -1)
 
     def flip(self, *dims: Any) -> Self:
-        """With the order along `dims` reversed."""
+        """Reverse the order of the elements along `dims`."""
         axes = axes_of(
             dims[0] if len(dims) == 1 and isinstance(dims[0], tuple | list) else dims,
             self.ndim, "dims",
@@ -279,20 +280,20 @@ class MovementMethods(_Below):
         return self._of(build.flip(self.uop, axes))
 
     def roll(self, shifts: int | Sequence[int], dims: int | Sequence[int] | None = None) -> Self:
-        """Moved by `shifts` along `dims`; what leaves one end enters at the other.
+        """Shift the elements by `shifts` along `dims`; those that leave one end enter at the other.
 
-        Without `dims` the elements move in row-major order.
+        Without `dims` the elements shift in row-major order.
         """
         moves = shifts if isinstance(shifts, tuple | list) else (shifts,)
         moves = [integer(m, "shifts") for m in moves]
         axes = () if dims is None else dims if isinstance(dims, tuple | list) else (dims,)
         if not axes:
             if len(moves) != 1:
-                raise ShapeError(f"shifts: expected one number without dims, not {shifts!r}")
+                raise ShapeError(f"shifts: without dims, expected one number, not {shifts!r}")
             return self.reshape(-1)._rolled(moves[0], 0).reshape(self.dims)
         if len(moves) != len(axes):
             raise ShapeError(
-                f"shifts, dims: expected as many shifts as axes, not {shifts!r} and {dims!r}"
+                f"shifts, dims: expected one shift per axis, not {shifts!r} and {dims!r}"
             )
         out = self
         for move, dim in zip(moves, axes, strict=True):
@@ -312,7 +313,7 @@ class MovementMethods(_Below):
         return self._of(build.cat(ends, axis))
 
     def _rolled_open(self, move: int, axis: int, size: Dim) -> Self:
-        """Moved along an axis whose size is known at run time."""
+        """Shift along an axis whose size is known only at run time."""
         if move == 0:
             return self._of(self.uop)
         if abs(move) <= dim_span(size)[0]:
@@ -320,7 +321,7 @@ class MovementMethods(_Below):
             return self._of(build.cat(
                 [self._part_node(axis, first, size), self._part_node(axis, 0, first)], axis
             ))  # fmt: skip
-        # More than once around, where the axis is short.
+        # The shift may be larger than a short axis, so positions wrap by MOD.
         place = build.sub(build.iota(size), move)
         turned = place.alu(Op.MOD, build.full(size, dt.int64, place.shape))
         source: Any = self
@@ -332,21 +333,21 @@ class MovementMethods(_Below):
         if not isinstance(size, int):
             raise ShapeError(
                 f"{name}: the size {format_size(size)} of axis {axis} is known only at run time, "
-                f"and a fixed one is needed; compute with x.shape[{axis}] and on the axis as a "
-                "whole, or leave it out of dynamic"
+                f"but must be fixed; compute with x.shape[{axis}] and on the axis as a whole, or "
+                "leave it out of dynamic"
             )
         return size
 
-    # ---- parts
+    # ---- slices and splits
 
     def _part_node(self, axis: int, start: Dim, end: Dim) -> UOp:
-        """Return the node of a part along an axis, for another operation to read."""
+        """Return the node of a slice along an axis, for another operation to read."""
         bounds: list[tuple[Dim, Dim]] = [(0, d) for d in self.uop.shape]
         bounds[axis] = (start, end)
         return build.shrink(self.uop, bounds)
 
     def narrow(self, dim: int, start: Dim, length: Dim) -> Self:
-        """`length` elements of axis `dim` from `start` on; below 0 it counts from the end."""
+        """Return `length` elements of axis `dim` from `start` on; negative counts from the end."""
         axis = own_axis(dim, self.ndim)
         start, length = shape_of((start, length), "start, length")
         size = self.dims[axis]
@@ -356,22 +357,22 @@ class MovementMethods(_Below):
         spare = build.difference(size, end)
         if min(dim_span(d)[0] for d in (start, length, spare)) < 0:
             raise ShapeError(
-                f"start, length: {format_shape((start, length))} leaves axis {axis} of "
-                f"{format_shape(self.dims)}; the part from the start on has to lie inside"
+                f"start, length: {format_shape((start, length))} exceeds axis {axis} of "
+                f"{format_shape(self.dims)}; the slice has to lie inside of the axis"
             )
         return self._between(axis, start, end)
 
     def _between(self, axis: int, start: Dim, end: Dim) -> Self:
-        """Elements of an axis from `start` to before `end`, which lie inside."""
+        """Return the elements of an axis from `start` to `end`, exclusive, which lie inside."""
         index = (*[slice(None)] * axis, slice(start, end))
         return cast("Self", cast("Any", self)[index])
 
     def split(self, split_size: int | Sequence[int], dim: int = 0) -> tuple[Self, ...]:
-        """Parts of `split_size` along `dim` (the last may be smaller), or of the sizes given.
+        """Split along `dim` into parts of size `split_size` or, for a sequence, of these sizes.
 
-        Of an axis whose size is known only at run time, the sizes given may be sizes, too, as in
-        ``x.split((2, x.shape[0] - 2))``; with one number, the bounds have to say how many parts
-        there are.
+        With one number the last part may be smaller. If the size of the axis is known only at run
+        time, the sizes of a sequence may be dynamic as well, as in ``x.split((2, x.shape[0] -
+        2))``. With one number, the bounds of the size must determine the number of parts.
         """
         axis = own_axis(dim, self.ndim)
         size = self.dims[axis]
@@ -391,13 +392,13 @@ class MovementMethods(_Below):
         least = min((dim_span(n)[0] for n in sizes), default=0)
         if least < 0 or not same(build.total(sizes), size):
             raise ShapeError(
-                f"split_size: {format_shape(sizes)} does not add up to the {format_size(size)} "
-                f"of axis {axis}"
+                f"split_size: {format_shape(sizes)} does not add up to {format_size(size)}, the "
+                f"size of axis {axis}"
             )
         return self._parts(axis, sizes[:-1]) if sizes else ()
 
     def _parts(self, axis: int, sizes: Sequence[Dim]) -> tuple[Self, ...]:
-        """Parts of these sizes along an axis, and one of what is left."""
+        """Split an axis into parts of these sizes and a last part of the rest."""
         places = [*(build.total(sizes[:i]) for i in range(len(sizes) + 1)), self.dims[axis]]
         return tuple(self._between(axis, *ends) for ends in itertools.pairwise(places))
 
@@ -405,16 +406,16 @@ class MovementMethods(_Below):
         least, most = dim_span(self.dims[axis])
         return ShapeError(
             f"{name}: the size {format_size(self.dims[axis])} of axis {axis} is known only at "
-            f"run time, from {least} to {most}, and how many parts there are depends on it; give "
-            f"the size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of "
-            "its Variable, or leave it out of dynamic"
+            f"run time, from {least} to {most}, and the number of parts depends on it; give the "
+            f"size of each part, as in x.split((2, x.shape[{axis}] - 2)), narrow the bounds of its "
+            "Variable, or leave it out of dynamic"
         )
 
     def chunk(self, chunks: int, dim: int = 0) -> tuple[Self, ...]:
-        """At most `chunks` parts of equal size along `dim`; the last may be smaller.
+        """Split along `dim` into at most `chunks` parts of equal size; the last may be smaller.
 
-        Of an axis without elements, exactly `chunks` parts without elements. Of one whose size is
-        known only at run time, the bounds have to say how many parts there are.
+        An axis of size 0 gives exactly `chunks` empty parts. If the size is known only at run time,
+        its bounds must determine the number of parts.
         """
         chunks = integer(chunks, "chunks", 1)
         axis = own_axis(dim, self.ndim)
@@ -424,7 +425,7 @@ class MovementMethods(_Below):
                 return self.split((0,) * chunks, axis)
             return self.split(max(1, math.ceil(size / chunks)), axis)
         least, most = dim_span(size)
-        # Of more than (chunks - 1) ** 2 elements there are always as many parts as are asked for.
+        # More than (chunks - 1) ** 2 elements always give exactly `chunks` parts.
         sizes = range(least, min(most, max(least, (chunks - 1) ** 2 + 1)) + 1)
         counts = {math.ceil(n / math.ceil(n / chunks)) if n else chunks for n in sizes}
         if len(counts) > 1:
@@ -433,7 +434,7 @@ class MovementMethods(_Below):
         return self._parts(axis, [step] * (counts.pop() - 1))
 
     def unbind(self, dim: int = 0) -> tuple[Self, ...]:
-        """The slices along `dim`, without that axis."""
+        """Return the slices along `dim`, without that axis."""
         axis = own_axis(dim, self.ndim)
         size = self._static_size(axis, "unbind")
         if axis == 0:
@@ -441,21 +442,22 @@ class MovementMethods(_Below):
         return tuple([self.narrow(axis, i, 1).squeeze(axis) for i in range(size)])
 
     def diagonal(self, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Self:
-        """A diagonal of the matrices over `dim1` and `dim2`, as the last axis.
+        """Return a diagonal of the matrices over `dim1` and `dim2` as the last axis.
 
         Parameters
         ----------
         offset : int
-            How far above the main diagonal, or with a negative number below it.
+            Diagonal to return: 0 is the main one, a positive number lies above it, a negative one
+            below.
         dim1, dim2 : int
-            The axes of the rows and of the columns.
+            Axes of the rows and the columns.
         """
         if self.ndim < 2:
             raise ShapeError(f"diagonal: expected at least 2 axes, not {self.ndim}")
         first, second = axis_of(dim1, self.ndim, "dim1"), axis_of(dim2, self.ndim, "dim2")
         offset = integer(offset, "offset")
         if first == second:
-            raise ShapeError(f"dim1, dim2: expected two axes, not {dim1} and {dim2}")
+            raise ShapeError(f"dim1, dim2: expected two different axes, not {dim1} and {dim2}")
         rest = [a for a in range(self.ndim) if a not in (first, second)]
         bare, below = views.bare(self)
         node = bare.permute(*rest, first, second)._diagonal(offset)._live()
@@ -472,14 +474,14 @@ class MovementMethods(_Below):
         if spare[0] < 0 < spare[1] or (least < 0 < most):
             axes = format_shape(self.dims[-2:])
             raise ShapeError(
-                f"diagonal: how long the diagonal {offset} of matrices of shape {axes} is depends "
-                "on sizes that are known only at run time; narrow the bounds of their Variables, "
-                "or leave them out of dynamic"
+                f"diagonal: the length of diagonal {offset} of matrices of shape {axes} depends on "
+                "sizes that are known only at run time; narrow the bounds of their Variables, or "
+                "leave them out of dynamic"
             )
         if most <= 0:
             return self.narrow(-1, 0, 0).narrow(-2, 0, 0).reshape(*lead, 0)
-        # In row-major order the diagonal is every (columns + 1)-th element: padded to whole rows
-        # of that length it is the first column.
+        # In row-major order every (columns + 1)-th element lies on the diagonal: in padded rows of
+        # that length the diagonal is the first column.
         part = self.narrow(-2, down, n).narrow(-1, right, n).reshape(*lead, build.volume((n, n)))
         longer = build.total((n, 1))
         return part.pad((0, n)).reshape(*lead, n, longer).narrow(-1, 0, 1).squeeze(-1)
@@ -489,17 +491,17 @@ class MovementMethods(_Below):
     def pad(
         self, pad: Sequence[Dim], mode: str = "constant", value: float | None = None
     ) -> Self:
-        """With elements added at the ends of axes.
+        """Add elements at the ends of axes.
 
         Parameters
         ----------
         pad : sequence of int
-            Pairs (before, behind), the last axis first. Negative numbers cut elements off.
+            Pairs (before, after), the last axis first. Negative numbers remove elements.
         mode : "constant", "reflect", "replicate" or "circular"
-            What to add; the last three are of the tensor itself, see
+            Elements to add. The last three modes take them from the tensor itself, see
             :func:`kernelrt.tensor.nodes.pad_modes.padded`.
         value : number, optional
-            The constant, 0 if not given; DTypeError for one that the type does not have.
+            Constant to add, 0 by default. DTypeError if the dtype cannot represent it.
         """
         if mode != "constant" and mode not in pad_modes.MODES:
             known = ", ".join(map(repr, ["constant", *pad_modes.MODES]))
@@ -508,7 +510,7 @@ class MovementMethods(_Below):
             raise DTypeError(f"pad: expected pairs of ints, not {type(pad).__name__} ({pad!r})")
         if mode != "constant":
             if value:
-                raise ShapeError(f"value: mode {mode!r} takes none; leave it out, not {value!r}")
+                raise ShapeError(f"value: mode {mode!r} takes none, not {value!r}; leave it out")
             return self._of(pad_modes.padded(self.uop, pad, mode))
         if len(pad) % 2 or len(pad) > 2 * self.ndim:
             raise ShapeError(
@@ -527,7 +529,7 @@ class MovementMethods(_Below):
             low, high = build.difference(0, _cut(lo)), build.total((d, _cut(hi)))
             room = build.difference(high, low)
             if dim_span(room)[0] < 0:
-                raise ShapeError(f"pad: ({lo}, {hi}) cuts more off than {format_size(d)}")
+                raise ShapeError(f"pad: ({lo}, {hi}) removes more than {format_size(d)} elements")
             cut.append((low, high))
         node = build.shrink(node, cut)
         grow = [(lo if dim_span(lo)[0] >= 0 else 0, hi if dim_span(hi)[0] >= 0 else 0)
@@ -539,11 +541,11 @@ class MovementMethods(_Below):
         return self._of(padded)
 
     def tril(self, diagonal: int = 0) -> Self:
-        """With zeros above the given diagonal of the last two axes."""
+        """Set the elements above the given diagonal of the last two axes to zero."""
         return self._triangle(diagonal, lower=True)
 
     def triu(self, diagonal: int = 0) -> Self:
-        """With zeros below the given diagonal of the last two axes."""
+        """Set the elements below the given diagonal of the last two axes to zero."""
         return self._triangle(diagonal, lower=False)
 
     def _triangle(self, diagonal: int, *, lower: bool) -> Self:
@@ -559,7 +561,7 @@ class MovementMethods(_Below):
         return self._of(build.where(keep, node, 0))
 
     def contiguous(self) -> Self:
-        """This tensor with its elements in row-major order in memory.
+        """Return this tensor with its elements in row-major order in memory.
 
         A view whose elements lie in another order is copied.
         """
@@ -570,21 +572,21 @@ class MovementMethods(_Below):
         return views.view(self, packed, below, views.CONTIGUOUS)
 
     def detach(self) -> Self:
-        """A view of this tensor without its history."""
+        """Return a view of this tensor without its history."""
         node, below = views.read(self)
         return views.view(self, tags.detach(node), below, views.DETACH)
 
     def clone(self) -> Self:
-        """A copy that an assignment to this tensor does not change."""
+        """Return a copy that an assignment to this tensor does not change."""
         return self._of(UOp(Op.CONTIGUOUS, self.dtype, (self.uop,)))
 
 
 def _cut(width: Dim) -> Dim:
-    """What a width of padding takes away, as a number that is not positive."""
+    """Return the elements that a padding width removes, as a number that is not positive."""
     low, high = dim_span(width)
     if low < 0 < high:
         raise ShapeError(
-            f"pad: whether {format_size(width)} adds elements or cuts some off is known only at "
-            "run time; narrow the bounds of its Variables"
+            f"pad: whether {format_size(width)} adds or removes elements is known only at run "
+            "time; narrow the bounds of its Variables"
         )
     return width if low < 0 else 0

@@ -1,4 +1,4 @@
-"""Brings operands to one type and one shape."""
+"""Conversion of operands to one dtype and one shape."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["OperandMethods"]
 
-#: Numbers as nodes, by type and shape of the tensor beside them.
+#: Nodes of numbers, by dtype and shape of the other operand.
 _numbers: dict[tuple[object, ...], UOp] = {}
 _MOST_NUMBERS: Final = 512
-#: Larger arrays that operations make are not kept.
+#: Larger arrays that operations create are not cached.
 _LITERAL_BYTES: Final = 1 << 16
 
 
-#: The memory of arrays that operations make, while a graph or a template has it.
+#: Buffers of arrays that operations create, for as long as a graph or a template uses them.
 _literals: WeakValueDictionary[tuple[bytes, str], Buffer] = WeakValueDictionary()
 
 
@@ -59,14 +59,15 @@ def _literal(data: bytes, shape: tuple[int, ...], kind: str) -> UOp:
 
 
 class OperandMethods(_Below):
-    """What operations make of their operands."""
+    """Conversion of operands."""
 
     __slots__ = ()
 
     def _lift(self, value: object, name: str, *, like: bool = False) -> Self:
-        """`value` as a tensor; arrays are copied.
+        """Return `value` as a tensor; arrays are copied.
 
-        With `like` a number has this tensor's type, and its digits, where it promotes to that.
+        With `like`, a number that promotes to this tensor's dtype gets that dtype, in full
+        precision.
         """
         if isinstance(value, TensorBase):
             return value  # type: ignore[return-value]
@@ -78,26 +79,26 @@ class OperandMethods(_Below):
         return creation.from_data(type(self), value, name)
 
     def _literal(self, values: np.ndarray[Any, Any]) -> Self:
-        """An array that an operation makes of sizes and numbers alone, as a tensor.
+        """Return an array that an operation creates from sizes and numbers alone as a tensor.
 
-        Equal ones share memory, so equal operations have equal graphs. Large ones do not, as graphs
-        are kept.
+        Equal arrays share memory, so equal operations have equal graphs. Large arrays do not, as
+        graphs are cached.
         """
         if local.trace is not None or values.nbytes > _LITERAL_BYTES:
             return self._lift(values, "values")
         return self._of(_literal(values.tobytes(), values.shape, values.dtype.str))
 
     def _as_number(self, value: object, name: str) -> UOp | float | None:
-        """What counts as a Python number in promotion, or its node; None for a tensor."""
+        """Return a weakly typed operand as a number or a node; return None for a tensor."""
         found = operand(self, value, name)
         if isinstance(found, Weak):
             return found.node
         return None if isinstance(found, UOp) else found
 
     def _promote(self, *operands: tuple[str, object], exact: bool = False) -> list[UOp]:
-        """`operands`, (name, value) each, in one type and one shape.
+        """Promote `operands`, pairs of name and value, to one dtype and one shape.
 
-        Python's integers wrap to the type, which sums, products and bits do not mind; with
+        Python integers wrap to the dtype, which sums, products and bit operations allow. With
         `exact` they must fit.
         """
         values = [operand(self, value, name) for name, value in operands]
@@ -113,7 +114,7 @@ class OperandMethods(_Below):
         )
 
     def _unify(self, *others: tuple[str, object], exact: bool = False) -> list[UOp]:
-        """This tensor and `others` in one type and one shape."""
+        """Promote this tensor and `others` to one dtype and one shape."""
         if len(others) == 1:
             other = others[0][1]
             kind = type(other)
@@ -121,19 +122,19 @@ class OperandMethods(_Below):
                 return self._beside(cast("float", other), others[0][0], exact)
             if kind is type(self):
                 a, b = self.uop, cast("TensorBase", other).uop
-                # Equal tuples of numbers, of which a shape nearly always consists.
+                # The common case: equal dtypes and equal shapes of plain numbers.
                 if a.dtype is b.dtype and a.shape == b.shape and is_static(a.shape):
                     return [a, b]
         return self._promote(("self", self), *others, exact=exact)
 
     def _beside(self, number: float, name: str, exact: bool) -> list[UOp]:
-        """This tensor and `number`, which is remembered for the next tensor like this one."""
+        """Unify this tensor and `number`; cache the number's node for tensors like this one."""
         a = self.uop
         key = a.dtype, a.shape, type(number), number, exact
         found = _numbers.get(key)
         if found is None:
             x, found = self._promote(("self", self), (name, number), exact=exact)
-            if x is not a or number == 0:  # the zeros are equal, but not the same
+            if x is not a or number == 0:  # 0.0 and -0.0 are equal keys, but different numbers
                 return [x, found]
             if len(_numbers) >= _MOST_NUMBERS:
                 _numbers.clear()
