@@ -237,7 +237,7 @@ def test_interpolation_by_fractions(old, mode, dtype):
 def test_an_axis_may_keep_or_double_its_size(mode, shape, smooth):
     torch = pytest.importorskip("torch")
     if smooth and mode not in ("bilinear", "bicubic"):
-        with pytest.raises(krt.ShapeError, match="antialias: modes 'bilinear' and 'bicubic'"):
+        with pytest.raises(krt.ShapeError, match="antialias: expected mode 'bilinear' or"):
             krt.ones(1, 1, *shape).interpolate(scale_factor=0.5, mode=mode, antialias=True)
         return
     x = np.random.default_rng(0).standard_normal((2, 1, *shape))

@@ -1,4 +1,4 @@
-"""Random draws into a tensor, or of its distribution."""
+"""Random draws into a tensor, or from distributions that a tensor holds."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 
 __all__ = ["DrawingMethods", "exponentials", "gumbels", "positive_rand", "randperm"]
 
-#: What errors call the numbers of a tensor that is drawn by.
+#: Name in errors of the numbers of a tensor that holds probabilities.
 _CHANCES: Final = "probabilities"
 
 
 def positive_rand(
     shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
 ) -> Tensor:
-    """Numbers drawn evenly from (0, 1]: none has an infinite logarithm."""
+    """Return numbers drawn uniformly from (0, 1]: their logarithms are finite."""
     return 1 - random.rand(shape, dtype=dtype, generator=generator)
 
 
 def exponentials(
     shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
 ) -> Tensor:
-    """Numbers drawn from the exponential distribution of mean 1, all above 0."""
+    """Return numbers drawn from the exponential distribution of mean 1, all above 0."""
     least = 2.0**-54 if dtype is dt.float64 else 2.0**-25
     return (-positive_rand(shape, dtype, generator).log()).clamp(min=least)
 
@@ -50,9 +50,9 @@ def exponentials(
 def gumbels(
     shape: tuple[Dim, ...], dtype: DType, generator: Generator | None = None
 ) -> Tensor:
-    """Draw numbers from the standard Gumbel distribution.
+    """Return numbers drawn from the standard Gumbel distribution.
 
-    They are made in float32 for narrower types, in which exponential numbers may be 0.
+    For narrower dtypes, in which exponential numbers may round to 0, they are computed in float32.
     """
     return -exponentials(shape, dtype.accumulator, generator).log().cast(dtype)
 
@@ -60,7 +60,7 @@ def gumbels(
 class DrawingMethods(_Below):
     """Random draws that depend on a tensor.
 
-    Each run of a jitted function draws afresh.
+    Each run of a jitted function draws new numbers.
     """
 
     __slots__ = ()
@@ -70,21 +70,21 @@ class DrawingMethods(_Below):
     def bernoulli(
         self, p: float | None = None, *, generator: Generator | None = None
     ) -> Self:
-        """Ones with these probabilities, else zeros, in the shape and type of this tensor.
+        """Draw ones with these probabilities, else zeros, in the shape and dtype of this tensor.
 
         Parameters
         ----------
         p : float, optional
-            One probability for all elements, in place of this tensor's.
+            Probability of all elements, instead of this tensor's elements.
         generator : Generator, optional
-            What to draw from.
+            Generator to draw from.
 
         Raises
         ------
         DTypeError
-            This tensor holds no floats, and no `p` is given.
+            This tensor does not hold floats, and `p` is not given.
         DomainError
-            At run time, where a probability lies outside of [0, 1] or is NaN.
+            At run time, if a probability lies outside of [0, 1] or is NaN.
         """
         if p is not None:
             return self._hits(_probability(p), generator)
@@ -99,30 +99,31 @@ class DrawingMethods(_Below):
         self, num_samples: int, replacement: bool = False, *,
         generator: Generator | None = None,
     ) -> Self:  # fmt: skip
-        """Positions drawn with these probabilities, int64 of shape (num_samples,) or (n, num_samples).
+        """Draw positions with these probabilities: int64 of shape (num_samples,) or (n, num_samples).
 
         Parameters
         ----------
         num_samples : int
-            How many, at least 1.
+            Number of draws from each row, at least 1.
         replacement : bool
-            Whether a position can be drawn again.
+            Whether a position can be drawn more than once.
         generator : Generator, optional
-            What to draw from.
+            Generator to draw from.
 
         Raises
         ------
         ShapeError
-            This tensor is neither a vector nor a matrix, or has less positions than are wanted.
+            This tensor is neither a vector nor a matrix, or without replacement has fewer than
+            `num_samples` positions.
         DomainError
-            At run time, where a row has a number below 0, NaN or infinity, only zeros, or too few
-            positive numbers to draw from without replacement.
+            At run time, if a row has a number that is negative, NaN or infinite, or only zeros, or
+            too few positive numbers to draw from without replacement.
 
         Notes
         -----
-        With replacement by the inverse of the cumulated sums, in float64; without it by the order
-        of the probabilities over exponential numbers (Efraimidis and Spirakis, 2006). A position
-        with the probability 0 is never drawn.
+        With replacement, positions are looked up in the cumulative sums, in float64. Without it,
+        they are the greatest quotients of probabilities and exponential random numbers (Efraimidis
+        and Spirakis, 2006). A position with probability 0 is never drawn.
 
         Examples
         --------
@@ -134,10 +135,10 @@ class DrawingMethods(_Below):
         count = integer(num_samples, "num_samples", least=1)
         if self.ndim not in (1, 2):
             raise ShapeError(
-                f"multinomial: expected shape (c,) or (n, c), not {format_shape(self.dims)}"
+                f"multinomial: expected shape (c,) or (n, c), not shape {format_shape(self.dims)}"
             )
         if build.has_zero(self.dims[-1:]):
-            raise ShapeError("multinomial: there is nothing to draw from")
+            raise ShapeError("multinomial: expected a last axis with elements to draw from, not 0")
         chances = self.detach().cast(dt.float64)
         size = self.dims[-1]
         least, most = chances.amin(-1, keepdim=True), chances.amax(-1, keepdim=True)
@@ -148,7 +149,7 @@ class DrawingMethods(_Below):
             enough = (found > 0) & (found < math.inf)
             wanted = "a finite sum above 0 in each row"
             marks = random.rand(*self.dims[:-1], count, dtype=dt.float64, generator=generator)
-            # From (0, 1]: what is not reached before has a part in the sum.
+            # In (0, 1], as the first sum that reaches a positive target has a positive probability.
             drawn = cast("Any", sums).searchsorted((1 - marks) * found)
         else:
             if isinstance(size, int) and count > size:
@@ -174,20 +175,20 @@ class DrawingMethods(_Below):
         self, tau: float = 1.0, hard: bool = False, eps: float = 1e-10, dim: int = -1, *,
         generator: Generator | None = None,
     ) -> Self:  # fmt: skip
-        """Draw from categories with these logits, softly (Jang and others, arXiv:1611.01144).
+        """Draw soft samples from categories with these logits (Jang et al., arXiv:1611.01144).
 
         Parameters
         ----------
         tau : float
-            Temperature, above 0: the lower, the nearer to one category.
+            Temperature, above 0. The lower it is, the closer each sample is to one category.
         hard : bool
-            Give ones and zeros, with the gradient of the soft numbers.
+            Whether to return ones and zeros, with the gradient of the soft samples.
         eps : float
-            As in PyTorch, where it does nothing.
+            Unused, as in PyTorch.
         dim : int
-            The axis of the categories.
+            Axis of the categories.
         generator : Generator, optional
-            What to draw from.
+            Generator to draw from.
         """
         del eps
         check_floats(self.dtype, "gumbel_softmax")
@@ -208,7 +209,7 @@ class DrawingMethods(_Below):
     def normal_(
         self, mean: float = 0.0, std: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn from the normal distribution."""
+        """Assign numbers drawn from a normal distribution."""
         check_floats(self.dtype, "normal_")
         center, spread = real(mean, "mean"), random.at_least_zero(std, "std")
         return self._put(random.normal(
@@ -218,10 +219,10 @@ class DrawingMethods(_Below):
     def uniform_(
         self, a: float = 0.0, b: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn evenly from [`a`, `b`)."""
+        """Assign numbers drawn uniformly from [`a`, `b`)."""
         low, high = real(a, "a"), real(b, "b")
         if not low <= high:
-            raise ShapeError(f"a, b: expected them in order, not {a} and {b}")
+            raise ShapeError(f"a, b: expected a <= b, not {a} and {b}")
         check_floats(self.dtype, "uniform_")
         return self._put(random.uniform(
             self.dims, low=low, high=high, dtype=self.dtype, generator=generator
@@ -230,7 +231,7 @@ class DrawingMethods(_Below):
     def log_normal_(
         self, mean: float = 1.0, std: float = 2.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign the exponentials of numbers drawn from the normal distribution."""
+        """Assign exponentials of numbers drawn from a normal distribution."""
         check_floats(self.dtype, "log_normal_")
         if not real(std, "std") > 0:
             raise ShapeError(f"std: expected a number above 0, not {std}")
@@ -253,7 +254,7 @@ class DrawingMethods(_Below):
     def cauchy_(
         self, median: float = 0.0, sigma: float = 1.0, *, generator: Generator | None = None
     ) -> Self:
-        """Assign numbers drawn from the Cauchy distribution."""
+        """Assign numbers drawn from a Cauchy distribution."""
         check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
@@ -261,11 +262,11 @@ class DrawingMethods(_Below):
         return self._put((turn.tan() * sigma + real(median, "median")).cast(self.dtype))
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
-        """Assign how many trials of chance `p` it takes to succeed once, from 1 on."""
+        """Assign the number of trials, of probability `p` each, up to the first success."""
         if not 0 < real(p, "p") < 1:
-            raise ShapeError(f"p: expected a chance between 0 and 1, not {p}")
+            raise ShapeError(f"p: expected a probability between 0 and 1, exclusive, not {p}")
         if self.dtype.is_bool:
-            raise DTypeError("geometric_: bools do not count; cast them")
+            raise DTypeError("geometric_: bools cannot hold counts; cast them")
         drawn = positive_rand(self.dims, dt.float64, generator)
         trials = (drawn.log() / math.log1p(-p)).ceil()
         return self._put(trials.clamp(min=1).cast(self.dtype))
@@ -286,10 +287,11 @@ class DrawingMethods(_Below):
         self, from_: int | None = None, to: int | None = None, *,
         generator: Generator | None = None,
     ) -> Self:  # fmt: skip
-        """Assign integers drawn evenly from [`from_`, `to`).
+        """Assign integers drawn uniformly from [`from_`, `to`).
 
-        One argument is `to`. By default they go from 0 to the greatest number of the type, or to
-        that up to which a floating type has every integer.
+        A single argument is `to`, with `from_` 0. By default they range from 0 to the greatest
+        number of the dtype, or for floats to the limit up to which the dtype represents every
+        integer.
         """
         if from_ is not None and to is None:
             from_, to = 0, from_
@@ -298,11 +300,11 @@ class DrawingMethods(_Below):
         first = 0 if from_ is None else integer(from_, "from_")
         limit = int(most) + 1 if to is None else integer(to, "to")
         if not first < limit:
-            raise ShapeError(f"from_, to: expected them in order, not {first} and {limit}")
+            raise ShapeError(f"from_, to: expected from_ < to, not {first} and {limit}")
         least = -int(most) if kind.is_float else 0 if kind.is_bool else int(kind.min)
         if not least <= first < limit <= int(most) + 1:
             raise DTypeError(
-                f"from_, to: {kind.name} does not have all integers from {first} to {limit - 1}"
+                f"from_, to: {kind.name} cannot represent all integers from {first} to {limit - 1}"
             )
         word = "int64" if limit <= 1 << 63 else "uint64"
         drawn = random.randint(first, limit, self.dims, dtype=word, generator=generator)
@@ -315,7 +317,7 @@ class DrawingMethods(_Below):
         return cast("Self", drawn.cast(self.dtype))
 
     def _put(self, value: Any) -> Self:
-        whole = cast("Any", self)  # assigning comes above this family
+        whole = cast("Any", self)  # a class above this one defines assign()
         whole._check_no_leaf("drawing values")
         return cast("Self", whole.assign(value.cast(self.dtype)))
 
@@ -328,7 +330,7 @@ def _probability(p: float) -> float:
 
 
 def _resolving(dtype: DType) -> DType:
-    """In which type to draw what is compared with probabilities, in small steps."""
+    """Return the dtype of the numbers to compare with probabilities: fine enough steps."""
     return dt.float64 if dtype is dt.float64 else dt.float32
 
 
@@ -336,7 +338,7 @@ def randperm(
     n: int, dtype: object = None, *, device: object = None, requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:  # fmt: skip
-    """The integers from 0 to `n` - 1 in random order, int64 unless told otherwise.
+    """Return the integers from 0 to `n` - 1 in random order, as int64 by default.
 
     Examples
     --------
@@ -348,9 +350,9 @@ def randperm(
     count = integer(n, "n", least=0)
     wanted = dt.int64 if dtype is None else dt.parse(dtype)
     if count and not wanted.is_float and count - 1 > int(wanted.max):
-        raise DTypeError(f"dtype: {wanted.name} does not have all integers up to {count - 1}")
+        raise DTypeError(f"dtype: {wanted.name} cannot represent all integers up to {count - 1}")
     random.check_asked(wanted, requires_grad=requires_grad)
-    # Of 2**53 numbers hardly two are equal; those that are stay in order.
+    # Two of 2**53 possible numbers are rarely equal; equal ones stay in order.
     drawn = random.rand(count, dtype=dt.float64, generator=generator)
     out = drawn.argsort().cast(wanted)
     return out.requires_grad_() if requires_grad else out

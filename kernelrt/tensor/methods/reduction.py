@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 
 class Extremum(NamedTuple, Generic[_T]):
-    """What ``x.max(dim)`` and ``x.min(dim)`` give."""
+    """Result of ``x.max(dim)`` and ``x.min(dim)``: the elements and their positions."""
 
     values: _T
     indices: _T
@@ -61,29 +61,29 @@ class ReductionMethods(_Below):
         axes = axes_of(dim, len(node.shape))
         out = build.reduce(node, op, axes)
         wide = build.reshape(out, build.keep_axes(node.shape, axes)) if keepdim else out
-        return self._of(wide)  # also where there is one element to add
+        return self._of(wide)  # a new tensor even if there is nothing to add
 
     def _summand(self, dtype: object) -> UOp:
-        """Bools and integers add up in int64 unless `dtype` says otherwise."""
+        """Return the elements in the dtype of a sum: `dtype`, or int64 for bools and integers."""
         node = self.uop
         if dtype is not None:
             return node.cast(dt.parse(dtype))
         return node if node.dtype.is_float else node.cast(dt.int64)
 
     def sum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Sum over `dim`, or over all axes; bools and integers add up in int64."""
+        """Return the sum over `dim`, or over all axes; bools and integers add up in int64."""
         return self._reduce(self._summand(dtype), Op.ADD, dim, keepdim)
 
     def prod(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Product over `dim`, or over all axes; bools and integers multiply in int64.
+        """Return the product over `dim`, or over all axes; bools and integers multiply in int64.
 
-        The gradient is the product of the other elements, also where some are 0 or infinite, and
-        has gradients of its own, of any order.
+        The gradient is the product of the other elements, also where some are 0 or infinite. It is
+        differentiable any number of times.
         """
         return self._reduce(self._summand(dtype), Op.MUL, dim, keepdim)
 
     def mean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Mean over `dim`, or over all axes; NaN over no elements.
+        """Return the mean over `dim`, or over all axes; NaN over no elements.
 
         Raises
         ------
@@ -104,18 +104,18 @@ class ReductionMethods(_Below):
         self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None,
     ) -> Self:  # fmt: skip
-        """Variance over `dim`: squared deviations over the count less `correction`.
+        """Return the variance over `dim`: squared deviations over the count less `correction`.
 
-        The correction is 1 unless something else is said; `unbiased` says 1 or 0 by True or False.
-        The divisor is at least 0: where it is, the variance is infinite, or NaN where all
-        deviations are 0. As in PyTorch ``x.var(False)`` says `unbiased`.
+        The correction is 1 by default; `unbiased` True or False means 1 or 0. If the divisor would
+        be 0 or negative, the variance is infinite, or NaN where all deviations are 0. As in
+        PyTorch, ``x.var(False)`` sets `unbiased`.
         """
         dim, unbiased = _spread_over(dim, unbiased)
         out = self._variance(dim, _correction(correction, unbiased), "var")
         return self._kept_or_dropped(out, dim, keepdim)
 
     def _variance(self, dim: Dims, correction: float, name: str) -> UOp:
-        """The variance in the type of sums; axes keep size 1."""
+        """Return the variance in the accumulation dtype; reduced axes keep size 1."""
         x = self._wide(name)
         axes = axes_of(dim, self.ndim)
         correction = real(correction, "correction")
@@ -123,29 +123,30 @@ class ReductionMethods(_Below):
         mean = mean_of(x, axes)
         deviation = x.alu(Op.SUB, build.expand(mean, x.shape))
         squares = kept(deviation.alu(Op.MUL, deviation), Op.ADD, axes)
-        # Far from 0 the rounding of the mean can exceed all deviations: what they sum up to, which
-        # should be nothing, tells it. Chan, Golub and LeVeque, The American Statistician 37, 1983.
+        # Far from 0 the rounding error of the mean can exceed all deviations. The sum of the
+        # deviations, which should be 0, gives that error. Chan, Golub and LeVeque, The American
+        # Statistician 37, 1983.
         rest = kept(deviation, Op.ADD, axes)
-        # Where the squares overflow, what it corrects may be infinite, too.
+        # Where the squares overflow, the correction may be infinite as well.
         over = squares.eq(build.full(math.inf, x.dtype, squares.shape))
         rest = build.where(over, 0, rest)
         size = build.broadcast_to(float_count(x, axes), rest.shape)
         shift = detach(rest.alu(Op.DIV, size))
         squares = squares.alu(Op.SUB, rest.alu(Op.MUL, shift)).alu(Op.MAX, build.zeros_like(rest))
         out = squares.alu(Op.DIV, build.broadcast_to(count, rest.shape))
-        # As in PyTorch the slope along named axes divides by what is less than 0, too: so that of a
-        # deviation, which is infinite there, is 0.
+        # As in PyTorch the derivative along named axes also divides by a negative count. So the
+        # derivative of a standard deviation, which is infinite there, is 0.
         named = dim is not None and self.ndim > 0
         divisor = build.sub(float_count(x, axes), correction) if named else count
         return custom(out, var_rule, x, parts=(mean, shift, divisor))
 
     def _wide(self, name: str) -> UOp:
-        """The elements, which must be floats, in the type that sums of them have."""
+        """Return the elements, which must be floats, in the accumulation dtype."""
         x = self._floats(name)
         return x.cast(x.dtype.accumulator)
 
     def _kept_or_dropped(self, out: UOp, dim: Dims, keepdim: bool) -> Self:
-        """A reduction that kept its axes with size 1, in this tensor's type."""
+        """Cast a reduction to this tensor's dtype, and drop its axes of size 1 unless `keepdim`."""
         out = out.cast(self.dtype)
         return self._of(out if keepdim else _drop(out, axes_of(dim, self.ndim)))
 
@@ -153,9 +154,9 @@ class ReductionMethods(_Below):
         self, dim: Dims = None, unbiased: bool | None = None, keepdim: bool = False, *,
         correction: float | None = None,
     ) -> Self:  # fmt: skip
-        """Standard deviation over `dim`: the root of :meth:`var`.
+        """Return the standard deviation over `dim`: the root of :meth:`var`.
 
-        The gradient of equal elements, which have none, is 0.
+        The gradient of equal elements, where the derivative does not exist, is 0.
         """
         dim, unbiased = _spread_over(dim, unbiased)
         variance = self._variance(dim, _correction(correction, unbiased), "std")
@@ -165,7 +166,7 @@ class ReductionMethods(_Below):
     # ---- extrema
 
     def amax(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Greatest element over `dim`, NaN where there is one.
+        """Return the greatest element over `dim`, or NaN if there is one.
 
         The gradient is shared equally among equal greatest elements, or among the NaNs.
         """
@@ -173,7 +174,7 @@ class ReductionMethods(_Below):
         return self._reduce(self.uop, Op.MAX, dim, keepdim)
 
     def amin(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Least element over `dim`, NaN where there is one; the gradient is as in amax."""
+        """Return the least element over `dim`, or NaN if there is one; see :meth:`amax`."""
         self._check_filled("amin", dim)
         return self._reduce(self.uop, Op.MIN, dim, keepdim)
 
@@ -186,10 +187,10 @@ class ReductionMethods(_Below):
     def max(
         self, dim: int | TensorBase | None = None, keepdim: bool = False
     ) -> Self | Extremum[Self]:
-        """Greatest element of all, or (values, indices) along `dim`; of two tensors maximum.
+        """Return the greatest element, or (values, indices) along `dim`.
 
-        Along `dim` the gradient goes to the element that the index names, without `dim` it is
-        shared equally among equal greatest elements.
+        With a second tensor this is :meth:`maximum`. Along `dim` the gradient goes to the element
+        at the index. Without `dim` it is shared equally among equal greatest elements.
         """
         if dim is None:
             return self.amax()
@@ -208,7 +209,7 @@ class ReductionMethods(_Below):
     def min(
         self, dim: int | TensorBase | None = None, keepdim: bool = False
     ) -> Self | Extremum[Self]:
-        """Least element of all, or (values, indices) along `dim`; see :meth:`max`."""
+        """Return the least element, or (values, indices) along `dim`; see :meth:`max`."""
         if dim is None:
             return self.amin()
         if isinstance(dim, TensorBase):
@@ -229,17 +230,17 @@ class ReductionMethods(_Below):
         return Extremum(self._of(out if keepdim else build.reshape(out, indices.dims)), indices)
 
     def argmax(self, dim: int | None = None, keepdim: bool = False) -> Self:
-        """Position of the first greatest element (or NaN), in the flat tensor or along `dim`."""
+        """Return the position of the first maximum (or NaN), along `dim` or in the flat tensor."""
         return self._position(Op.MAX, dim, keepdim)
 
     def argmin(self, dim: int | None = None, keepdim: bool = False) -> Self:
-        """Position of the first least element (or NaN), in the flat tensor or along `dim`."""
+        """Return the position of the first minimum (or NaN), along `dim` or in the flat tensor."""
         return self._position(Op.MIN, dim, keepdim)
 
     def _position(
         self, op: Op, dim: int | None, keepdim: bool, *, beside: bool = False
     ) -> Self:
-        """Where the greatest or least element is, perhaps beside the element itself."""
+        """Return the position of an extremum; `beside`: next to the extremum's own reduction."""
         name = "argmax" if op is Op.MAX else "argmin"
         if dim is not None:
             self._check_one(name, dim)
@@ -253,8 +254,8 @@ class ReductionMethods(_Below):
         if rank is None:
             out = source._reduce(_places_of_best(node, op, axis), Op.MIN, axis, kept)
         else:
-            # The greatest rank first and then the least place: one number says both, so that one
-            # walk finds it.
+            # A key of rank and position orders by greatest rank, then by least position, so one
+            # reduction finds both.
             place = build.iota_along(node.shape, axis)
             later = build.sub(_like(place, _PLACES - 1), place)
             key = rank.alu(Op.SHL, _like(rank, 32)).alu(Op.OR, later)
@@ -267,8 +268,8 @@ class ReductionMethods(_Below):
     def _check_one(self, name: str, dim: object) -> None:
         if whole(dim) is None:
             raise DTypeError(
-                f"{name}: expected one axis, not {type(dim).__name__}; use a{name[-3:]} for "
-                f"several axes, or {name[-3:]}imum for two tensors"
+                f"{name}: expected an int, one axis, not {type(dim).__name__}; use a{name[-3:]} "
+                f"for several axes, or {name[-3:]}imum for two tensors"
             )
 
     def _check_filled(self, name: str, dim: Dims) -> None:
@@ -282,15 +283,15 @@ class ReductionMethods(_Below):
             if least <= 0:
                 raise VariableError(
                     f"{name}: axis {axis} of {format_shape(self.dims)} may be empty and have no "
-                    "such element; give its Variable a lower bound that leaves some"
+                    "such element; give its Variable a lower bound of at least 1"
                 )
 
     def any(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether some element over `dim` is not zero; of uint8 as one, too."""
+        """Return whether at least one element over `dim` is nonzero, as bools (uint8 for uint8)."""
         return self._reduce(self._truth(), Op.MAX, dim, keepdim)
 
     def all(self, dim: Dims = None, keepdim: bool = False) -> Self:
-        """Whether every element over `dim` is not zero; of uint8 as one, too."""
+        """Return whether every element over `dim` is nonzero, as bools (uint8 for uint8)."""
         return self._reduce(self._truth(), Op.MIN, dim, keepdim)
 
     def _truth(self) -> UOp:
@@ -298,28 +299,30 @@ class ReductionMethods(_Below):
         return bools.cast(dt.uint8) if self.dtype is dt.uint8 else bools
 
     def count_nonzero(self, dim: Dims = None) -> Self:
-        """How many elements over `dim` are not zero."""
+        """Return the number of nonzero elements over `dim`."""
         return self.cast(dt.bool_).sum(dim)
 
     def norm(
         self, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, *,
         dtype: object = None,
     ) -> Self:  # fmt: skip
-        """The `p`-norm over `dim`: the `p`-th root of the sum of `p`-th powers of magnitudes.
+        """Return the `p`-norm over `dim`: the `p`-th root of the sum of ``abs(x) ** p``.
 
-        The infinite norms are the greatest and the least magnitude, the 0-norm counts the
-        elements other than 0. Where there is no gradient, as at 0, it is 0.
+        The norms of order infinity and minus infinity are the greatest and the least magnitude. The
+        0-norm counts the nonzero elements. Where the derivative does not exist, as at 0, the
+        gradient is 0.
 
         Parameters
         ----------
         p : float, "fro" or "nuc"
-            "fro" is 2; "nuc" is the sum of the singular values of the matrices of two axes.
+            Order of the norm. "fro" is 2; "nuc" is the sum of the singular values of matrices over
+            two axes.
         dim : int or sequence of int, optional
-            The axes, or all.
+            Axes to reduce; all by default.
         keepdim : bool
-            Whether the axes stay, with size 1.
+            Whether to keep the axes with size 1.
         dtype : DType, optional
-            Type to convert to before.
+            Dtype to convert to first.
         """
         source = self if dtype is None else self.cast(dtype)
         if p == "nuc":
@@ -332,7 +335,7 @@ class ReductionMethods(_Below):
             source._check_filled("norm", dim)
         x = source._wide("norm")
         axes = axes_of(dim, self.ndim)
-        # The square of one element could overflow or vanish.
+        # A single element needs no power, which could overflow or underflow.
         alone = p != 0 and same(build.volume(x.shape, axes), 1)
         out = custom(norm(x, 1 if alone else p, axes), norm_rule, x, arg=(p, alone))
         return source._kept_or_dropped(out, dim, keepdim)
@@ -340,7 +343,7 @@ class ReductionMethods(_Below):
     def _nuclear(self, dim: Dims, keepdim: bool) -> Self:
         axes = axes_of(dim, self.ndim)
         if len(axes) != 2:
-            raise ShapeError(f"norm: 'nuc' is a norm of two axes, not of {len(axes)}")
+            raise ShapeError(f"norm: 'nuc' needs two axes, not {len(axes)}")
 
         out = vector_norms.singular_values(self, axes).sum(-1)
         return out.reshape(build.keep_axes(self.dims, axes)) if keepdim else out
@@ -348,14 +351,14 @@ class ReductionMethods(_Below):
     # ---- softmax
 
     def logsumexp(self, dim: Dims, keepdim: bool = False) -> Self:
-        """``log(sum(exp(self)))`` over `dim` without overflow; integers become float32."""
+        """Return ``log(sum(exp(self)))`` over `dim`, without overflow; integers become float32."""
         source = self._of(self._as_float())
         x = source._wide("logsumexp")
         top, rest = log_total(x, axes_of(dim, self.ndim), guard=True)
         return source._kept_or_dropped(rest.alu(Op.ADD, top), dim, keepdim)
 
     def softmax(self, dim: int = -1, dtype: object = None) -> Self:
-        """``exp(self)`` over its sum along `dim`."""
+        """Return ``exp(self)`` divided by its sum along `dim`."""
         x, axes, kind = self._softmax_input(dim, dtype, "softmax")
         top = kept(detach(x), Op.MAX, axes)
         powers = x.alu(Op.SUB, build.expand(top, x.shape)).alu(Op.EXP)
@@ -363,7 +366,7 @@ class ReductionMethods(_Below):
         return self._of(custom(powers.alu(Op.DIV, total), softmax_rule, x, arg=axes).cast(kind))
 
     def log_softmax(self, dim: int = -1, dtype: object = None) -> Self:
-        """The logarithm of :meth:`softmax` without overflow."""
+        """Return the logarithm of :meth:`softmax`, computed without overflow."""
         x, axes, kind = self._softmax_input(dim, dtype, "log_softmax")
         top, rest = log_total(x, axes)
         below = x.alu(Op.SUB, build.expand(top, x.shape))
@@ -376,13 +379,13 @@ class ReductionMethods(_Below):
         x = self if dtype is None else self.cast(dtype)
         return x._wide(name), axes_of(axis_of(dim, self.ndim), self.ndim), x.dtype
 
-    # ---- running sums
+    # ---- cumulative sums
 
     def cumsum(self, dim: int, dtype: object = None) -> Self:
-        """Sums of the elements up to each one along `dim`.
+        """Return the cumulative sum along `dim`.
 
-        Blocks of 64 are summed as windows and their totals added recursively, so that n elements
-        cost about 64 n additions.
+        Blocks of 64 elements are summed as windows and their totals added recursively, so that n
+        elements cost about 64 n additions.
         """
         node = self._summand(dtype)
         axis = axis_of(dim, self.ndim)
@@ -411,7 +414,7 @@ class ReductionMethods(_Below):
         return self._of(build.reduce(windows, Op.ADD, (self.ndim,)))
 
 
-#: Places along an axis that fit beside a rank into 64 bits.
+#: Number of positions along an axis that fit into 64 bits together with a 32-bit rank.
 _PLACES: Final = 1 << 32
 _MOST: Final = int(dt.int32.max)
 
@@ -421,12 +424,12 @@ def _like(x: UOp, number: int) -> UOp:
 
 
 def _rank(x: UOp, op: Op) -> UOp | None:
-    """An int64 of 32 bits that is greatest where `x` is, or least for MIN; NaN has the greatest.
+    """Return an int64 of 32 bits that is greatest where `x` is (for MIN: where `x` is least).
 
-    None for types with more values than that.
+    NaN ranks highest. Return None for dtypes with more values than 32 bits hold.
     """
     if x.dtype.is_float and x.dtype.itemsize <= 4:
-        # The representation in order of size, both zeros being one.
+        # The bits of a float, flipped so that they order by value; -0.0 becomes 0.0.
         x = x.cast(dt.float32)
         bits = UOp(Op.BITCAST, dt.int32, (x.alu(Op.ADD, build.zeros_like(x)),))
         below = bits.alu(Op.SHR, _like(bits, 31)).alu(Op.AND, _like(bits, _MOST))
@@ -440,7 +443,7 @@ def _rank(x: UOp, op: Op) -> UOp | None:
 
 
 def _places_of_best(x: UOp, op: Op, axis: int) -> UOp:
-    """The place along `axis` of all that is greatest, or least, or NaN; its size elsewhere."""
+    """Return the position of each element that is an extremum or NaN; the axis's size elsewhere."""
     best = build.reduce(x, op, (axis,))
     best = build.expand(build.reshape(best, build.keep_axes(x.shape, (axis,))), x.shape)
     hit = x.eq(best)
@@ -462,14 +465,14 @@ def _chosen_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _spread_over(dim: Dims, unbiased: bool | None) -> tuple[Dims, bool | None]:
-    """The axes of a variance, and the correction where it stands in their place."""
+    """Return the axes of a variance, and `unbiased` if it was passed in the place of the axes."""
     return (None, dim) if isinstance(dim, bool) and unbiased is None else (dim, unbiased)
 
 
 def _correction(correction: float | None, unbiased: bool | None) -> float:
-    """What a variance takes from the count."""
+    """Return the number that a variance subtracts from the count."""
     if unbiased is None:
         return 1 if correction is None else correction
     if correction is not None:
-        raise DTypeError("correction, unbiased: expected one of the two")
+        raise DTypeError("correction, unbiased: expected at most one of the two")
     return int(flag(unbiased, "unbiased"))

@@ -31,37 +31,37 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 __all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "cubic_weights",
            "factors_of"]  # fmt: skip
 
-#: Modes of interpolation -> the number of axes that they are for; 0 for any.
+#: Modes of interpolation -> the number of axes that each supports; 0 for any.
 MODES: Final = {"nearest": 0, "nearest-exact": 0, "area": 0, "linear": 1, "bilinear": 2,
                 "bicubic": 2, "trilinear": 3}  # fmt: skip
-#: Of the convolution that bicubic interpolation is (Keys, IEEE Trans. ASSP 29, 1981), as PyTorch
-#: has it; and where the image is made smoother, as Pillow has it.
+#: Parameter of the bicubic convolution kernel (Keys, IEEE Trans. ASSP 29, 1981): PyTorch's value,
+#: and Pillow's for antialiasing.
 _SHARPNESS: Final = -0.75
 _SMOOTH_SHARPNESS: Final = -0.5
 
 
 @contextlib.contextmanager
 def _made_for(name: str, size: int) -> Iterator[None]:
-    """Say for which size there is no memory: NumPy's error does not."""
+    """Turn a MemoryError, which names no size, into an OutOfMemoryError that does."""
     try:
         yield
     except MemoryError:
-        raise OutOfMemoryError(f"{name}: {size} elements need more memory than there is") from None
+        raise OutOfMemoryError(f"{name}: not enough memory for {size} elements") from None
 
 
 def coordinates(
     old: int, new: int, factor: float | None, *, align_corners: bool
 ) -> np.ndarray[Any, Any]:
-    """Where the elements of an axis of `new` elements lie on one of `old`, in float64.
+    """Return the coordinates of `new` elements on an axis of `old` elements, in float64.
 
     Parameters
     ----------
     old, new : int
-        Sizes.
+        Sizes of the two axes.
     factor : float, optional
-        By how much an element of the old axis is larger, unless the sizes say it.
+        Scale factor, if it differs from the quotient of the sizes.
     align_corners : bool
-        Whether the first and the last elements of both lie on each other, not their edges.
+        Whether the centres of the outermost elements coincide, instead of their edges.
     """
     at = np.arange(new, dtype=np.float64)
     if align_corners:
@@ -70,17 +70,17 @@ def coordinates(
 
 
 def _near(x: Any, a: float) -> Any:
-    """The cubic of distances up to 1."""
+    """Return the cubic kernel for distances up to 1."""
     return ((a + 2) * x - (a + 3)) * x * x + 1
 
 
 def _far(x: Any, a: float) -> Any:
-    """The cubic of distances from 1 to 2."""
+    """Return the cubic kernel for distances from 1 to 2."""
     return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
 
 
 def cubic_weights(part: Any) -> list[Any]:
-    """What the elements -1, 0, 1 and 2 count at `part` of the way from 0 to 1."""
+    """Return the weights of the elements -1, 0, 1 and 2 at the fraction `part` from 0 to 1."""
     a = _SHARPNESS
     return [_far(part + 1, a), _near(part, a), _near(1 - part, a), _far(2 - part, a)]
 
@@ -89,14 +89,14 @@ def cubic_weights(part: Any) -> list[Any]:
 def _taps(
     mode: str, old: int, new: int, factor: float | None, align_corners: bool, kind: str
 ) -> tuple[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any] | None], ...]:
-    """The elements that each new element is made of, and what they count; None for all."""
+    """Return pairs of source elements and weights for each new element; None means weight 1."""
     if mode in ("nearest", "nearest-exact"):
-        # Elements lie in their middle, or where they begin.
+        # The coordinate of an element is its centre for "nearest-exact", its start for "nearest".
         at = np.arange(new) + (0.5 if mode == "nearest-exact" else 0.0)
         if factor is None:
             at = at * old / new
         else:
-            # Which element a rounded factor meets is a matter of rounding: as PyTorch rounds.
+            # Rounding decides which element is nearest, so round as PyTorch does.
             at = (at.astype(kind) * np.dtype(kind).type(1 / factor)).astype(np.float32)
         return ((np.clip(np.floor(at), 0, old - 1).astype(np.int64), None),)
     at = coordinates(old, new, factor, align_corners=align_corners)
@@ -119,10 +119,10 @@ def _taps(
 def _windows(
     mode: str, old: int, new: int, factor: float | None, align_corners: bool
 ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """For each new element a row of elements and what they count; 0 in rows that are shorter.
+    """Return source elements and weights, a row for each new element; padded with weight 0.
 
-    The filter is stretched to the distance of the new elements where that is greater than the one
-    of the old elements, as in Pillow and in PyTorch's ``antialias=True``.
+    If the new elements are farther apart than the old ones, the filter is stretched accordingly, as
+    in Pillow and PyTorch's ``antialias=True``.
     """
     if align_corners:
         scale = (old - 1) / (new - 1) if new > 1 else 0.0
@@ -149,51 +149,51 @@ def _windows(
 
 @operations()
 class ResamplingMethods(_Below):
-    """Images at other sizes."""
+    """Adaptive pooling, interpolation and sampling of images."""
 
     __slots__ = ()
 
     # ---- adaptive pooling
 
     def adaptive_avg_pool1d(self, output_size: PerAxis | None) -> Self:
-        """As :meth:`adaptive_avg_pool2d`, over the last axis."""
+        """Average over adaptive windows of the last axis; see :meth:`adaptive_avg_pool2d`."""
         return self._adaptive_mean(1, output_size)
 
     def adaptive_avg_pool2d(self, output_size: Any) -> Self:
-        """Means over as many windows of the last two axes as the result has elements.
+        """Average over adaptive windows of the last two axes, one for each element of the result.
 
         Window i of n goes from ``floor(i * size / n)`` to ``ceil((i + 1) * size / n)``.
 
         Parameters
         ----------
         output_size : int, or pair of int or None
-            None leaves an axis as it is.
+            Sizes of the result; None keeps the size of an axis.
         """
         return self._adaptive_mean(2, output_size)
 
     def adaptive_avg_pool3d(self, output_size: Any) -> Self:
-        """As :meth:`adaptive_avg_pool2d`, over the last three axes."""
+        """Average over adaptive windows of the last three axes; see :meth:`adaptive_avg_pool2d`."""
         return self._adaptive_mean(3, output_size)
 
     def adaptive_max_pool1d(self, output_size: PerAxis, return_indices: bool = False) -> Any:
-        """As :meth:`adaptive_max_pool2d`, over the last axis."""
+        """Take maxima over adaptive windows of the last axis; see :meth:`adaptive_max_pool2d`."""
         return self._adaptive_max(1, output_size, return_indices)
 
     def adaptive_max_pool2d(self, output_size: Any, return_indices: bool = False) -> Any:
-        """Greatest elements of the windows of :meth:`adaptive_avg_pool2d`.
+        """Take the maxima over the windows of :meth:`adaptive_avg_pool2d`.
 
-        With `return_indices` their positions in the flat image come, too.
+        With `return_indices`, also return their positions in the flat image.
         """
         return self._adaptive_max(2, output_size, return_indices)
 
     def adaptive_max_pool3d(self, output_size: Any, return_indices: bool = False) -> Any:
-        """As :meth:`adaptive_max_pool2d`, over the last three axes."""
+        """Take maxima over adaptive windows of three axes; see :meth:`adaptive_max_pool2d`."""
         return self._adaptive_max(3, output_size, return_indices)
 
     def _adaptive_sizes(self, n: int, output_size: object, name: str) -> list[tuple[Dim, Dim]]:
-        """Old and new size of each of the last `n` axes.
+        """Return the old and the new size of each of the last `n` axes.
 
-        An old one that is known only at run time is kept, or becomes 1.
+        An old size that is known only at run time must stay, or become 1.
         """
         if not n < self.ndim <= n + 2:
             raise ShapeError(f"{name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
@@ -211,11 +211,11 @@ class ResamplingMethods(_Below):
                 old = self._static_size(axis, name)
                 if not isinstance(new, int):
                     raise ShapeError(
-                        f"output_size: {format_size(new)} is known only at run time; expected "
-                        "ints, None, or the size of the axis"
+                        f"output_size: expected ints, None, or the size of the axis, not "
+                        f"{format_size(new)}, which is known only at run time"
                     )
             if not dim_span(old)[0] and new != 0:
-                raise ShapeError(f"{name}: there are no elements in {format_shape(self.dims)}")
+                raise ShapeError(f"{name}: shape {format_shape(self.dims)} may be empty")
             found.append((old, new))
         return found
 
@@ -239,7 +239,7 @@ class ResamplingMethods(_Below):
         return out
 
     def _parts_of(self, axis: int, old: int, new: int) -> tuple[Self, Self]:
-        """Windows of different lengths in a new axis behind `axis`, and which of it they are."""
+        """Return windows of varying length as an axis after `axis`, and their mask."""
         with _made_for("output_size", new):
             starts = np.arange(new) * old // max(new, 1)
             ends = -((np.arange(new) + 1) * -old // max(new, 1))
@@ -283,7 +283,7 @@ class ResamplingMethods(_Below):
     def _greatest_of_images(
         self, n: int, sizes: Sequence[tuple[Dim, Dim]], name: str, return_indices: bool
     ) -> Any:
-        """Pool images by the maximum where some sizes are known only at run time."""
+        """Take the maxima of whole images if some sizes are known only at run time."""
         for axis, (_, new) in enumerate(sizes, self.ndim - n):
             if new != 1:
                 self._static_size(axis, name)
@@ -300,33 +300,33 @@ class ResamplingMethods(_Below):
         align_corners: bool | None = None, recompute_scale_factor: bool | None = None,
         antialias: bool = False,
     ) -> Self:  # fmt: skip
-        """Other sizes of the axes behind the first two.
+        """Resample the axes after the first two to other sizes.
 
         Parameters
         ----------
         size : int or tuple of int, optional
-            The new sizes; they may be sizes that are known only at run time.
+            New sizes, which may be known only at run time.
         scale_factor : float or tuple of float, optional
-            In their place, what the sizes are multiplied by, and rounded down.
+            Factors of the sizes instead of `size`; the products are rounded down.
         mode : str
-            "nearest": element i of n is element ``floor(i * old / n)``, or
-            ``floor(i / scale_factor)``; "nearest-exact": the one in whose middle it lies; "linear",
-            "bilinear" and "trilinear" interpolate along 1, 2 and 3 axes, "bicubic" along 2;
-            "area" is :meth:`adaptive_avg_pool2d`.
+            "nearest": element i of n is element ``floor(i * old / n)``, or ``floor(i /
+            scale_factor)``. "nearest-exact": the element that contains its centre. "linear",
+            "bilinear" and "trilinear": interpolation along 1, 2 and 3 axes. "bicubic": cubic
+            interpolation along 2 axes. "area": :meth:`adaptive_avg_pool2d`.
         align_corners : bool, optional
-            Of the modes that interpolate: whether the outermost elements lie on each other.
+            For the modes that interpolate: whether the centres of the outermost elements coincide.
         recompute_scale_factor : bool, optional
-            Whether the sizes say where elements lie, and not `scale_factor`.
+            Whether the sizes determine the coordinates instead of `scale_factor`.
         antialias : bool
-            Of "bilinear" and "bicubic": whether each element of a smaller image is made of all
-            that lie around it, with the filter of Pillow. Else detail finer than the new elements
-            gives patterns that the image does not have.
+            For "bilinear" and "bicubic": whether each element of a smaller image is computed from
+            all elements around it, with Pillow's filter. Without it, detail finer than the new
+            elements causes aliasing patterns.
 
         Notes
         -----
-        An axis that keeps its size is copied, whatever `scale_factor` says, by "linear" and its
-        relatives, and by "nearest" in images, which copies each element twice where the size
-        doubles: so PyTorch has it.
+        As in PyTorch, "linear", "bilinear" and "trilinear" copy an axis that keeps its size,
+        whatever `scale_factor` is. So does "nearest" for images, which also copies each element
+        twice if a size doubles.
         """
         n = self.ndim - 2
         if n < 1:
@@ -334,7 +334,7 @@ class ResamplingMethods(_Below):
         check_interpolation(mode, align_corners)
         if flag(antialias, "antialias") and mode not in ("bilinear", "bicubic"):
             raise ShapeError(
-                f"antialias: modes 'bilinear' and 'bicubic' have such a filter, not {mode!r}"
+                f"antialias: expected mode 'bilinear' or 'bicubic', not {mode!r}"
             )
         sizes = factors_of(size, scale_factor, n)
         if MODES[mode] not in (0, n):
@@ -362,7 +362,7 @@ class ResamplingMethods(_Below):
         self, sizes: Sequence[tuple[Dim | None, float | None]], mode: str, align_corners: bool,
         smooth: bool,
     ) -> Self:  # fmt: skip
-        """With new sizes of the axes behind the first two, or by factors, which then say more."""
+        """Resample the axes after the first two to sizes or by factors, which take precedence."""
         if mode not in ("nearest", "nearest-exact"):
             out = self._of(self._wide("interpolate"))
         else:
@@ -374,10 +374,10 @@ class ResamplingMethods(_Below):
             if dim_span(old)[0] < 1 or dim_span(new)[0] < 1:
                 raise ShapeError(
                     f"interpolate: axis {axis} of {format_size(old)} elements cannot have "
-                    f"{format_size(new)}; each needs at least 1"
+                    f"{format_size(new)}; both sizes must be at least 1"
                 )
             if mode == "nearest" and len(sizes) == 2 and same(new, build.volume((old, 2))):
-                factor = None  # noqa: PLW2901 - as the sizes say
+                factor = None  # noqa: PLW2901 - use the sizes instead
             if same(new, old) and (factor in (None, 1) or _copies(mode, len(sizes), smooth)):
                 continue
             if smooth:
@@ -401,7 +401,7 @@ class ResamplingMethods(_Below):
     def _open_taps(
         self, mode: str, old: Dim, new: Dim, factor: float | None, align_corners: bool, kind: str
     ) -> list[tuple[Self, Self | None]]:
-        """Do what :func:`_taps` does for sizes that are known only at run time."""
+        """Compute :func:`_taps` for sizes that are known only at run time."""
         line = self._of(build.iota(new))
         size, count = (self._of(build.scalar(n, dt.int64)) for n in (old, new))
         half = 0.5 if mode == "nearest-exact" else 0.0
@@ -449,7 +449,7 @@ class ResamplingMethods(_Below):
     def _mixed(
         self, axis: int, old: int, places: np.ndarray[Any, Any], weights: np.ndarray[Any, Any]
     ) -> Self:
-        """Sums over rows of places times their weights; places from `old` on count nothing."""
+        """Return weighted sums over rows of positions; positions from `old` on do not count."""
         behind = (1,) * (self.ndim - axis - 1)
         index = self._literal(np.minimum(places, old - 1).reshape(-1))
         seen = self.index_select(axis, index).unflatten(axis, places.shape)
@@ -464,19 +464,19 @@ class ResamplingMethods(_Below):
         self, grid: TensorBase, mode: str = "bilinear", padding_mode: str = "zeros",
         align_corners: bool = False,
     ) -> Self:  # fmt: skip
-        """The image at given places, of shape (batch, channels, ...) as the grid's.
+        """Sample images of shape (batch, channels, ...) at the points of a grid.
 
         Parameters
         ----------
         grid : Tensor, shape (batch, rows, columns, 2) or (batch, depth, rows, columns, 3)
-            Places from -1 to 1, the last axis of the image first.
+            Coordinates from -1 to 1, the last axis of the image first.
         mode : "bilinear", "nearest" or "bicubic"
-            Between elements, or of the nearest one; "bicubic" for images of two axes, of the 16
-            elements around each place.
+            "bilinear" interpolates between elements, "nearest" takes the nearest one, "bicubic"
+            uses the 16 elements around each point and needs images of two axes.
         padding_mode : "zeros", "border" or "reflection"
-            What lies outside.
+            Values outside of the image.
         align_corners : bool
-            Whether -1 and 1 are the middles of the outermost elements, not their edges.
+            Whether -1 and 1 are the centres of the outermost elements, not their edges.
         """
         if mode not in ("bilinear", "nearest", "bicubic"):
             raise ShapeError(f"mode: expected 'bilinear', 'nearest' or 'bicubic', not {mode!r}")
@@ -489,12 +489,12 @@ class ResamplingMethods(_Below):
         n = self.ndim - 2
         if n not in (2, 3) or at.ndim != self.ndim or at.dims[-1] != n:
             raise ShapeError(
-                f"grid: expected (batch, ..., {n}) of {self.ndim} axes beside "
+                f"grid: expected shape (batch, ..., {n}) of {self.ndim} axes for an input of shape "
                 f"{format_shape(self.dims)}, not {format_shape(at.dims)}"
             )
         if not self.dtype.is_float or at.dtype is not self.dtype:
             raise DTypeError(
-                f"grid: expected the type {self.dtype.name} of the input, not {at.dtype.name}"
+                f"grid: expected the dtype {self.dtype.name} of the input, not {at.dtype.name}"
             )
         sizes = [self._static_size(a, "grid_sample") for a in range(2, self.ndim)]
         ends = [
@@ -528,7 +528,7 @@ class ResamplingMethods(_Below):
     def _at_cubic(
         self, ends: list[Any], sizes: list[int], padding: str, align: bool
     ) -> Self:
-        """Between 4 elements along each of two axes; all that lie outside are those inside."""
+        """Interpolate between 4 elements along each of two axes; pad positions outside."""
         lows = [end.floor().detach() for end in ends]
         weights = [cubic_weights(end - low) for end, low in zip(ends, lows, strict=True)]
         places = [
@@ -542,7 +542,7 @@ class ResamplingMethods(_Below):
         return cast("Self", _weighted_sum(rows, weights[0]))
 
     def _at_corner(self, places: list[Self], sizes: list[int]) -> Self:
-        """Elements at whole places, zeros outside, channels behind the batch."""
+        """Return the elements at integer positions, zeros outside; channels follow the batch."""
         inside: Any = None
         index: Any = None
         for place, size in zip(places, sizes, strict=True):
@@ -558,18 +558,18 @@ class ResamplingMethods(_Below):
 
 
 def _weighted_sum(values: list[Any], weights: list[Any]) -> Any:
-    """Values with channels behind the batch, times weights that have none."""
+    """Sum values, whose axis 1 holds channels, times weights without channels."""
     parts = [value * weight.unsqueeze(1) for value, weight in zip(values, weights, strict=True)]
     return functools.reduce(lambda a, b: a + b, parts)
 
 
 def _unnormalized(at: Any, size: int, align: bool) -> Any:
-    """A coordinate from -1 to 1 in elements."""
+    """Convert a coordinate from -1 to 1 to an element position."""
     return (at + 1) * ((size - 1) / 2) if align else ((at + 1) * size - 1) / 2
 
 
 def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
-    """A coordinate in elements, as the padding has it."""
+    """Map an element position into the image according to the padding mode."""
     if padding == "zeros":
         return place
     if padding == "reflection":
@@ -581,12 +581,12 @@ def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
         rest = place - turns * span
         odd = (turns - 2 * (turns / 2).floor()) == 1
         place = (span - rest).where(odd, rest) + low
-    # From the edges on, the value does not follow the coordinate.
+    # From the edges on, the coordinate has no gradient.
     return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))
 
 
 def _count(value: object) -> Dim | None:
-    """Return a number of elements or a Size; None for anything else."""
+    """Return a number of elements or a Size; return None for anything else."""
     plain_value = plain(value)
     return plain_value if isinstance(plain_value, UOp) else whole(value)
 
@@ -599,32 +599,32 @@ def _scaled(size: Dim, factor: float) -> Dim:
     if max(numerator, denominator) > 1 << 20:  # then the product would be rounded
         raise ShapeError(
             f"scale_factor: {factor} times the size {format_size(size)}, known only at run time, "
-            "is not a whole number of small parts; give size= as in size=n * 7 // 10"
+            "cannot be computed exactly; pass size= instead, as in size=n * 7 // 10"
         )
     return build.quotient(build.volume((size, numerator)), denominator)
 
 
 def _copies(mode: str, axes: int, smooth: bool) -> bool:
-    """Whether an axis that keeps its size is copied, whatever the factor is, as in PyTorch."""
+    """Return whether an axis that keeps its size is copied for any factor, as in PyTorch."""
     return smooth or mode.endswith("linear") or (mode == "nearest" and axes == 2)
 
 
 def check_interpolation(mode: str, align_corners: object) -> None:
-    """Raise ShapeError for a mode that there is not, and for options that it does not have."""
+    """Raise ShapeError for an unknown mode, or for options that the mode does not have."""
     if mode not in MODES:
         raise ShapeError(f"mode: expected one of {', '.join(map(repr, MODES))}, not {mode!r}")
     if align_corners is not None:
         flag(align_corners, "align_corners")
         if mode in ("nearest", "nearest-exact", "area"):
-            raise ShapeError(f"align_corners: mode {mode!r} has no such option; leave it out")
+            raise ShapeError(f"align_corners: mode {mode!r} does not take it; leave it out")
 
 
 def factors_of(
     size: object, scale_factor: object, n: int
 ) -> list[tuple[Dim | None, float | None]]:
-    """The new size of each axis, or None and by what it is multiplied."""
+    """Return for each axis its new size and None, or None and its factor."""
     if (size is None) == (scale_factor is None):
-        raise ShapeError("size, scale_factor: expected one of the two")
+        raise ShapeError("size, scale_factor: expected exactly one of the two")
     given: Any = size if scale_factor is None else scale_factor
     each = tuple(given) if isinstance(given, tuple | list) else (given,) * n
     name = "size" if scale_factor is None else "scale_factor"
@@ -635,7 +635,7 @@ def factors_of(
         if any(count is None for count in counts):
             raise DTypeError(f"size: expected ints, not {size!r}")
         if any(count is not None and dim_span(count)[0] < 1 for count in counts):
-            raise ShapeError(f"size: expected numbers of at least 1, not {size!r}")
+            raise ShapeError(f"size: expected sizes of at least 1, not {size!r}")
         return [(count, None) for count in counts]
     factors = [real(number, "scale_factor") for number in each]
     if not all(0 < factor < math.inf for factor in factors):

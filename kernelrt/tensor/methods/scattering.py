@@ -1,4 +1,4 @@
-"""Scatter: writes to positions that are data."""
+"""Scatter: writes at positions given by tensors."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _REDUCERS: Final = {
 
 
 def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
-    """`base` with `values` at `places`; the last in row-major order counts of equal places."""
+    """Return `base` with `values` at `places`; of equal places the last in row-major order wins."""
     if build.has_zero(values.shape):
         return build.beside(base, values)
     count = prod(values.shape)
@@ -48,9 +48,9 @@ def replaced(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
 def taken_in(
     base: UOp, values: UOp, places: Sequence[UOp], reduce: str, *, include_self: bool
 ) -> UOp:
-    """`base` reduced with `values` at `places`.
+    """Return `base` with `values` reduced into it at `places`.
 
-    Without `include_self` what stood at these places does not count.
+    Without `include_self` the former elements at these places do not count.
     """
     if build.has_zero(values.shape):
         return build.beside(base, values)
@@ -73,7 +73,7 @@ def taken_in(
 
 @operations()
 class ScatteringMethods(_Below):
-    """Writes to places that are data: results are new tensors."""
+    """Writes at positions given by tensors. The results are new tensors."""
 
     __slots__ = ()
 
@@ -83,31 +83,31 @@ class ScatteringMethods(_Below):
         self, dim: int, index: TensorBase, src: Operand | None = None, *,
         value: float | None = None, reduce: str | None = None,
     ) -> Self:  # fmt: skip
-        """This tensor with each element of `src` put to its position from `index`.
+        """Return this tensor with each element of `src` written to its position in `index`.
 
-        ``out[index[i, j], j] = src[i, j]`` for `dim` 0. Where positions are equal the last one, in
-        row-major order of `index`, counts, and gets the gradient.
+        ``out[index[i, j], j] = src[i, j]`` for `dim` 0. Among equal positions the last one, in
+        row-major order of `index`, wins and gets the gradient.
 
         Parameters
         ----------
         dim : int
-            The axis that `index` has positions of.
+            Axis of the positions in `index`.
         index : Tensor
-            Integers of as many axes, none but `dim` longer than here.
+            Integers with as many axes as this tensor, none but `dim` longer than this tensor's.
         src : Tensor or number
-            Of this tensor's type, at least as large as `index`.
+            Elements to write, of this tensor's dtype, at least as large as `index`.
         value : number, optional
-            Another name of a number for `src`.
+            Another name of `src` for a number.
         reduce : str, optional
-            "add" or "multiply" what is there instead of replacing it.
+            "add" or "multiply" to combine `src` with the element there instead of replacing it.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where an index lies outside [0, size of `dim`).
+            At run time, if an index lies outside of [0, size of `dim`).
         """
         if (src is None) == (value is None):
-            raise DTypeError("src, value: expected one of the two, a Tensor or a number")
+            raise DTypeError("src, value: expected exactly one of the two, a Tensor or a number")
         given = value if src is None else src
         if reduce is None:
             return self._scattered(dim, index, given, "scatter", replaced)
@@ -123,22 +123,22 @@ class ScatteringMethods(_Below):
         self, dim: int, index: TensorBase, src: TensorBase, reduce: str, *,
         include_self: bool = True,
     ) -> Self:  # fmt: skip
-        """This tensor with the elements of `src` reduced into their positions from `index`.
+        """Return this tensor with the elements of `src` reduced into their positions in `index`.
 
         Parameters
         ----------
         dim : int
-            The axis that `index` has positions of.
+            Axis of the positions in `index`.
         index, src : Tensor
-            As of :meth:`scatter`.
+            As in :meth:`scatter`.
         reduce : str
-            "sum", "prod", "mean", "amax" or "amin". Means of integers are rounded down.
+            Reduction: "sum", "prod", "mean", "amax" or "amin". Means of integers are rounded down.
         include_self : bool
-            Whether the element of this tensor is one of those that are reduced.
+            Whether the element of this tensor takes part in the reduction.
 
         Notes
         -----
-        The gradient of an extreme is shared equally among the elements that equal it.
+        The gradient of a maximum or minimum is shared equally among the elements that equal it.
         """
         _check_reducer(reduce, tuple(_REDUCERS))
         include_self = flag(include_self, "include_self")
@@ -173,18 +173,18 @@ class ScatteringMethods(_Below):
     def index_add(
         self, dim: int, index: TensorBase, source: TensorBase, *, alpha: float = 1
     ) -> Self:
-        """This tensor with slices of `source`, times `alpha`, added at the positions of `index`.
+        """Return this tensor with slices of `source`, times `alpha`, added at positions `index`.
 
         Parameters
         ----------
         dim : int
-            The axis of the slices.
+            Axis of the slices.
         index : Tensor
-            A vector of integers, one for each slice of `source`.
+            Vector of integers, one for each slice of `source`.
         source : Tensor
-            Of this tensor's type and shape, `dim` excepted.
+            Tensor of this tensor's dtype and, apart from `dim`, its shape.
         alpha : number
-            A factor.
+            Factor of the slices.
         """
         def rule(base: UOp, values: UOp, places: Sequence[UOp]) -> UOp:
             if alpha != 1:
@@ -195,9 +195,9 @@ class ScatteringMethods(_Below):
         return self._by_slices(dim, index, source, rule)
 
     def index_copy(self, dim: int, index: TensorBase, source: TensorBase) -> Self:
-        """This tensor with slices of `source` at the positions of `index`, the last of equal ones.
+        """Return this tensor with slices of `source` at positions `index`.
 
-        Parameters are those of :meth:`index_add`.
+        Among equal positions the last one wins. The parameters are those of :meth:`index_add`.
         """
         return self._by_slices(dim, index, source, replaced)
 
@@ -205,9 +205,9 @@ class ScatteringMethods(_Below):
         self, dim: int, index: TensorBase, source: TensorBase, reduce: str, *,
         include_self: bool = True,
     ) -> Self:  # fmt: skip
-        """This tensor with slices of `source` reduced into those at the positions of `index`.
+        """Return this tensor with slices of `source` reduced into those at positions `index`.
 
-        Parameters are those of :meth:`index_add` and :meth:`scatter_reduce`, without "sum".
+        The parameters are those of :meth:`index_add` and :meth:`scatter_reduce`, without "sum".
         """
         _check_reducer(reduce, ("prod", "mean", "amax", "amin"))
         include_self = flag(include_self, "include_self")
@@ -219,7 +219,7 @@ class ScatteringMethods(_Below):
         )  # fmt: skip
 
     def index_fill(self, dim: int, index: TensorBase, value: Operand) -> Self:
-        """This tensor with `value`, one element, in the slices that `index` names.
+        """Return this tensor with `value`, one element, in the slices at positions `index`.
 
         Negative positions count from the end.
         """
@@ -235,7 +235,7 @@ class ScatteringMethods(_Below):
         return source._select(hit, fill, source).reshape(self.dims)
 
     def _one(self, value: Operand) -> Self:
-        """A number, or a tensor of one, in this tensor's type."""
+        """Return a number, or a scalar tensor, in this tensor's dtype."""
         number = as_scalar(value)
         if number is not None:
             value = element(number, self.dtype, "value")
@@ -249,7 +249,7 @@ class ScatteringMethods(_Below):
         return one.cast(self.dtype)
 
     def _positions(self, axis: int, index: object, *, from_end: bool = False) -> UOp:
-        """A vector of checked positions along `axis`."""
+        """Return a vector of checked positions along `axis`."""
         places = self._lift(index, "index")
         if places.ndim > 1 or not places.dtype.is_int:
             raise ShapeError(
@@ -271,7 +271,7 @@ class ScatteringMethods(_Below):
         shape = (*target.dims[:axis], line.shape[0], *target.dims[axis + 1 :])
         if not build.same_shape(values.dims, shape):
             raise ShapeError(
-                f"source: expected the shape {format_shape(shape)}, a slice for each position of "
+                f"source: expected the shape {format_shape(shape)}, one slice for each position in "
                 f"index, not {format_shape(values.dims)}"
             )
         places = [
@@ -283,35 +283,35 @@ class ScatteringMethods(_Below):
     # ---- positions in row-major order
 
     def take(self, index: TensorBase) -> Self:
-        """The elements at positions in row-major order, in the shape of `index`.
+        """Return the elements at positions in row-major order, in the shape of `index`.
 
         Negative positions count from the end.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where a position is outside.
+            At run time, if a position is out of range.
         """
         return self.reshape(-1)[self._whole(index)]
 
     def put(self, index: TensorBase, source: TensorBase, accumulate: bool = False) -> Self:
-        """This tensor with the elements of `source` at positions in row-major order.
+        """Return this tensor with the elements of `source` at positions in row-major order.
 
         Parameters
         ----------
         index : Tensor
-            Positions; negative ones count from the end.
+            Positions. Negative ones count from the end.
         source : Tensor
-            As many elements, of this tensor's type.
+            Tensor with as many elements as `index`, of this tensor's dtype.
         accumulate : bool
-            Add them up; otherwise the last of equal positions counts.
+            Whether to add the elements. Otherwise the last of equal positions wins.
         """
         places = self._whole(index)
         values = self._of_own_type(self._lift(source, "source"), "source")
         if not same(prod(values.dims), prod(places.dims)):
             raise ShapeError(
-                f"source: expected as many elements as in the {format_shape(places.dims)} of "
-                f"index, not those of {format_shape(values.dims)}"
+                f"source: expected as many elements as index of shape {format_shape(places.dims)}, "
+                f"not shape {format_shape(values.dims)}"
             )
         line = build.reshape(places.uop, (prod(places.dims),))
         line = checked(line, prod(self.dims), from_end=True)
@@ -330,16 +330,16 @@ class ScatteringMethods(_Below):
     def index_put(
         self, indices: Sequence[TensorBase | None], values: TensorBase, accumulate: bool = False
     ) -> Self:
-        """This tensor with `values` where ``self[indices]`` is, or added there.
+        """Return this tensor with `values` written to, or added at, ``self[indices]``.
 
         Parameters
         ----------
         indices : sequence of Tensor or None
-            Integers or bools as in indexing; None takes an axis whole.
+            Integers or bools as in indexing; None selects a whole axis.
         values : Tensor
-            Broadcast to what is selected, of this tensor's type.
+            Tensor of this tensor's dtype that broadcasts to the selected elements.
         accumulate : bool
-            Add values up that go to one element; otherwise the last one counts.
+            Whether to add the values. Otherwise the last of several values for one element wins.
         """
         if not isinstance(indices, tuple | list):
             raise DTypeError(f"indices: expected a tuple of Tensors, not {type(indices).__name__}")
@@ -350,19 +350,19 @@ class ScatteringMethods(_Below):
     # ---- parts
 
     def masked_scatter(self, mask: TensorBase, source: TensorBase) -> Self:
-        """This tensor with the elements of `source`, in order, where `mask` holds.
+        """Return this tensor with the elements of `source`, in order, where `mask` is True.
 
         Parameters
         ----------
         mask : Tensor
-            Bools; the two are broadcast.
+            Bools. This tensor and the mask broadcast.
         source : Tensor
-            At least as many elements as the mask selects, of this tensor's type.
+            Tensor of this tensor's dtype with at least as many elements as the mask selects.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where `source` has too few elements.
+            At run time, if `source` has too few elements.
         """
         where = self._lift(mask, "mask")
         check_bools(where.dtype, "mask")
@@ -376,18 +376,18 @@ class ScatteringMethods(_Below):
         place = self._of(build.where(flat.uop, place.uop, 0))
         size = prod(values.dims)
         line = build.reshape(values.uop, (size,))
-        if build.has_zero(line.shape):  # no element may ask for the one that stands there
+        if build.has_zero(line.shape):  # a selected element then reads index 1 and fails
             line, size, place = build.full(0, line.dtype, (1,)), 1, flat.long()
         picked = UOp(Op.GATHER, line.dtype, (line, build.bound(place.uop, size)))
         out = build.where(flat.uop, picked, build.reshape(base, (count,)))
         return self._of(build.reshape(out, base.shape))
 
     def select(self, dim: int, index: int) -> Self:
-        """The slice at position `index` of axis `dim`, without that axis."""
+        """Return the slice at position `index` of axis `dim`, without that axis."""
         return self[(*(slice(None),) * own_axis(dim, self.ndim), index)]
 
     def select_scatter(self, src: TensorBase, dim: int, index: int) -> Self:
-        """This tensor with `src` as the slice at position `index` of axis `dim`."""
+        """Return this tensor with `src` as the slice at position `index` of axis `dim`."""
         axis = own_axis(dim, self.ndim)
         items = (*(slice(None),) * axis, index)
         return self._with_part(items, src)
@@ -396,7 +396,7 @@ class ScatteringMethods(_Below):
         self, src: TensorBase, dim: int = 0, start: int | None = None, end: int | None = None,
         step: int = 1,
     ) -> Self:  # fmt: skip
-        """This tensor with `src` in the place of ``start:end:step`` of axis `dim`."""
+        """Return this tensor with `src` in place of ``start:end:step`` of axis `dim`."""
         axis = own_axis(dim, self.ndim)
         step = integer(step, "step", 1)
         return self._with_part((*(slice(None),) * axis, slice(start, end, step)), src)
@@ -404,7 +404,7 @@ class ScatteringMethods(_Below):
     def diagonal_scatter(
         self, src: TensorBase, offset: int = 0, dim1: int = 0, dim2: int = 1
     ) -> Self:
-        """This tensor with `src` as its diagonal; parameters are those of :meth:`diagonal`."""
+        """Return this tensor with `src` as its diagonal; parameters as in :meth:`diagonal`."""
         order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
         line = order.diagonal(offset, dim1, dim2)
         value = self._part(src, line.dims)
@@ -425,7 +425,7 @@ class ScatteringMethods(_Below):
         return value.cast(self.dtype)
 
     def _with_part(self, items: tuple[Any, ...], src: TensorBase) -> Self:
-        """This tensor with `src` where numbers and slices select."""
+        """Return this tensor with `src` at the elements that numbers and slices select."""
         full = spelled_out(items, self.ndim)
         value = self._part(src, self[items].dims)
         covered, filled = self._spread(full, value)
