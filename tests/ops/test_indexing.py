@@ -424,7 +424,7 @@ def test_values_for_each_place_that_a_mask_of_data_selects():
     for rows in (0, 3):
         with pytest.raises(krt.IndexBoundsError):
             f(x, mask, krt.ones(rows, 2)).numpy()
-    with pytest.raises(krt.ShapeError, match="does not fit what the index selects"):
+    with pytest.raises(krt.ShapeError, match="does not fit the selected elements"):
         f(x, mask, krt.ones(2, 3))
     with pytest.raises(krt.DTypeError, match="cannot be assigned to int32"):
         f(x.int(), mask, 1.5)

@@ -260,7 +260,7 @@ def test_bad_arguments() -> None:
         x.sort(2)
     with pytest.raises(DTypeError, match="descending"):
         x.sort(1, "down")
-    with pytest.raises(ShapeError, match="k: expected at most the 4"):
+    with pytest.raises(ShapeError, match="k: expected at most 4"):
         x.topk(5)
     with pytest.raises(ShapeError, match="k: expected at least 1"):
         x.kthvalue(0)

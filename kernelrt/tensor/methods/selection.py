@@ -35,19 +35,19 @@ __all__ = ["SelectionMethods"]
 
 
 def _first(flags: UOp, size: int) -> UOp:
-    """The positions of the first `size` flags that hold, in int64; -1 behind the last one."""
+    """Return the positions of the first `size` True flags in int64, padded with -1."""
     n = prod(flags.shape)
     before = build.full(-1, dt.int64, (size + 1,))
     if build.has_zero(flags.shape):
         return build.shrink(before, [(0, size)])
-    # Flags that do not hold, or too many of them, go behind the end.
+    # Positions of False flags, and surplus ones, are written past the end.
     return build.shrink(
         build.scatter(Op.MAX, before, build.iota(n), _ranks(flags, size)), [(0, size)]
     )
 
 
 def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
-    """The index along `axis` of places in row-major order; axes without elements count 1."""
+    """Return the index along `axis` of row-major positions; an axis of size 0 counts as 1."""
     below = build.full(prod(shape[axis + 1 :]), dt.int64, place.shape)
     size = build.full(shape[axis], dt.int64, place.shape)
     one = build.full(1, dt.int64, place.shape)
@@ -63,11 +63,12 @@ def _ranks(flags: UOp, size: int) -> UOp:
 
 @operations()
 class SelectionMethods(_Below):
-    """What masks and lists of positions select.
+    """Selection by masks and by lists of positions.
 
-    How many elements there are depends on data. Outside of traced functions the positions are
-    computed at once, and the elements are gathered from there; in a traced function so are those
-    of constants that it makes itself, and for others `size` says how many there shall be.
+    The number of selected elements depends on data. Outside of traced functions the positions are
+    computed immediately, and the elements are gathered from there. In a traced function this works
+    for constants that the function creates itself; for other tensors `size` sets the number of
+    elements.
     """
 
     __slots__ = ()
@@ -80,32 +81,33 @@ class SelectionMethods(_Below):
     def _made(self, data: np.ndarray[Any, Any]) -> Self:
         return self._lift(np.asarray(data, order="C"), "index")  # keeps shape ()
 
-    # ---- positions
+    # ---- nonzero positions
 
     def nonzero(
         self, *, as_tuple: bool = False, size: int | None = None, fill_value: int = 0
     ) -> Self | tuple[Self, ...]:
-        """The positions of elements that are not zero, in row-major order.
+        """Return the positions of the nonzero elements in row-major order.
 
         Parameters
         ----------
         as_tuple : bool
-            A vector for each axis, as indexing takes them, rather than a row for each element.
+            Whether to return one vector for each axis, for use as an index, instead of one row for
+            each element.
         size : int, optional
-            How many positions there shall be: those left over are dropped, those missing are
-            `fill_value`. Needed where a function is traced.
+            Number of positions to return: surplus ones are dropped, missing ones are `fill_value`.
+            Required in a traced function.
         fill_value : int
-            What stands for positions that are missing.
+            Index that fills missing positions.
 
         Returns
         -------
         Tensor or tuple of Tensor
-            int64 of shape (count, axes), or as many vectors as there are axes.
+            int64 of shape (count, axes), or one vector for each axis.
 
         Raises
         ------
         JitError
-            A function is traced, and there is no `size`.
+            A function is traced, and `size` is not given.
         """
         several = flag(as_tuple, "as_tuple")
         if size is None and self.ndim and not several:
@@ -122,13 +124,13 @@ class SelectionMethods(_Below):
         )
 
     def argwhere(self, *, size: int | None = None, fill_value: int = 0) -> Self:
-        """The same as :meth:`nonzero`, a row for each element."""
+        """Return the positions of nonzero elements, a row for each, as :meth:`nonzero` does."""
         found = self.nonzero(size=size, fill_value=fill_value)
         assert not isinstance(found, tuple)
         return found
 
     def _columns(self, size: int | None, fill: int, name: str) -> list[Self]:
-        """The coordinates of elements that are not zero; of a scalar those in a vector of one."""
+        """Return the coordinates of nonzero elements; a scalar counts as a vector of size 1."""
         holds = self._true() if self.ndim else self._true().reshape(1)
         if size is None:
             held = elements(holds, name, "pass size=")
@@ -144,17 +146,17 @@ class SelectionMethods(_Below):
     def masked_select(
         self, mask: TensorBase, *, size: int | None = None, fill_value: float = 0
     ) -> Self:
-        """The elements where `mask`, broadcast with this tensor, holds, as a vector.
+        """Return as a vector the elements where `mask`, broadcast with this tensor, is True.
 
         Parameters
         ----------
         mask : Tensor
-            Bools.
+            Bools that broadcast with this tensor.
         size : int, optional
-            How many elements there shall be: those left over are dropped, those missing are
-            `fill_value`. Needed where a function is traced.
+            Number of elements to return: surplus ones are dropped, missing ones are `fill_value`.
+            Required in a traced function.
         fill_value : number
-            What stands for elements that are missing.
+            Value of missing elements.
         """
         where = self._lift(mask, "mask")
         check_bools(where.dtype, "mask")
@@ -170,7 +172,7 @@ class SelectionMethods(_Below):
         return self._of(self._or_fill(flat, place, fill_value))
 
     def _or_fill(self, flat: UOp, place: UOp, fill: float) -> UOp:
-        """Elements at `place`, and `fill` where that is negative."""
+        """Return the elements at `place`, and `fill` where the position is negative."""
         number = element(fill, flat.dtype, "fill_value")
         if build.has_zero(flat.shape):
             return build.full(number, flat.dtype, place.shape)
@@ -178,36 +180,36 @@ class SelectionMethods(_Below):
         there = picked(flat, place.alu(Op.MAX, zero), 0)
         return build.where(place.alu(Op.LT, zero), number, there)
 
-    # ---- values that differ
+    # ---- unique values
 
     def unique(
         self, sorted: bool = True, return_inverse: bool = False,  # noqa: A002 - torch's name
         return_counts: bool = False, dim: int | None = None, *, size: int | None = None,
         fill_value: float | None = None,
     ) -> Any:  # fmt: skip
-        """The elements that differ, in order.
+        """Return the unique elements in ascending order.
 
         Parameters
         ----------
         sorted : bool
-            For those who ask for it: the elements are in order either way.
+            For compatibility: the elements are sorted either way.
         return_inverse : bool
-            Whether to tell which of them each element is.
+            Whether to return the position of each element among the unique ones.
         return_counts : bool
-            Whether to tell how often each of them is there.
+            Whether to return the count of each unique element.
         dim : int, optional
-            Slices along an axis are compared instead of elements.
+            Axis whose slices to compare, instead of elements.
         size : int, optional
-            How many there shall be: the greatest are dropped, those missing are `fill_value` and
-            count 0. Needed where a function is traced; without `dim` only.
+            Number of unique elements to return: the greatest surplus ones are dropped, missing ones
+            are `fill_value` with count 0. Required in a traced function; only without `dim`.
         fill_value : number, optional
-            The least element unless given.
+            Value of missing elements; the least element by default.
 
         Returns
         -------
         Tensor or tuple of Tensor
-            The elements; then positions among them, and counts, where they are asked for. Every
-            NaN is an element of its own.
+            The unique elements, then the positions and the counts if requested. Each NaN is an
+            element of its own.
         """
         flag(sorted, "sorted")
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
@@ -231,7 +233,10 @@ class SelectionMethods(_Below):
         self, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None,
         *, size: int | None = None, fill_value: float | None = None,
     ) -> Any:  # fmt: skip
-        """The first element of every run of equal ones; parameters are those of :meth:`unique`."""
+        """Return the first element of every run of equal ones.
+
+        The parameters are those of :meth:`unique`.
+        """
         asked = (flag(return_inverse, "return_inverse"), flag(return_counts, "return_counts"))
         if size is not None:
             return _given(self._distinct_of(size, fill_value, dim, ordered=True), asked)
@@ -253,9 +258,9 @@ class SelectionMethods(_Below):
     def _distinct_of(
         self, size: int, fill: float | None, dim: int | None, *, ordered: bool
     ) -> tuple[Self, Self, Self]:
-        """So many elements that differ, which each one is, and counts, without knowing data."""
+        """Return `size` unique elements, the position of each element in them, and counts."""
         if dim is not None:
-            raise ShapeError("size: slices along dim= have none; leave out dim, or size")
+            raise ShapeError("size: cannot be combined with dim; leave out one of the two")
         count = integer(size, "size", 0)
         n = prod(self.dims)
         flat = build.reshape(self.uop, (n,))
@@ -289,26 +294,26 @@ class SelectionMethods(_Below):
     def bincount(
         self, weights: TensorBase | None = None, minlength: int = 0, *, size: int | None = None
     ) -> Self:
-        """How often each number from 0 on occurs in a vector of integers.
+        """Count how often each number from 0 on occurs in a vector of integers.
 
         Parameters
         ----------
         weights : Tensor, optional
-            What each element counts, rather than 1.
+            Weight of each element, instead of 1.
         minlength : int
-            The least length of the result.
+            Least length of the result.
         size : int, optional
-            The length of the result, which is needed where a function is traced.
+            Length of the result. Required in a traced function.
 
         Returns
         -------
         Tensor
-            int64, or the type of `weights`: float64 unless that is float32.
+            int64, or float32 for `weights` in float32, float64 for other weights.
 
         Raises
         ------
         IndexBoundsError
-            At run time, where an element is negative, or at least `size`.
+            At run time, if an element is negative, or at least `size`.
         """
         if self.ndim != 1 or not self.dtype.is_int:
             raise ShapeError(
@@ -331,26 +336,28 @@ class SelectionMethods(_Below):
                     f"weights: expected the shape {format_shape(self.dims)}, not "
                     f"{format_shape(each.shape)}"
                 )
-        if build.has_zero(self.dims):  # as PyTorch, whatever the weights are
+        if build.has_zero(self.dims):  # int64 as in PyTorch, whatever the weights are
             return self._of(build.full(0, dt.int64, (count,)))
         zeros = build.full(0, each.dtype, (count,))
         return self._of(build.scatter_add(zeros, each, checked(self.uop, count)))
 
     def histc(self, bins: int = 100, min: float = 0, max: float = 0) -> Self:  # noqa: A002
-        """How many elements lie in each of `bins` intervals of one width from `min` to `max`.
+        """Count the elements in each of `bins` bins of equal width from `min` to `max`.
 
         Parameters
         ----------
         bins : int
-            How many.
+            Number of bins.
         min, max : number
-            Where the first begins and the last ends, which holds `max`, too. Equal ones stand for
-            the least and the greatest element. What lies outside, or is NaN, counts nowhere.
+            Left edge of the first and right edge of the last bin, both included. Equal numbers
+            stand for the least and the greatest element. Elements outside of all bins, and NaN, are
+            not counted.
 
         Raises
         ------
         DomainError
-            At run time, where the ends are those of the elements, and one is NaN or infinite.
+            At run time, if the range comes from the elements and one of its ends is NaN or
+            infinite.
         """
         check_floats(self.dtype, "histc")
         count = integer(bins, "bins", 1)
@@ -377,14 +384,14 @@ class SelectionMethods(_Below):
 
 
 def _given(found: tuple[Any, Any, Any], asked: tuple[bool, bool]) -> Any:
-    """The values, and what else is asked for."""
+    """Return the values, together with the other results that were requested."""
     value, *others = found
     more = tuple(o for o, wanted in zip(others, asked, strict=True) if wanted)
     return (value, *more) if more else value
 
 
 def _slices(data: np.ndarray[Any, Any], axis: int) -> np.ndarray[Any, Any]:
-    """What lies along an axis; of a number, that one."""
+    """Move an axis to the front; a scalar becomes a vector."""
     return np.moveaxis(np.atleast_1d(data), axis, 0)
 
 
@@ -393,7 +400,11 @@ def _flat_rows(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _distinct_rows(rows: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], ...]:
-    """Where each row that differs is first, in order, which of them each row is, and counts."""
+    """Return the unique rows of a NumPy array in ascending order.
+
+    They are given as the positions of their first occurrences, the position of each row among them,
+    and their counts.
+    """
     flat = _flat_rows(rows)
     order = np.lexsort(flat.T[::-1]) if flat.shape[1] else np.arange(len(flat))
     ordered = flat[order]

@@ -65,49 +65,50 @@ __all__ = ["PartMethods", "changes_in_place"]
 
 _T = TypeVar("_T", bound="PartMethods")
 
-#: Operations whose result has some of the elements of their operand.
+#: Operations whose result consists of elements of their operand.
 _CUTS = frozenset({Op.SHRINK, Op.RESHAPE, Op.PERMUTE})
 
-_SELECTED = "what the index selects"
+_SELECTED = "the selected elements"
 
 
 def changes_in_place(name: str, why: str) -> GradientError:
-    """Make the error for a change in place that would be one of a tensor without a history."""
+    """Return the error for a change in place of a tensor that cannot record a history."""
     return GradientError(
-        f"{name}: the tensor {why} and would change in place; do it in "
+        f"{name}: the tensor {why} and would change in place; do that in "
         "'with kernelrt.no_grad():', or change a copy, as in y = x.clone()"
     )
 
 
 class PartMethods(_Below):
-    """Assignment to the elements that an index names."""
+    """Assignment to the elements that an index selects."""
 
     __slots__ = ()
 
     def __setitem__(self, index: Any, value: Operand) -> None:
-        """Assign to the elements that an index names.
+        """Assign to the elements that an index selects.
 
-        Any index that reads elements is one. Where integer tensors name an element several times
-        the last value, in row-major order, counts.
+        Every index that reads elements can be assigned to. If integer tensors select an element
+        several times, the last value in row-major order counts.
 
-        Where the tensor has storage it is written in place: only what is selected, if that is one
-        run of its elements and no function is traced, else as a whole.
+        A tensor with storage is written in place: only the selected elements, if they are one
+        contiguous run and no function is traced, otherwise the whole tensor.
 
-        Gradients flow through the assignment, into the value and into what was there before. In a
-        traced function they do into what operations made there, such as ``krt.zeros(3)``.
+        Gradients flow through the assignment into the value and into the former elements. In a
+        traced function they flow into results of operations made there, such as ``krt.zeros(3)``.
 
         Raises
         ------
         ShapeError
-            The value does not broadcast to what is selected.
+            The value does not broadcast to the selected elements.
         JitError
-            A function is traced, and a mask of tensors' data stands beside other indices.
+            A function is traced, and a mask that depends on tensor data is combined with other
+            indices.
         DTypeError
-            The value is a number that the type of this tensor does not have.
+            The value is a number that this tensor's dtype cannot represent.
         GradientError
-            Gradients are recorded, and the tensor is a leaf that requires one; or the value has a
-            history, and the tensor is a parameter, a detached view, its data, or comes from
-            outside of the function that is traced.
+            Gradients are recorded, and the tensor is a leaf that requires a gradient. Or the value
+            has a history, and the tensor is a parameter, a detached view, another tensor's
+            ``data``, or comes from outside of the traced function.
         """
         if state.changing is None and put_rows(self, index, value):
             return
@@ -116,7 +117,7 @@ class PartMethods(_Below):
         if state.local.trace is not None and self._takes_part(index, value, mask=mask):
             return
         if views.is_item(value, self, index):
-            return  # as behind x[index] += 1, which has changed x by now
+            return  # after x[index] += 1, which has already changed x
         eager = state.local.trace is None
         chosen = mask or (
             any(is_array(i) for i in spelled_out(index, self.ndim))
@@ -128,18 +129,18 @@ class PartMethods(_Below):
         new = self._new_elements(value)
         if eager and chosen and self._put_elements(index, new):
             return
-        if not chosen:  # a lazy value stays lazy
+        if not chosen:  # assign through a view, which leaves a lazy value lazy
             part = self[index]
             part._become_value(new._into(part.dims, _SELECTED), new, history=False)
             return
-        # Reading and writing the whole is one step, or another thread's part would be lost.
+        # Reading and writing the whole must be one step, or another thread's write could be lost.
         with state.lock if eager else contextlib.nullcontext():
             self._put_in_whole(index, new, mask=mask)
 
     def _put_in_whole(self, index: Any, new: Self, *, mask: bool) -> None:
-        """Assign all elements, of which those that an index names are `new`."""
+        """Assign the whole tensor, with `new` at the elements that an index selects."""
         if state.local.trace is None:
-            _ = self._live()  # an assignment to what it is computed from lets it be computed
+            _ = self._live()  # computes it if one of its inputs has been assigned to
         history = self._link is None and self._needs_history(new)
         if history and self.is_realized:
             self._write_part(lambda x, value: x.__setitem__(index, value), new)
@@ -148,7 +149,7 @@ class PartMethods(_Below):
         self._become_value(value, new, history)
 
     def _takes_part(self, index: Any, value: Any, *, mask: bool) -> bool:
-        """Assign `value` where it is a part under a mask that the trace does not know."""
+        """Assign `value` if it is a MaskedPart, under a mask that the trace does not know."""
         if not isinstance(value, masked.MaskedPart):
             return False
         if not mask:
@@ -160,7 +161,7 @@ class PartMethods(_Below):
         return True
 
     def _put_elements(self, index: Any, value: Self | float) -> bool:
-        """Write to the elements that an index names in memory; False if a plan has to."""
+        """Write to the selected elements in memory; return False if a plan has to."""
         root: Self = self if self._link is None else self._link.root
         with state.lock:
             if not views.has_memory(self) or views.is_detached(self):
@@ -179,7 +180,7 @@ class PartMethods(_Below):
             )  # fmt: skip
 
     def _placed(self, index: Any, value: Self, *, accumulate: bool = False) -> Self:
-        """This tensor with `value` where any index selects."""
+        """Return this tensor with `value` at the elements that any index selects."""
         order = self._of(build.reshape(build.iota(prod(self.dims)), self.dims))
         selected = order[index]
         fitted = value._into(selected.dims, _SELECTED)
@@ -219,20 +220,21 @@ class PartMethods(_Below):
         if not state.local.grad or views.is_detached(self):
             return
         root: TensorBase = self if self._link is None else self._link.root
-        # A trace notes that the plan depends on this answer.
+        # A trace records that the plan depends on this answer.
         requires = state.local.trace is None or root.requires_grad
         if requires and root._leaf is not None:
             raise changes_in_place(name, "requires a gradient")
 
     def _become_shown(self, value: Self, new: Self) -> None:
-        """Assign to the elements that a view shows.
+        """Assign to the elements that a view selects.
 
         Parameters
         ----------
         value : Tensor
-            The elements, and their history.
+            Elements to assign, with their history.
         new : Tensor
-            What `value` was expanded from. It keeps its history even if `value` has no elements.
+            Tensor that `value` was expanded from. It keeps its history even if `value` has no
+            elements.
         """
         if state.changing is None and put_shown(self, value):
             return
@@ -244,7 +246,7 @@ class PartMethods(_Below):
                     "value.detach() if none is meant to flow, or write to a clone()"
                 )
             value = new = value.detach()
-        # Reading and writing the whole is one step, or another thread's part would be lost.
+        # Reading and writing the whole must be one step, or another thread's write could be lost.
         with state.lock if state.local.trace is None else contextlib.nullcontext():
             self._write_shown(value, new)
 
@@ -252,7 +254,7 @@ class PartMethods(_Below):
         assert self._link is not None
         root: Self = self._link.root
         if state.local.trace is None:
-            _ = root._live()  # carries out what another thread has assigned to it
+            _ = root._live()  # carries out pending assignments of other threads
         history = not views.is_detached(self) and root._needs_history(new)
         if history and root.is_realized:
             root._write_part(
@@ -274,13 +276,13 @@ class PartMethods(_Below):
             root._sever(bound)
 
     def _with_index(self, items: tuple[Any, ...], value: Self) -> Self:
-        """This tensor with `value` where any index selects."""
+        """Return this tensor with `value` at the elements that any index selects."""
         if any(is_array(i) for i in items):
             return self._placed(items, value)
         return self._with_part(items, value)  # type: ignore[attr-defined, no-any-return]
 
     def _with_places(self, places: Self, value: Self) -> Self:
-        """This tensor with `value` at `places` of its elements in row-major order."""
+        """Return this tensor with `value` at row-major positions `places`."""
         line = build.reshape(places.uop, (prod(places.dims),))
         if build.has_zero(line.shape):
             return self._of(self.uop)
@@ -289,17 +291,17 @@ class PartMethods(_Below):
         return self._of(build.reshape(rule, self.dims))
 
     def _write_part(self, assign: Callable[[Self, Self], None], new: Self) -> None:
-        """Write a value that gradients flow into, or beside others, to the storage.
+        """Write a value to the storage if it, or the tensor's other elements, have a history.
 
-        The history is that of the same assignment to a tensor without storage, whose elements
-        nothing asks for: the derivative depends on the place alone.
+        The history is that of the same assignment to a tensor without storage whose elements are
+        never read: the derivative depends only on the positions.
 
         Parameters
         ----------
         assign : callable
-            ``assign(x, value)`` assigns `value` to the place in x.
+            Function that assigns: ``assign(x, value)`` assigns `value` to the part of x.
         new : Tensor
-            The value.
+            Value to assign.
         """
         realize.flush(self)
         before, written = self._entered(), memory_of([self])
@@ -317,7 +319,7 @@ class PartMethods(_Below):
             known = known if bound is None else mark(known, bound)
         with state.no_grad():
             assign(self, new.detach())
-        # Should it end on the way, gradients that come to the tensor end in an error.
+        # If this is interrupted, gradients that reach the tensor raise an error.
         self._sever(Stale(before))
         realize.flush(self)
         severed = self._entered()
@@ -326,22 +328,22 @@ class PartMethods(_Below):
         assign(apart, later)
         assert self._buffer is not None
         storage = storage_node(self._buffer, self.dims)
-        if exchange(self, severed, mark(apart.uop, Kept(storage))):  # else it has another value
+        if exchange(self, severed, mark(apart.uop, Kept(storage))):  # else it has a newer value
             self._severed = None
             state.births[0] += 1
             state.watched.add(self)
             hooking.follow(self, before)
 
     def _copies(self, value: UOp, written: Written) -> dict[UOp, UOp]:
-        """Copy those parts of the memory in `written` that `value` reads.
+        """Copy the parts of the memory in `written` that `value` reads.
 
-        Gradients may need these elements once they have been written. Each copy has the history of
-        the part that it stands for.
+        Gradients may need these elements after they have been overwritten. Each copy has the
+        history of the part that it replaces.
         """
         def is_stored(node: UOp) -> bool:
             return is_kept(node) and reads(node.arg.storage, written)
 
-        stored: dict[UOp, UOp] = {}  # parts of the memory, with the nodes that compute them
+        stored: dict[UOp, UOp] = {}  # parts of the memory -> nodes that compute them
         used = {value}
         for node in below([value], is_stored):
             if is_stored(node):
@@ -377,10 +379,10 @@ class PartMethods(_Below):
         hooking.follow(self, before)
 
     def _bound_by(self, new: Self | None) -> Severed | Stale | None:
-        """Return the mark that stops gradients here once `new`, or a number, is written to a part.
+        """Return the tag that stops gradients here once `new`, or a number, is written to a part.
 
-        The rest stays what it was, so what was computed with a history, or by a jitted function
-        from tensors that have one, is not forgotten.
+        The other elements keep their values. So the tag preserves whether they were computed with a
+        history, or by a jitted function from tensors that have one.
         """
         apart = self._leaf is not None or self._born is not state.local.trace
         if apart or hasattr(self, "_whose"):
@@ -391,12 +393,12 @@ class PartMethods(_Below):
             return Stale(self._entered())
         if not isinstance(theirs, Severed):
             return own or None
-        # Of results of two functions, it is not told apart which elements are whose.
+        # The tag does not distinguish which elements come from which of two functions.
         return theirs if own in (False, theirs) else Severed(theirs.function, None)
 
     @operation
     def _masked(self, mask: Self, new: Self) -> Self:
-        """This tensor with `new` where a mask over the first axes holds."""
+        """Return this tensor with `new` where a mask over the first axes is True."""
         wide = self._fitted_mask(mask)
         if state.local.trace is None and _squeezed(new, self.ndim - mask.ndim).ndim > (
             self.ndim - mask.ndim
@@ -406,54 +408,58 @@ class PartMethods(_Below):
 
     @operation
     def _under(self, mask: Self, new: Self) -> Self:
-        """The values for what a mask over the first axes selects, each where its place is.
+        """Return values in this tensor's shape for the elements under a mask over the first axes.
 
-        They are as many as the mask holds, or one for all places; elsewhere stands any number.
+        There is one value for each selected position, or one value for all. The elements at other
+        positions are arbitrary.
         """
         rest = self.dims[mask.ndim :]
         new = _squeezed(new, len(rest))
-        if new.ndim <= len(rest):  # one for each place, however many there are
+        if new.ndim <= len(rest):  # one value for all positions
             return new._into(rest, _SELECTED)
         rows = new.dims[0]
         values = new._into((rows, *rest), _SELECTED)
         if build.has_zero(self.dims):
             return self._of(self.uop).cast(new.dtype)
         held = mask.reshape(-1).cast(dt.int64)
-        # Where another number of places is selected than there are values, no rank is one.
+        # If the numbers of selected positions and of values differ, every rank is out of bounds.
         fits = held.sum().eq(rows).expand(held.dims)
         rank = build.where(held.ne(0).uop, (held.cumsum(0) - 1).uop, 0)
         index = build.where(fits.uop, rank, -1)
-        if build.has_zero(values.dims):  # then none is selected
+        if build.has_zero(values.dims):  # then no position may be selected
             values, rows = values._pad([(0, 1), *((0, 0) for _ in rest)]), 1
         index = build.bound(index, rows)
         return values._take([(0, self._of(index))]).reshape(self.dims)
 
     def _fitted_mask(self, mask: Self) -> Self:
-        """A mask over the first axes of this tensor, or over all of them, with all axes."""
+        """Return a mask over the first axes, or over all of them, with all axes of this tensor."""
         if mask.ndim > self.ndim or not all(map(same, mask.dims, self.dims)):
             raise ShapeError(
-                f"index: a mask of shape {format_shape(mask.dims)} for a tensor of shape "
-                f"{format_shape(self.dims)}; it needs the sizes of all its axes, or of the first"
+                f"index: a mask of shape {format_shape(mask.dims)} does not match a tensor of "
+                f"shape {format_shape(self.dims)}; expected the sizes of all or of its first axes"
             )
         while mask.ndim < self.ndim:
             mask = mask.unsqueeze(-1)
         return mask
 
     def _into(self, shape: tuple[Dim, ...], named: str) -> Self:
-        """This value for elements of `shape`; as in NumPy, it may have more axes of size 1."""
+        """Expand this value to `shape`; as in NumPy, it may have additional axes of size 1."""
         new = self
         if new.dims == shape and is_static(shape):
             return new
         new = _squeezed(new, len(shape))
         if not broadcasts_to(new.dims, shape):
             raise ShapeError(
-                f"value: shape {format_shape(self.dims)} does not fit {named}, "
+                f"value: shape {format_shape(self.dims)} does not fit {named} of shape "
                 f"{format_shape(shape)}; only axes of size 1 can expand"
             )
         return new.expand(shape)
 
     def _new_elements(self, value: Operand) -> Self:
-        """`value` in this tensor's type. A number is data: another one is no other program."""
+        """Return `value` in this tensor's dtype.
+
+        A number becomes data, so that another number needs no other program.
+        """
         number = as_scalar(value)
         if number is not None:
             value = element(number, self.dtype, "value")
@@ -462,7 +468,7 @@ class PartMethods(_Below):
 
     @operation
     def _spread(self, items: list[Any], value: Self) -> tuple[Self, Self]:
-        """The inverse of slicing: a mask of what `items` selects, and `value` laid out there."""
+        """Return a mask of the elements that `items` selects, and `value` laid out there."""
         value = value.reshape(
             tuple(d for d, i in zip(_result_axes(value, items), items, strict=True)
                   if i is not None)
@@ -507,7 +513,7 @@ class PartMethods(_Below):
     def _spread_along(
         self, node: UOp, mask: UOp, axis: int, item: slice
     ) -> tuple[UOp, UOp]:
-        """Value and mask where a slice with a step takes them along an axis of open size."""
+        """Spread value and mask along a dynamic axis that a slice with a step indexes."""
         size, count, step = self.dims[axis], node.shape[axis], int(item.step)
         first = limit(item.start, 0, size, axis, back=step < 0)
         if step < 0:
@@ -520,7 +526,7 @@ class PartMethods(_Below):
         zero, end = build.zeros_like(away), build.full(count, dt.int64, away.shape)
         hit = away.eq(build.mul(turn, step)).alu(Op.AND, zero.alu(Op.LE, turn))
         hit = hit.alu(Op.AND, turn.alu(Op.LT, end))
-        # What lies behind the end stands for elements that the slice leaves out.
+        # Elements that the slice leaves out read the padding at index `count`.
         widths = [(0, 1 if a == axis else 0) for a in range(len(node.shape))]
         index = self._of(build.where(hit, turn, end))
         picked = (self._of(build.pad(n, widths))._take([(axis, index)]).uop for n in (node, mask))
@@ -542,14 +548,14 @@ def _unexpanded(node: UOp) -> UOp:
 
 
 def _squeezed(value: _T, rank: int) -> _T:
-    """`value` without leading axes of size 1, as long as it has more than `rank` axes."""
+    """Drop leading axes of size 1 while `value` has more than `rank` axes."""
     while value.ndim > rank and same(value.dims[0], 1):
         value = value.squeeze(0)
     return value
 
 
 def _dilate(x: UOp, axis: int, step: int) -> UOp:
-    """`x` with `step` - 1 zeros behind each element of `axis`."""
+    """Insert `step` - 1 zeros after each element of `axis`."""
     shape = x.shape
     wide = build.reshape(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
     widths: list[tuple[Dim, Dim]] = [(0, 0)] * len(wide.shape)
@@ -560,13 +566,13 @@ def _dilate(x: UOp, axis: int, step: int) -> UOp:
 
 
 def _result_axes(value: TensorBase, items: list[Any]) -> list[Dim]:
-    """The size that each item has in `value`: integers, which drop their axis, count 1."""
+    """Return the size of each item in `value`; integers, which drop their axis, count as 1."""
     sizes = iter(value.dims)
     return [1 if is_number(i) else next(sizes) for i in items]
 
 
 def _note_copies(done: Mapping[UOp, UOp]) -> None:
-    """Note which nodes replaced others because these read memory that is written over."""
+    """Record which nodes replaced nodes that read memory that is overwritten."""
     for node, copy in done.items():
         if copy is not node:
             state.copied[node] = (*state.copied.get(node, ()), weakref.ref(copy))

@@ -37,23 +37,23 @@ __all__ = [
 ]  # fmt: skip
 
 _T = TypeVar("_T")
-#: What quantiles are asked for.
+#: Probabilities of quantiles.
 Shares: TypeAlias = "float | Sequence[float] | TensorBase"
 
-#: Up to so many keys each is compared with each: vectors do that two to three times as fast as
-#: digits are counted, which takes a microsecond for a single row (bench/routines.py).
+#: Up to this many keys, all pairs are compared: with vectors that is two to three times as fast as
+#: the radix sort, which takes a microsecond for a single row (bench/routines.py).
 _COMPARED: Final = 64
 
 
 class Ranked(NamedTuple, Generic[_T]):
-    """Elements that were chosen by order, and their positions along the axis."""
+    """Elements selected by order, and their positions along the axis."""
 
     values: _T
     indices: _T
 
 
 def sort_keys(x: UOp) -> UOp:
-    """Unsigned numbers of 32 or 64 bits in the order of the elements, NaN being the greatest.
+    """Return unsigned numbers of 32 or 64 bits in the order of the elements; NaN is the greatest.
 
     Both zeros are equal, and so are all NaNs.
     """
@@ -77,7 +77,7 @@ def _all(x: UOp, value: int) -> UOp:
 
 
 def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
-    """Where along `axis` the elements come from that a stable sort puts there, in int64."""
+    """Return the positions along `axis` of the elements in stably sorted order, in int64."""
     if not x.shape:
         return build.full(0, dt.int64, ())
     if build.has_zero(x.shape) or x.shape[axis] == 1:
@@ -92,7 +92,7 @@ def sorted_places(x: UOp, axis: int, *, descending: bool = False) -> UOp:
 
 
 def _argsort(keys: UOp) -> UOp:
-    """The stable order of unsigned keys along the last axis."""
+    """Return the stable order of unsigned keys along the last axis."""
     n = keys.shape[-1]
     rows = build.volume(keys.shape[:-1])
     if dim_span(n)[1] <= _COMPARED:
@@ -104,7 +104,7 @@ def _argsort(keys: UOp) -> UOp:
 
 
 def _ranked(keys: UOp, n: Dim) -> UOp:
-    """The same, by comparing each key with each."""
+    """Return the stable order of unsigned keys by comparing all pairs."""
     rest, last = keys.shape[:-1], len(keys.shape) - 1
     shape = (*rest, n, n)
     own = build.expand(build.reshape(keys, (*rest, n, 1)), shape)
@@ -117,7 +117,7 @@ def _ranked(keys: UOp, n: Dim) -> UOp:
 
 
 def picked(x: UOp, places: UOp, axis: int) -> UOp:
-    """The elements of `x` at `places` along `axis`, which lie inside."""
+    """Return the elements of `x` at `places` along `axis`, which are in range."""
     if not x.shape or build.has_zero(places.shape):
         if places.shape == x.shape:
             return x
@@ -130,25 +130,25 @@ def picked(x: UOp, places: UOp, axis: int) -> UOp:
 
 @operations()
 class OrderingMethods(_Below):
-    """Sorting, selection by rank, and statistics made of them."""
+    """Sorting, selection by rank, and statistics based on them."""
 
     __slots__ = ()
 
     def sort(
         self, dim: int = -1, descending: bool = False, stable: bool = False
     ) -> Ranked[Self]:
-        """The elements along `dim` in order, and where they were.
+        """Sort the elements along `dim`; return them and their former positions.
 
         The sort is always stable. NaN is greater than every number.
 
         Parameters
         ----------
         dim : int
-            The axis.
+            Axis to sort along.
         descending : bool
-            Greatest first.
+            Whether the greatest elements come first.
         stable : bool
-            For those who ask for it: equal elements keep their order either way.
+            For compatibility: equal elements keep their order either way.
 
         Returns
         -------
@@ -169,32 +169,32 @@ class OrderingMethods(_Below):
         return Ranked(self._of(picked(node, places, axis)), self._of(places))
 
     def argsort(self, dim: int = -1, descending: bool = False, stable: bool = False) -> Self:
-        """The ``indices`` of :meth:`sort`."""
+        """Return the ``indices`` of :meth:`sort`."""
         flag(stable, "stable")
         axis = axis_of(dim, self.ndim)
         return self._of(sorted_places(self.uop, axis, descending=flag(descending, "descending")))
 
     def msort(self) -> Self:
-        """The elements in order along the first axis."""
+        """Sort the elements along the first axis."""
         return self.sort(0).values
 
     def topk(
         self, k: int, dim: int = -1, largest: bool = True, sorted: bool = True  # noqa: A002
     ) -> Ranked[Self]:
-        """The `k` greatest elements along `dim`, or the least ones, in order.
+        """Return the `k` greatest (or least) elements along `dim`, in order, and their positions.
 
-        Among equal elements those that come first are chosen, in their order.
+        Among equal elements the first ones are selected, in their order.
 
         Parameters
         ----------
         k : int
-            How many, at most the size of `dim`.
+            Number of elements, at most the size of `dim`.
         dim : int
-            The axis.
+            Axis to select along.
         largest : bool
-            Whether the greatest are wanted, of which NaN is one.
+            Whether to select the greatest elements. NaN counts as the greatest.
         sorted : bool
-            For those who ask for it: the result is in order either way.
+            For compatibility: the result is in order either way.
         """
         axis = axis_of(dim, self.ndim)
         flag(sorted, "sorted")
@@ -210,15 +210,15 @@ class OrderingMethods(_Below):
         return Ranked(first, places)
 
     def _rank_of(self, k: int, axis: int, least: int) -> int:
-        """`k` as a count of elements along `axis`."""
+        """Check `k` as a number of elements along `axis`."""
         count = integer(k, "k", least)
         size = self.dims[axis] if self.dims else 1
         if isinstance(size, int) and count > size:
-            raise ShapeError(f"k: expected at most the {size} elements of axis {axis}, not {count}")
+            raise ShapeError(f"k: expected at most {size}, the size of axis {axis}, not {count}")
         return count
 
     def kthvalue(self, k: int, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
-        """The `k`-th least element along `dim`, counted from 1, and where it is."""
+        """Return the `k`-th least element along `dim`, counted from 1, and its position."""
         axis = axis_of(dim, self.ndim)
         count = self._rank_of(k, axis, least=1)
         return self._ranked(axis, build.full(count - 1, dt.int64, self._one_along(axis)), keepdim)
@@ -227,7 +227,7 @@ class OrderingMethods(_Below):
         return build.keep_axes(self.dims, (axis,) if self.dims else ())
 
     def _ranked(self, axis: int, rank: UOp, keepdim: bool) -> Ranked[Self]:
-        """The elements that have `rank` (one along `axis`) in the order along `axis`."""
+        """Return the elements of `rank`, which has size 1 along `axis`, in order along `axis`."""
         node = self.uop
         places = picked(sorted_places(node, axis), rank, axis)
         value = picked(node, places, axis)
@@ -237,7 +237,7 @@ class OrderingMethods(_Below):
         return Ranked(self._of(value), self._of(places))
 
     def _nans(self, axis: int) -> UOp:
-        """How many elements along `axis` are NaN, in int64; the axis has size 1."""
+        """Return the number of NaNs along `axis`, in int64; the axis keeps size 1."""
         node = detach(self.uop)
         nan = node.ne(node) if node.dtype.is_float else build.full(False, dt.bool_, node.shape)
         if not node.shape:
@@ -247,7 +247,7 @@ class OrderingMethods(_Below):
         )
 
     def _middle(self, axis: int, keepdim: bool, name: str, *, ignore: bool) -> Ranked[Self]:
-        """The lower median along `axis`; a NaN is the median, or with `ignore` no element."""
+        """Return the lower median along `axis`; with `ignore`, of the elements that are not NaN."""
         self._check_filled(name, axis)
         nans = self._nans(axis)
         n = build.full(self.dims[axis] if self.dims else 1, dt.int64, nans.shape)
@@ -260,15 +260,15 @@ class OrderingMethods(_Below):
         return self._ranked(axis, build.where(nans.ne(zero), numbers, half), keepdim)
 
     def median(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
-        """The lower of the middle elements: of all, or (values, indices) along `dim`.
+        """Return the lower median: of all elements, or (values, indices) along `dim`.
 
-        NaN where there is one, and of no elements. Without `dim` the gradient is shared equally
-        among elements that equal the median.
+        The median is NaN if there is a NaN or no element. Without `dim` the gradient is shared
+        equally among elements that equal the median.
         """
         return self._median(dim, keepdim, "median", ignore=False)
 
     def nanmedian(self, dim: int | None = None, keepdim: bool = False) -> Self | Ranked[Self]:
-        """As :meth:`median`, without the elements that are NaN."""
+        """Return the :meth:`median` without the elements that are NaN."""
         return self._median(dim, keepdim, "nanmedian", ignore=True)
 
     def _median(
@@ -291,27 +291,28 @@ class OrderingMethods(_Below):
         self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
         interpolation: str = "linear",
     ) -> Self:  # fmt: skip
-        """The elements below which lies the share `q` of all along `dim`, interpolated.
+        """Return the quantiles of probability `q` along `dim`.
 
         Parameters
         ----------
         q : float, sequence of float, or Tensor of one axis at most
-            From 0 to 1. Several give a first axis of the result.
+            Probabilities from 0 to 1. Several give a first axis of the result.
         dim : int, optional
-            The axis; all elements in one unless given.
+            Axis to reduce; by default, all elements are flattened.
         keepdim : bool
-            Whether the axis stays, with size 1.
+            Whether to keep the axis with size 1.
         interpolation : str
-            Between the two nearest elements: "linear", "lower", "higher", "nearest" or "midpoint".
+            Method between the two nearest elements: "linear", "lower", "higher", "nearest" or
+            "midpoint".
 
         Raises
         ------
         DTypeError
             The elements are not float32 or float64.
         ShapeError
-            `q` lies outside of 0 to 1, or there are no elements.
+            `q` lies outside of [0, 1], or there are no elements.
         DomainError
-            At run time, where `q` is a tensor and lies outside of 0 to 1, or is NaN.
+            At run time, if `q` is a tensor and lies outside of [0, 1] or is NaN.
         """
         return self._quantile(q, dim, keepdim, interpolation, "quantile", ignore=False)
 
@@ -319,7 +320,7 @@ class OrderingMethods(_Below):
         self, q: Shares, dim: int | None = None, keepdim: bool = False, *,
         interpolation: str = "linear",
     ) -> Self:  # fmt: skip
-        """As :meth:`quantile`, without the elements that are NaN."""
+        """Return the :meth:`quantile` without the elements that are NaN."""
         return self._quantile(q, dim, keepdim, interpolation, "nanquantile", ignore=True)
 
     def _quantile(
@@ -334,7 +335,7 @@ class OrderingMethods(_Below):
         source = self.reshape(-1) if dim is None or self.ndim == 0 else self
         axis = 0 if dim is None else axis_of(dim, self.ndim)
         self._check_filled(name, dim)
-        # The quantiles in the place of the axis, which then goes to the front.
+        # The quantiles replace the axis, which then moves to the front.
         values = source._at_shares(shares.reshape(-1).uop, axis, interpolation, ignore=ignore)
         out = values.movedim(axis, 0)
         if keepdim:
@@ -343,7 +344,7 @@ class OrderingMethods(_Below):
         return out if shares.ndim else out.squeeze(0)
 
     def _shares(self, q: Shares) -> Self:
-        """`q` as a tensor of this tensor's type, checked where it is not data."""
+        """Return `q` in this tensor's dtype; check numbers now, and a tensor at run time."""
         if isinstance(q, ArrayHandle | np.ndarray):
             shares = self._lift(q, "q")
             if shares.ndim > 1 or not shares.dtype.is_float:
@@ -382,14 +383,14 @@ class OrderingMethods(_Below):
         found = ends[0]
         if part is not None:
             first, second = (self._of(end) for end in ends)
-            # Where nothing is taken of it, an infinite neighbour does not count.
+            # With weight 0 an infinite neighbour must not give NaN.
             found = build.where(part.eq(zero), found, first.lerp(second, self._of(part)).uop)
         if not ignore:
             found = build.where(nans.ne(build.zeros_like(nans)), math.nan, found)
         return self._of(found)
 
     def mode(self, dim: int = -1, keepdim: bool = False) -> Ranked[Self]:
-        """The most frequent element along `dim`, the least of several, and where it is last."""
+        """Return the most frequent element along `dim` (the least if tied) and its last index."""
         axis = axis_of(dim, self.ndim)
         self._check_filled("mode", axis)
         if self.ndim == 0:
@@ -412,28 +413,28 @@ class OrderingMethods(_Below):
         self, values: TensorBase | float, right: bool = False, *, side: str | None = None,
         out_int32: bool = False, sorter: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """Where `values` would have to be inserted so that the last axis stays sorted.
+        """Return the positions where `values` can be inserted so that the last axis stays sorted.
 
         NaN is greater than every number, as in :meth:`sort`.
 
         Parameters
         ----------
         values : Tensor or number
-            Beside a tensor of one axis of any shape, else with the same leading axes.
+            Values to insert. Any shape for a sequence of one axis, otherwise the same leading axes.
         right : bool
-            Behind equal elements instead of before them.
+            Whether to insert after equal elements instead of before them.
         side : str, optional
-            "left" or "right", which says the same.
+            "left" or "right", instead of `right`.
         out_int32 : bool
-            Whether the result is int32 instead of int64.
+            Whether to return int32 instead of int64.
         sorter : Tensor, optional
-            The order in which the elements are sorted, as :meth:`argsort` gives it.
+            Order that sorts the elements, from :meth:`argsort`.
         """
         sequence = self if sorter is None else self.gather(-1, self._lift(sorter, "sorter"))
         wanted = self._lift(values, "values")
         flag(right, "right")
         if side not in (None, "left", "right") or (side == "left" and right):
-            raise ShapeError(f"side: expected 'left' or 'right', and not against right, not {side}")
+            raise ShapeError(f"side: expected 'left' or 'right', consistent with right, not {side}")
         if sequence.ndim != 1 and not build.same_shape(sequence.dims[:-1], wanted.dims[:-1]):
             raise ShapeError(
                 f"values: expected the leading axes {format_shape(sequence.dims[:-1])}, not the "
@@ -444,7 +445,7 @@ class OrderingMethods(_Below):
         return self._of(out.cast(dt.int32) if out_int32 else out)
 
     def _searched(self, wanted: Self) -> tuple[UOp, UOp]:
-        """A sorted tensor and what is looked for there, in one type."""
+        """Promote a sorted tensor and the values to search for to one dtype."""
         if self.ndim == 0:
             raise ShapeError("sorted_sequence: expected at least 1 axis, not a scalar")
         common = dt.promote(self.dtype, wanted.dtype)
@@ -453,9 +454,9 @@ class OrderingMethods(_Below):
     def bucketize(
         self, boundaries: TensorBase, *, out_int32: bool = False, right: bool = False
     ) -> Self:
-        """For each element, which of the intervals between sorted `boundaries` it lies in.
+        """Return for each element the number of its interval between sorted `boundaries`.
 
-        See :meth:`searchsorted`, which this is with the two exchanged.
+        This is ``boundaries.searchsorted(self)``, see :meth:`searchsorted`.
         """
         edges = self._lift(boundaries, "boundaries")
         if edges.ndim != 1:
@@ -466,20 +467,20 @@ class OrderingMethods(_Below):
         self, test_elements: TensorBase | float, *, assume_unique: bool = False,
         invert: bool = False,
     ) -> Self:  # fmt: skip
-        """Whether each element is one of `test_elements`, or with `invert` none of them.
+        """Return whether each element is one of `test_elements`, or with `invert` none of them.
 
         Parameters
         ----------
         test_elements : Tensor or number
-            Of any shape.
+            Elements to compare with, of any shape.
         assume_unique : bool
-            For those who know it; nothing is gained.
+            For compatibility; has no effect.
         invert : bool
-            Ask the opposite.
+            Whether to return the opposite.
 
         Notes
         -----
-        NaN is none of them, as it equals nothing.
+        NaN is never one of them, as it does not equal itself.
         """
         flag(assume_unique, "assume_unique")
         among = self._lift(test_elements, "test_elements").reshape(-1)
@@ -496,7 +497,7 @@ class OrderingMethods(_Below):
 
 
 def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:
-    """The gradient of one element among all: shared by those that equal it."""
+    """Share the gradient of one element equally among all elements that equal it."""
     (x,) = node.arg.inputs
     value = build.broadcast_to(node, x.shape)
     hit = x.eq(value).alu(Op.OR, x.ne(x).alu(Op.AND, value.ne(value)))
@@ -506,7 +507,7 @@ def _shared_rule(node: UOp, g: UOp, _i: int) -> UOp:
 
 
 def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
-    """The element below a rank, and how much is taken of the way to the next one."""
+    """Return the element below a rank, and the weight of the next one (None for 0)."""
     low = rank.alu(Op.FLOOR)
     if interpolation == "linear":
         return low, rank.alu(Op.SUB, low)
@@ -525,13 +526,16 @@ def _between(rank: UOp, interpolation: str) -> tuple[UOp, UOp | None]:
     )
 
 
-#: Among so many elements, counting those that come before takes less time than a search: 1000
-#: values among 32 elements take a third.
+#: Up to this many elements, counting those before a value is faster than a binary search: 1000
+#: values among 32 elements take a third of the time.
 _COUNTED: Final = 64
 
 
 def insertions(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
-    """How many elements of sorted rows come before each value; a step for each bit of the size."""
+    """Return the number of elements of sorted rows that come before each value.
+
+    The binary search takes one step for each bit of the size.
+    """
     n = sequence.shape[-1]
     count = build.full(0, dt.int64, values.shape)
     if build.has_zero(sequence.shape) or build.has_zero(values.shape):
@@ -554,7 +558,7 @@ def insertions(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
 
 
 def _counted(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
-    """The same, by comparing each value with each element."""
+    """Compute :func:`insertions` by comparing each value with each element."""
     *lead, n = sequence.shape
     shape = (*values.shape, n)
     ones = (1,) * (len(values.shape) - len(lead))
@@ -565,7 +569,7 @@ def _counted(sequence: UOp, values: UOp, *, behind: bool) -> UOp:
 
 
 def _before(there: UOp, values: UOp, behind: bool) -> UOp:
-    """Whether `there` comes before `values` in an order in which NaN is the greatest."""
+    """Return whether `there` comes before `values`, in an order in which NaN is the greatest."""
     after = values.alu(Op.LT, there) if behind else values.alu(Op.LE, there)
     before = after.eq(build.full(False, dt.bool_, values.shape))  # of two numbers, or of NaN
     if not there.dtype.is_float:

@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 class Extrema(NamedTuple, Generic[_T]):
-    """What ``x.aminmax()`` gives."""
+    """Result of ``x.aminmax()``."""
 
     min: _T
     max: _T
@@ -34,20 +34,20 @@ class Extrema(NamedTuple, Generic[_T]):
 
 @operations()
 class StatisticsMethods(_Below):
-    """Statistics and distances that are made of sums."""
+    """Statistics and distances composed of sums."""
 
     __slots__ = ()
 
     def aminmax(self, *, dim: int | None = None, keepdim: bool = False) -> Extrema[Self]:
-        """Least and greatest element of all, or along `dim`; see amin."""
+        """Return the least and the greatest element, of all or along `dim`; see :meth:`amin`."""
         return Extrema(self.amin(dim, keepdim), self.amax(dim, keepdim))
 
     def nansum(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Sum of the elements that are not NaN over `dim`, or over all axes."""
+        """Return the sum of the elements that are not NaN over `dim`, or over all axes."""
         return self._numbers().sum(dim, keepdim, dtype=dtype)
 
     def nanmean(self, dim: Dims = None, keepdim: bool = False, *, dtype: object = None) -> Self:
-        """Mean of the elements that are not NaN over `dim`, or over all axes."""
+        """Return the mean of the elements that are not NaN over `dim`, or over all axes."""
         self._floats("nanmean")
         x = self if dtype is None else self.cast(dtype)
         count = (~x.isnan()).sum(dim, keepdim)
@@ -55,7 +55,7 @@ class StatisticsMethods(_Below):
         return (wide.nansum(dim, keepdim) / count).cast(x.dtype)
 
     def _numbers(self) -> Self:
-        """Zeros in the place of NaN."""
+        """Replace NaN by 0."""
         x = self.uop
         return self._of(build.where(x.ne(x), 0, x)) if x.dtype.is_float else self
 
@@ -65,26 +65,26 @@ class StatisticsMethods(_Below):
         self, *, correction: int = 1, fweights: TensorBase | None = None,
         aweights: TensorBase | None = None,
     ) -> Self:  # fmt: skip
-        """The covariances of variables, the rows, over observations, the columns.
+        """Return the covariances of variables (rows) over observations (columns).
 
         Parameters
         ----------
         correction : int
-            What is taken from the count of observations.
+            Number subtracted from the count of observations.
         fweights : Tensor, optional
-            Integers of shape (observations,): how often each counts.
+            Number of times that each observation counts: integers of shape (observations,).
         aweights : Tensor, optional
-            Floats of that shape: how much.
+            Weight of each observation: floats of shape (observations,).
 
         Returns
         -------
         Tensor
-            Of shape (variables, variables), or () for one variable.
+            Tensor of shape (variables, variables), or () for one variable.
 
         Raises
         ------
         ShapeError
-            More than two axes, or weights of another shape.
+            There are more than two axes, or weights have another shape.
         """
         if self.ndim > 2:
             raise ShapeError(f"cov: expected at most 2 axes, not {self.ndim}")
@@ -107,7 +107,7 @@ class StatisticsMethods(_Below):
         return out.squeeze().cast(narrow)
 
     def _weights(self, fweights: TensorBase | None, aweights: TensorBase | None) -> Self | None:
-        """How much each observation counts in all."""
+        """Return the total weight of each observation."""
         weights: Self | None = None
         for name, value, floats in (("fweights", fweights, False), ("aweights", aweights, True)):
             if value is None:
@@ -115,7 +115,7 @@ class StatisticsMethods(_Below):
             given = self._lift(value, name)
             if given.ndim != 1 or not same(given.dims[0], self.dims[1]):
                 raise ShapeError(
-                    f"{name}: expected one number an observation, of shape "
+                    f"{name}: expected one number per observation, of shape "
                     f"{format_shape((self.dims[1],))}, not {format_shape(given.dims)}"
                 )
             if given.dtype.is_float is not floats:
@@ -126,7 +126,7 @@ class StatisticsMethods(_Below):
         return weights
 
     def corrcoef(self) -> Self:
-        """The correlations of variables, the rows, over observations, the columns; see cov."""
+        """Return correlations of variables (rows) over observations (columns); see :meth:`cov`."""
         c = self.cov()
         if c.ndim == 0:
             return c / c
@@ -136,29 +136,29 @@ class StatisticsMethods(_Below):
     # ---- distances
 
     def dist(self, other: TensorBase, p: float = 2) -> Self:
-        """The `p`-norm of all differences."""
+        """Return the `p`-norm of all differences."""
         return (self - self._lift(other, "other")).norm(real(p, "p"))
 
     def cdist(
         self, x2: TensorBase, p: float = 2.0,
         compute_mode: str = "use_mm_for_euclid_dist_if_necessary",
     ) -> Self:  # fmt: skip
-        """The distance of each row of this tensor from each row of `x2`, by their `p`-norm.
+        """Return the `p`-norm distance of each row of this tensor from each row of `x2`.
 
         Parameters
         ----------
         x2 : Tensor
-            Of shape (..., R, M), beside (..., P, M); leading axes broadcast.
+            Tensor of shape (..., R, M), for this tensor's (..., P, M). Leading axes broadcast.
         p : float
-            At least 0.
+            Order of the norm, at least 0.
         compute_mode : str
-            For PyTorch's sake: distances are always computed of differences, which keeps their
-            digits where points lie close.
+            For compatibility with PyTorch: distances are always computed from differences, which is
+            precise for points that lie close together.
 
         Returns
         -------
         Tensor
-            Of shape (..., P, R).
+            Tensor of shape (..., P, R).
         """
         modes = ("use_mm_for_euclid_dist", "donot_use_mm_for_euclid_dist")
         if compute_mode not in (f"{modes[0]}_if_necessary", *modes):
@@ -168,7 +168,7 @@ class StatisticsMethods(_Below):
         other._floats("cdist")
         if self.ndim < 2 or other.ndim < 2 or not same(self.dims[-1], other.dims[-1]):
             raise ShapeError(
-                f"cdist: expected rows of one length, not shapes {format_shape(self.dims)} and "
+                f"cdist: expected rows of equal length, not shapes {format_shape(self.dims)} and "
                 f"{format_shape(other.dims)}"
             )
         if not real(p, "p") >= 0:
@@ -181,14 +181,14 @@ class StatisticsMethods(_Below):
     def pairwise_distance(
         self, x2: TensorBase, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
     ) -> Self:
-        """The `p`-norm along the last axis of the differences, to each of which `eps` is added."""
+        """Return the `p`-norm of ``self - x2 + eps`` along the last axis."""
         gap = self - self._lift(x2, "x2") + real(eps, "eps")
         return gap.norm(real(p, "p"), -1, keepdim)
 
     def cosine_similarity(self, x2: TensorBase, dim: int = 1, eps: float = 1e-8) -> Self:
-        """The cosine of the angle between vectors along `dim`.
+        """Return the cosine of the angle between vectors along `dim`.
 
-        Norms count as at least `eps`. The two shapes broadcast.
+        Norms below `eps` count as `eps`. The two shapes broadcast.
         """
         other = self._lift(x2, "x2")
         a, b = (self._of(u) for u in self._unify(("x2", other)))
@@ -202,12 +202,12 @@ class StatisticsMethods(_Below):
         return (parts[0] * parts[1]).sum(axis).cast(narrow)
 
     def normalize(self, p: float = 2.0, dim: Dims = 1, eps: float = 1e-12) -> Self:
-        """This tensor over its `p`-norm along `dim`, which counts as at least `eps`."""
+        """Divide this tensor by its `p`-norm along `dim`; norms below `eps` count as `eps`."""
         size = self.norm(real(p, "p"), dim, True)
         return self / size.clamp(min=real(eps, "eps"))
 
     def _renormed(self, p: float, dim: int, maxnorm: float) -> Self:
-        """What :meth:`renorm` gives, of checked arguments."""
+        """Compute :meth:`renorm` for checked arguments."""
         if self.ndim < 2:
             raise ShapeError(f"renorm: expected at least 2 axes, not {self.ndim}")
         axis = axis_of(dim, self.ndim)
@@ -223,7 +223,7 @@ class StatisticsMethods(_Below):
 
 
 def distances(gaps: Tensor, p: float) -> Tensor:
-    """The `p`-norm along the last axis; 0 passes no gradient on, not even an infinite one."""
+    """Return the `p`-norm along the last axis; a distance of 0 passes no gradient."""
     found = gaps.norm(p, -1)
     return found.where(found.ne(0), 0.0) if p == 2 else found
 
@@ -232,7 +232,7 @@ def std_mean(
     input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Standard deviation and mean over `dim`; see ``Tensor.std``."""
+    """Return standard deviation and mean over `dim`; see ``Tensor.std``."""
     tensor_of(input, "std_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.std(dim, unbiased, keepdim, correction=correction)
@@ -243,7 +243,7 @@ def var_mean(
     input: Tensor, dim: Dims = None, unbiased: bool | None = None,  # noqa: A002 - torch's name
     keepdim: bool = False, *, correction: float | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Variance and mean over `dim`; see ``Tensor.var``."""
+    """Return variance and mean over `dim`; see ``Tensor.var``."""
     tensor_of(input, "var_mean: input")
     axes = None if isinstance(dim, bool) else dim
     spread = input.var(dim, unbiased, keepdim, correction=correction)

@@ -1,4 +1,4 @@
-"""Elementwise functions, by name."""
+"""Elementwise functions of one tensor."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ __all__ = ["FunctionMethods"]
 
 @operations()
 class FunctionMethods(_Below):
-    """Functions of one element that keep the shape."""
+    """Elementwise functions of one tensor that keep the shape."""
 
     __slots__ = ()
 
     def cast(self, dtype: object) -> Self:
-        """This tensor converted to `dtype`.
+        """Convert this tensor to `dtype`.
 
-        Integers wrap. Floats become integers without their fraction, and the least or greatest one
-        where they lie beyond it. NaN becomes an integer that is no index of any axis: the least one
-        of a signed type, the greatest one of an unsigned type.
+        Integers wrap. Floats lose their fraction in integer dtypes, and are clamped to the least or
+        greatest integer. NaN becomes an integer that is out of range for any axis: the least one of
+        a signed dtype, the greatest one of an unsigned dtype.
 
-        From a wider type to float16 or bfloat16 every number is rounded; their own results are
-        where they are stored (see :mod:`kernelrt.dtype`), or by ``x.float().cast(x.dtype)``.
+        A cast from a wider dtype to float16 or bfloat16 rounds every number. Results of operations
+        on these dtypes are rounded where they are stored (see :mod:`kernelrt.dtype`), or by
+        ``x.float().cast(x.dtype)``.
 
         Examples
         --------
@@ -64,7 +65,7 @@ class FunctionMethods(_Below):
         return self._of(self._as_float().alu(op))
 
     def _widely(self, rule: Callable[[UOp], UOp]) -> Self:
-        """A function of several ops, done in the type of sums and rounded once."""
+        """Apply a function of several ops in the accumulation dtype, rounded once."""
         x = self._as_float()
         return self._of(rule(x.cast(x.dtype.accumulator)).cast(x.dtype))
 
@@ -72,122 +73,122 @@ class FunctionMethods(_Below):
         return self._unary(op) if self.dtype.is_float else self
 
     def exp(self) -> Self:
-        """The exponential function."""
+        """Return ``e ** self``."""
         return self._function(Op.EXP)
 
     def exp2(self) -> Self:
-        """2 to the power of each element."""
+        """Return ``2 ** self``."""
         return self._function(Op.EXP2)
 
     def expm1(self) -> Self:
-        """``exp(self) - 1``, precise near zero."""
+        """Return ``exp(self) - 1``, precise near zero."""
         return self._function(Op.EXPM1)
 
     def log(self) -> Self:
-        """Natural logarithm."""
+        """Return the natural logarithm."""
         return self._function(Op.LOG)
 
     def log2(self) -> Self:
-        """Logarithm to base 2."""
+        """Return the logarithm to base 2."""
         return self._function(Op.LOG2)
 
     def log10(self) -> Self:
-        """Logarithm to base 10."""
+        """Return the logarithm to base 10."""
         return self._function(Op.LOG10)
 
     def log1p(self) -> Self:
-        """``log(1 + self)``, precise near zero."""
+        """Return ``log(1 + self)``, precise near zero."""
         return self._function(Op.LOG1P)
 
     def sqrt(self) -> Self:
-        """Square root."""
+        """Return the square root."""
         return self._function(Op.SQRT)
 
     def rsqrt(self) -> Self:
-        """One over the square root."""
+        """Return ``1 / sqrt(self)``."""
         return self._widely(composite_ops.rsqrt)
 
     def reciprocal(self) -> Self:
-        """One over each element."""
+        """Return ``1 / self``."""
         x = self._as_float()
         return self._of(build.full(1, x.dtype, x.shape).alu(Op.DIV, x))
 
     def square(self) -> Self:
-        """Return the square of each element; of bools as int64."""
+        """Return the square of each element; bools give int64."""
         x = self.uop.cast(dt.int64) if self.dtype is dt.bool_ else self.uop
         return self._of(composite_ops.product(x, x))
 
     def sin(self) -> Self:
-        """Sine of radians."""
+        """Return the sine of angles in radians."""
         return self._function(Op.SIN)
 
     def cos(self) -> Self:
-        """Cosine of radians."""
+        """Return the cosine of angles in radians."""
         return self._function(Op.COS)
 
     def tan(self) -> Self:
-        """Tangent of radians."""
+        """Return the tangent of angles in radians."""
         return self._function(Op.TAN)
 
     def asin(self) -> Self:
-        """Arc sine in radians, from -pi/2 to pi/2; NaN beyond -1 and 1."""
+        """Return the arc sine in radians, from -pi/2 to pi/2; NaN outside of [-1, 1]."""
         return self._function(Op.ASIN)
 
     def acos(self) -> Self:
-        """Arc cosine in radians, from 0 to pi; NaN beyond -1 and 1."""
+        """Return the arc cosine in radians, from 0 to pi; NaN outside of [-1, 1]."""
         return self._function(Op.ACOS)
 
     def atan(self) -> Self:
-        """Arc tangent in radians, from -pi/2 to pi/2."""
+        """Return the arc tangent in radians, from -pi/2 to pi/2."""
         return self._function(Op.ATAN)
 
     def sinh(self) -> Self:
-        """Hyperbolic sine."""
+        """Return the hyperbolic sine."""
         return self._function(Op.SINH)
 
     def cosh(self) -> Self:
-        """Hyperbolic cosine."""
+        """Return the hyperbolic cosine."""
         return self._function(Op.COSH)
 
     def tanh(self) -> Self:
-        """Hyperbolic tangent."""
+        """Return the hyperbolic tangent."""
         return self._function(Op.TANH)
 
     def asinh(self) -> Self:
-        """Inverse hyperbolic sine."""
+        """Return the inverse hyperbolic sine."""
         return self._function(Op.ASINH)
 
     def acosh(self) -> Self:
-        """Inverse hyperbolic cosine; NaN below 1."""
+        """Return the inverse hyperbolic cosine; NaN below 1."""
         return self._function(Op.ACOSH)
 
     def atanh(self) -> Self:
-        """Inverse hyperbolic tangent; NaN beyond -1 and 1."""
+        """Return the inverse hyperbolic tangent; NaN outside of [-1, 1]."""
         return self._function(Op.ATANH)
 
     def erf(self) -> Self:
-        """The error function."""
+        """Return the error function."""
         return self._function(Op.ERF)
 
     def erfc(self) -> Self:
-        """``1 - erf(self)``, precise where that is small."""
+        """Return ``1 - erf(self)``, precise where that is small."""
         return self._function(Op.ERFC)
 
     def lgamma(self) -> Self:
-        """Logarithm of the absolute value of the gamma function."""
+        """Return the logarithm of the absolute value of the gamma function."""
         return self._function(Op.LGAMMA)
 
     def digamma(self) -> Self:
-        """Logarithmic derivative of the gamma function."""
+        """Return the logarithmic derivative of the gamma function."""
         return self._widely(special.digamma)
 
     def polygamma(self, n: int) -> Self:
-        """Derivative of order `n` of :meth:`digamma`.
+        """Return the derivative of order `n` of :meth:`digamma`.
 
         Parameters
         ----------
         n : int
-            At least 0.
+            Order, at least 0.
         """
         order = integer(n, "n", least=0)
         if order == 0:
@@ -195,24 +196,27 @@ class FunctionMethods(_Below):
         return self._widely(lambda x: special.polygamma(order, x))
 
     def floor(self) -> Self:
-        """The next whole number below or equal."""
+        """Round each element down to an integer."""
         return self._rounding(Op.FLOOR)
 
     def ceil(self) -> Self:
-        """The next whole number above or equal."""
+        """Round each element up to an integer."""
         return self._rounding(Op.CEIL)
 
     def trunc(self) -> Self:
-        """The next whole number towards zero."""
+        """Round each element towards zero to an integer."""
         return self._rounding(Op.TRUNC)
 
     def round(self, *, decimals: int = 0) -> Self:
-        """The nearest whole number, or one of so many `decimals`; halves to the even one."""
+        """Round to the nearest integer, or to `decimals` decimal places; halves round to even."""
         places = integer(decimals, "decimals")
         if places == 0:
             return self._rounding(Op.ROUND)
         if not self.dtype.is_float:
-            raise DTypeError(f"decimals: {self.dtype.name} has none; cast the tensor to floats")
+            raise DTypeError(
+                f"decimals: expected 0 for {self.dtype.name}, not {places}; cast the tensor to "
+                "floats"
+            )
         scale = 10.0 ** abs(places)
 
         def rule(x: UOp) -> UOp:

@@ -27,30 +27,30 @@ else:  # a mixin: freeing a tensor goes through each class of the line below Ten
 __all__ = ["Pooled", "PoolingMethods", "Windows"]
 
 _T = TypeVar("_T")
-#: Behind every position.
+#: Greater than every position.
 _NOWHERE: Final = (1 << 62) - 1
 
 
 class Pooled(NamedTuple, Generic[_T]):
-    """What max pooling gives with ``return_indices``."""
+    """Result of max pooling with ``return_indices``."""
 
     values: _T
     indices: _T
 
 
 class Windows:
-    """Windows over the last axes, as pooling is told of them.
+    """Windows over the last axes, from the arguments of a pooling operation.
 
     Parameters
     ----------
     name : str
-        What errors call the operation.
+        Name of the operation in errors.
     axes : int
-        How many axes.
+        Number of axes.
     kernel, stride, padding, dilation : int or sequence of int
-        As of ``max_pool2d``.
+        As in ``max_pool2d``.
     ceil_mode : bool
-        Whether a last window may reach beyond the end, if it begins before that.
+        Whether a last window may reach beyond the end if it begins before it.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Windows:
                 raise ShapeError(f"padding: expected at most half of kernel_size {k}, not {p}")
 
     def beyond(self, dims: Sequence[Dim]) -> tuple[int, ...]:
-        """How far behind the padding the last window of each axis reaches."""
+        """Return for each axis how far the last window reaches beyond the padding."""
         if not self.ceil_mode:
             return (0,) * self.axes
         found = []
@@ -78,7 +78,7 @@ class Windows:
         ):  # fmt: skip
             if not isinstance(size, int):
                 raise ShapeError(
-                    f"ceil_mode: {self.name} has to know its sizes, not {format_size(size)}; leave "
+                    f"ceil_mode: {self.name} needs fixed sizes, not {format_size(size)}; leave "
                     "ceil_mode out, or pad"
                 )
             room = size + 2 * p - d * (k - 1) - 1
@@ -89,7 +89,7 @@ class Windows:
         return tuple(found)
 
     def counts(self, dims: Sequence[Dim], *, padding: bool) -> np.ndarray[Any, Any]:
-        """How many elements each window has, or elements and padding, for known sizes."""
+        """Return the number of elements in each window, with or without padding."""
         out = np.ones((), np.int64)
         beyond = self.beyond(dims)
         for k in range(self.axes):
@@ -105,7 +105,7 @@ class Windows:
         return out
 
     def reaches_out(self, dims: Sequence[Dim], *, padding: bool = True) -> bool:
-        """Whether a window has taps behind the input and, unless `padding`, behind its padding."""
+        """Return whether a window reaches past the input; unless `padding`, past its padding."""
         return any(self.beyond(dims)) or (padding and any(self.padding))
 
 
@@ -119,7 +119,7 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        """Greatest element of each window over the last axis; as :meth:`max_pool2d`."""
+        """Take the maximum of each window over the last axis; see :meth:`max_pool2d`."""
         w = Windows("max_pool1d", 1, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
 
@@ -127,24 +127,24 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        """Greatest element of each window over the last two axes.
+        """Take the maximum of each window over the last two axes.
 
         The gradient goes to the first greatest element of a window.
 
         Parameters
         ----------
         kernel_size : int or (int, int)
-            Of a window.
+            Size of a window.
         stride : int or (int, int), optional
-            From window to window; `kernel_size` unless given.
+            Step between windows; `kernel_size` by default.
         padding : int or (int, int)
-            Elements of minus infinity around the input.
+            Number of elements of minus infinity on each side of the input.
         dilation : int or (int, int)
-            From one element of a window to the next.
+            Step between the elements of a window.
         ceil_mode : bool
             Whether a last window may reach beyond the end.
         return_indices : bool
-            Whether to give the positions of the greatest elements in the flat image, too.
+            Whether to also return the positions of the maxima in the flat image.
         """
         w = Windows("max_pool2d", 2, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
@@ -153,7 +153,7 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         dilation: PerAxis = 1, ceil_mode: bool = False, return_indices: bool = False,
     ) -> Any:  # fmt: skip
-        """Greatest element of each window over the last three axes; as :meth:`max_pool2d`."""
+        """Take the maximum of each window over the last three axes; see :meth:`max_pool2d`."""
         w = Windows("max_pool3d", 3, kernel_size, stride, padding, dilation, ceil_mode)
         return self._max_pool(w, return_indices)
 
@@ -161,7 +161,7 @@ class PoolingMethods(_Below):
         self, kernel_size: PerAxis, stride: PerAxis | None = None, padding: PerAxis = 0,
         ceil_mode: bool = False, count_include_pad: bool = True,
     ) -> Self:  # fmt: skip
-        """Mean of each window over the last axis; as :meth:`avg_pool2d`."""
+        """Take the mean of each window over the last axis; see :meth:`avg_pool2d`."""
         w = Windows("avg_pool1d", 1, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, None)
 
@@ -170,16 +170,16 @@ class PoolingMethods(_Below):
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:  # fmt: skip
-        """Mean of each window over the last two axes.
+        """Take the mean of each window over the last two axes.
 
         Parameters
         ----------
         kernel_size, stride, padding, ceil_mode
-            As of :meth:`max_pool2d`; the padding is zeros.
+            As in :meth:`max_pool2d`, but with zeros as padding.
         count_include_pad : bool
-            Whether the zeros count. What lies beyond them never does.
+            Whether the padding counts as elements. Positions beyond it never do.
         divisor_override : int, optional
-            What sums are divided by instead of how many count.
+            Divisor of the sums, instead of the number of elements.
         """
         w = Windows("avg_pool2d", 2, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, divisor_override)
@@ -189,7 +189,7 @@ class PoolingMethods(_Below):
         ceil_mode: bool = False, count_include_pad: bool = True,
         divisor_override: int | None = None,
     ) -> Self:  # fmt: skip
-        """Mean of each window over the last three axes; as :meth:`avg_pool2d`."""
+        """Take the mean of each window over the last three axes; see :meth:`avg_pool2d`."""
         w = Windows("avg_pool3d", 3, kernel_size, stride, padding, 1, ceil_mode)
         return self._avg_pool(w, count_include_pad, divisor_override)
 
@@ -197,7 +197,7 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """The root of the sum of powers `norm_type` of each window over the last axis."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over the last axis."""
         return self._power_pool(
             Windows("lp_pool1d", 1, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
@@ -206,7 +206,7 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """The root of the sum of powers `norm_type` of each window over the last two axes."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over two axes."""
         return self._power_pool(
             Windows("lp_pool2d", 2, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
@@ -215,7 +215,7 @@ class PoolingMethods(_Below):
         self, norm_type: float, kernel_size: PerAxis, stride: PerAxis | None = None,
         ceil_mode: bool = False,
     ) -> Self:  # fmt: skip
-        """The root of the sum of powers `norm_type` of each window over the last three axes."""
+        """Return ``sum(x ** norm_type) ** (1 / norm_type)`` of each window over three axes."""
         return self._power_pool(
             Windows("lp_pool3d", 3, kernel_size, stride, 0, 1, ceil_mode), norm_type
         )
@@ -226,7 +226,7 @@ class PoolingMethods(_Below):
         out = build.reduce(seen, Op.MAX, taps)
         inside: tuple[UOp, ...] = ()
         if self.dtype.is_float and w.reaches_out(self.dims):
-            # Elements of minus infinity are as great as the padding, which takes no gradient.
+            # Elements of minus infinity equal the padding, which must get no gradient.
             ones = self._of(build.full(True, dt.bool_, self.dims))
             inside = (ones._windows(w, 0)[0],)
         value = self._of(custom(out, _first_maximum, seen, parts=inside, arg=taps))
@@ -248,7 +248,7 @@ class PoolingMethods(_Below):
         x = self._of(self._floats(w.name))
         divisor = None if divisor is None else integer(divisor, "divisor_override")
         if divisor == 0:
-            raise ShapeError("divisor_override: expected another number than 0")
+            raise ShapeError("divisor_override: expected a number other than 0")
         seen, taps = x._windows(w, 0)
         total = build.reduce(seen, Op.ADD, taps)
         every = math.prod(w.kernel)
@@ -268,13 +268,13 @@ class PoolingMethods(_Below):
         x = self._of(self._floats(w.name))
         seen, taps = (x.pow(p))._windows(w, 0)
         total = self._of(build.reduce(seen, Op.ADD, taps))
-        if any(w.beyond(self.dims)):  # a window that reaches beyond the end counts as a whole one
+        if any(w.beyond(self.dims)):  # scale a window that reaches beyond the end to a full one
             counts = w.counts(self.dims, padding=True) / math.prod(w.kernel)
             total = total / self._literal(counts).cast(total.dtype)
         return (total.sign() * total.abs().relu()).pow(1 / p)
 
     def _windows(self, w: Windows, fill: float) -> tuple[UOp, tuple[int, ...]]:
-        """The windows over the last axes, and the axes of their taps."""
+        """Return the windows over the last axes, and the axes of their elements."""
         n = w.axes
         if not n < self.ndim <= n + 2:
             raise ShapeError(f"{w.name}: expected {n + 1} or {n + 2} axes, not {self.ndim}")
@@ -296,7 +296,7 @@ class PoolingMethods(_Below):
 
 
 def _tiles(x: UOp, first: int, kernel: tuple[int, ...]) -> tuple[UOp, tuple[int, ...]]:
-    """Windows that neither overlap nor leave gaps: a reshape."""
+    """Return windows that neither overlap nor leave gaps, by a reshape."""
     counts = [build.quotient(d, k) for d, k in zip(x.shape[first:], kernel, strict=True)]
     whole = [build.volume((c, k)) for c, k in zip(counts, kernel, strict=True)]
     x = build.shrink(x, [(0, d) for d in (*x.shape[:first], *whole)], alike=True)
@@ -319,7 +319,7 @@ def _first_maximum(node: UOp, g: UOp, _i: int) -> UOp:
     for inside in node.arg.parts:
         hit = hit.alu(Op.AND, inside)
     first = build.reduce(build.where(hit, number, count), Op.MIN, taps)
-    # Every tap of a window asks for it: worth finding once.
+    # Every element of a window compares with it, so compute it only once.
     first = UOp(Op.CONTIGUOUS, dt.int32, (first,))
     first = build.expand(build.reshape(first, shape), seen.shape)
     spread = build.expand(build.reshape(g, shape), seen.shape)
