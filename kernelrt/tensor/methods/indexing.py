@@ -345,7 +345,7 @@ class IndexingMethods(_Below):
     def _of_own_type(self, values: Self, name: str) -> Self:
         if values.dtype is not self.dtype:
             raise DTypeError(
-                f"{name}: expected the tensor's dtype {self.dtype.name}, not {values.dtype.name}; "
+                f"{name}: expected {self.dtype.name}, the tensor's dtype, not {values.dtype.name}; "
                 f"cast it, as in {name}.cast({self.dtype.name!r})"
             )
         return values
