@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.elementwise import Number
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["ArithmeticMethods", "Split"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.ir import Dim
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["ArrangingMethods"]
@@ -279,7 +279,9 @@ class ArrangingMethods(_Below):
         if isinstance(given, tuple | list):
             ends = shape_of((given,), "indices_or_sections")
         else:
-            raise DTypeError(f"indices_or_sections: expected an int or ints, not {given!r}")
+            raise DTypeError(
+                f"indices_or_sections: expected an int or a sequence of ints, not {given!r}"
+            )
         whole_axis = (slice(None),) * axis
         return tuple(
             self[(*whole_axis, slice(a, b))]

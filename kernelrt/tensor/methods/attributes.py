@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import creation
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     creation = Module("kernelrt.tensor.free_functions.creation")
 

@@ -21,7 +21,7 @@ from kernelrt.tensor.operation import operation, operations
 if TYPE_CHECKING:
     from kernelrt.tensor.methods.unary import FunctionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["ComparisonMethods", "where"]

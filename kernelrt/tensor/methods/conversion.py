@@ -30,7 +30,7 @@ from kernelrt.util.lazy_import import Module, load
 if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import numpy_calls
     from kernelrt.tensor.methods.loss import LossMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     numpy_calls = Module("kernelrt.tensor.free_functions.numpy_calls")
 

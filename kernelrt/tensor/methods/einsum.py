@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.methods.dot_product_attention import AttentionMethods as _Below
     from kernelrt.tensor.nodes.einsum_notation import Term
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["EinsumMethods", "bilinear", "chain_matmul", "contracted", "einsum", "multi_dot",
@@ -279,8 +279,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     for i, (a, b) in enumerate(itertools.pairwise(parts)):
         if not same(a.dims[-1], b.dims[0]):
             raise ShapeError(
-                f"tensors[{i + 1}]: a matrix product of shapes {format_shape(a.dims)} and "
-                f"{format_shape(b.dims)} does not exist, as their inner sizes differ"
+                f"tensors[{i + 1}]: cannot multiply shapes {format_shape(a.dims)} and "
+                f"{format_shape(b.dims)}, as their inner sizes differ"
             )
     output = ((inputs[0][0],) if rows else ()) + ((inputs[-1][-1],) if column else ())
     dtype = joint_type(t.uop for t in parts)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.methods.comparison import ComparisonMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["ElementwiseMethods", "Number"]

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import Operand
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["InPlaceMethods"]
@@ -239,14 +239,14 @@ class InPlaceMethods(_Below):
         """
         if self.ndim < 2 or (self.ndim > 2 and len(set(self.dims)) > 1):
             raise ShapeError(
-                "fill_diagonal_: expected a matrix, or more axes of one size, not the shape "
+                "fill_diagonal_: expected a matrix, or more axes of equal size, not the shape "
                 f"{format_shape(self.dims)}"
             )
         number = element(fill_value, self.dtype, "fill_value")
         row, *others = (build.iota_along(self.dims, a) for a in range(self.ndim))
         if flag(wrap, "wrap") and self.ndim == 2:
-            turn = integer(self._static_size(1, "fill_diagonal_"), "size") + 1
-            row = row.alu(Op.MOD, build.full(turn, row.dtype, row.shape))
+            period = integer(self._static_size(1, "fill_diagonal_"), "size") + 1
+            row = row.alu(Op.MOD, build.full(period, row.dtype, row.shape))
         hit = row.eq(others[0])
         for other in others[1:]:
             hit = hit.alu(Op.AND, row.eq(other))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.free_functions import creation
     from kernelrt.tensor.methods import masked
     from kernelrt.tensor.methods.reduction import ReductionMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     masked = Module("kernelrt.tensor.methods.masked")
     creation = Module("kernelrt.tensor.free_functions.creation")

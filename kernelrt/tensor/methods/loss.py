@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.window_pooling import PoolingMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
 
@@ -525,5 +525,5 @@ class LossMethods(_Below):
 def _classes(size: object) -> float:
     """Return the number of classes that share a probability; at least 1."""
     if not isinstance(size, int):
-        raise DTypeError("label_smoothing: expected a number of classes that is fixed, not dynamic")
+        raise DTypeError("label_smoothing: the number of classes must be fixed, not dynamic")
     return float(max(size, 1))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.statistics import StatisticsMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["QR", "SVD", "Decomposition", "Eigen", "LinalgMethods", "SignedLog",
@@ -196,9 +196,9 @@ class LinalgMethods(_Below):
             return self
         coefficients, limit = _PADE[node.dtype]
         size = self.detach().abs().sum(-2).amax(-1)
-        turns = (size / limit).log2().ceil().clamp(0, _SQUARINGS)
-        turns = turns.where(size.isfinite(), 0)[..., None, None]
-        a = self * (-turns).exp2()
+        squarings = (size / limit).log2().ceil().clamp(0, _SQUARINGS)
+        squarings = squarings.where(size.isfinite(), 0)[..., None, None]
+        a = self * (-squarings).exp2()
         eye = self._of(matrix_ops.eye_like(node))
         odd, even = eye * coefficients[1], eye * coefficients[0]
         square = a @ a
@@ -212,9 +212,9 @@ class LinalgMethods(_Below):
         out = self._of(matrix_ops.solve((even - odd).uop, (even + odd).uop, checked=False))
         # Stored and read row by row: a comparison with its own number would make each squaring a
         # different kernel.
-        rows = (_SQUARINGS, *turns.dims)
+        rows = (_SQUARINGS, *squarings.dims)
         numbers = self._of(build.iota_along(rows, 0)).cast(self.dtype)
-        more = (numbers < turns).contiguous()
+        more = (numbers < squarings).contiguous()
         for k in range(_SQUARINGS):
             out = (out @ out).where(more[k], out)
         return out

@@ -29,7 +29,7 @@ from kernelrt.util.lazy_import import Module
 if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase as _Below
     from kernelrt.tensor.free_functions import creation
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     creation = Module("kernelrt.tensor.free_functions.creation")
 

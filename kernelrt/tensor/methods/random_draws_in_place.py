@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.nodes import data_checks
     from kernelrt.tensor.rng.stream import Generator
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     domain = Module("kernelrt.ir.domain")
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
@@ -258,8 +258,8 @@ class DrawingMethods(_Below):
         check_floats(self.dtype, "cauchy_")
         if not real(sigma, "sigma") > 0:
             raise ShapeError(f"sigma: expected a number above 0, not {sigma}")
-        turn = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
-        return self._put((turn.tan() * sigma + real(median, "median")).cast(self.dtype))
+        angle = (random.rand(self.dims, dtype=dt.float64, generator=generator) - 0.5) * math.pi
+        return self._put((angle.tan() * sigma + real(median, "median")).cast(self.dtype))
 
     def geometric_(self, p: float, *, generator: Generator | None = None) -> Self:
         """Assign the number of trials, of probability `p` each, up to the first success."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from kernelrt.dtype import DType
     from kernelrt.tensor.methods.movement import MovementMethods as _Below
     from kernelrt.tensor.nodes import vector_norms
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     vector_norms = Module("kernelrt.tensor.nodes.vector_norms")
 
@@ -61,7 +61,7 @@ class ReductionMethods(_Below):
         axes = axes_of(dim, len(node.shape))
         out = build.reduce(node, op, axes)
         wide = build.reshape(out, build.keep_axes(node.shape, axes)) if keepdim else out
-        return self._of(wide)  # a new tensor even if there is nothing to add
+        return self._of(wide)  # a new tensor even if each sum has one element
 
     def _summand(self, dtype: object) -> UOp:
         """Return the elements in the dtype of a sum: `dtype`, or int64 for bools and integers."""
@@ -240,7 +240,10 @@ class ReductionMethods(_Below):
     def _position(
         self, op: Op, dim: int | None, keepdim: bool, *, beside: bool = False
     ) -> Self:
-        """Return the position of an extremum; `beside`: next to the extremum's own reduction."""
+        """Return the position of the greatest or least element.
+
+        With `beside`, it is computed together with the element itself.
+        """
         name = "argmax" if op is Op.MAX else "argmin"
         if dim is not None:
             self._check_one(name, dim)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["MODES", "ResamplingMethods", "check_interpolation", "coordinates", "cubic_weights",
@@ -215,7 +215,10 @@ class ResamplingMethods(_Below):
                         f"{format_size(new)}, which is known only at run time"
                     )
             if not dim_span(old)[0] and new != 0:
-                raise ShapeError(f"{name}: shape {format_shape(self.dims)} may be empty")
+                raise ShapeError(
+                    f"{name}: expected at least 1 element per axis, not shape "
+                    f"{format_shape(self.dims)}"
+                )
             found.append((old, new))
         return found
 
@@ -577,9 +580,9 @@ def _inside(place: Any, size: int, padding: str, align: bool) -> Any:
         if span == 0:
             return place * 0
         place = (place - low).abs()
-        turns = (place / span).floor()
-        rest = place - turns * span
-        odd = (turns - 2 * (turns / 2).floor()) == 1
+        reflections = (place / span).floor()
+        rest = place - reflections * span
+        odd = (reflections - 2 * (reflections / 2).floor()) == 1
         place = (span - rest).where(odd, rest) + low
     # From the edges on, the coordinate has no gradient.
     return place.where((place > 0) & (place < size - 1), place.detach().clamp(0, size - 1))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from kernelrt.ir import Dim
     from kernelrt.tensor.base import Operand, TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["ScatteringMethods", "replaced", "taken_in"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.base import TensorBase
     from kernelrt.tensor.methods.conversion import ConversionMethods as _Below
     from kernelrt.tensor.nodes import data_checks
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     data_checks = Module("kernelrt.tensor.nodes.data_checks")
     tensor_module = Module("kernelrt.tensor.tensor")
@@ -51,8 +51,8 @@ def _coordinate(place: UOp, shape: tuple[Dim, ...], axis: int) -> UOp:
     below = build.full(prod(shape[axis + 1 :]), dt.int64, place.shape)
     size = build.full(shape[axis], dt.int64, place.shape)
     one = build.full(1, dt.int64, place.shape)
-    turn = place.alu(Op.IDIV, below.alu(Op.MAX, one))
-    return turn.alu(Op.MOD, size.alu(Op.MAX, one))
+    quotient = place.alu(Op.IDIV, below.alu(Op.MAX, one))
+    return quotient.alu(Op.MOD, size.alu(Op.MAX, one))
 
 
 def _ranks(flags: UOp, size: int) -> UOp:

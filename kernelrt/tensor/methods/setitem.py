@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.eager import realize
     from kernelrt.tensor.methods import masked
     from kernelrt.tensor.methods.indexing import IndexingMethods as _Below
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
     masked = Module("kernelrt.tensor.methods.masked")
     realize = Module("kernelrt.tensor.eager.realize")
@@ -522,13 +522,13 @@ class PartMethods(_Below):
         away = place.alu(Op.SUB, build.full(first, dt.int64, place.shape))
         if step < 0:
             away, step = build.neg(away), -step
-        turn = away.alu(Op.IDIV, build.full(step, dt.int64, away.shape))
+        number = away.alu(Op.IDIV, build.full(step, dt.int64, away.shape))
         zero, end = build.zeros_like(away), build.full(count, dt.int64, away.shape)
-        hit = away.eq(build.mul(turn, step)).alu(Op.AND, zero.alu(Op.LE, turn))
-        hit = hit.alu(Op.AND, turn.alu(Op.LT, end))
+        hit = away.eq(build.mul(number, step)).alu(Op.AND, zero.alu(Op.LE, number))
+        hit = hit.alu(Op.AND, number.alu(Op.LT, end))
         # Elements that the slice leaves out read the padding at index `count`.
         widths = [(0, 1 if a == axis else 0) for a in range(len(node.shape))]
-        index = self._of(build.where(hit, turn, end))
+        index = self._of(build.where(hit, number, end))
         picked = (self._of(build.pad(n, widths))._take([(axis, index)]).uop for n in (node, mask))
         values, among = picked
         return values, among

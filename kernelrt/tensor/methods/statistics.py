@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kernelrt.tensor.methods.einsum import EinsumMethods as _Below
     from kernelrt.tensor.methods.reduction import Dims
     from kernelrt.tensor.tensor import Tensor
-else:  # a mixin: freeing a tensor goes through each class of the line below Tensor
+else:  # at run time a mixin without bases: freeing a tensor visits each base class of Tensor
     _Below = object
 
 __all__ = ["Extrema", "StatisticsMethods", "distances", "std_mean", "var_mean"]
