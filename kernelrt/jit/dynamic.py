@@ -17,8 +17,6 @@ from kernelrt.util.lazy_import import Module
 if TYPE_CHECKING:
     from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 
-    from kernelrt._replay import Replay
-    from kernelrt._specs import Structure
     from kernelrt.jit.binding import PendingWork
     from kernelrt.jit.tracing import Call, Traced
     from kernelrt.native.replay import Replay

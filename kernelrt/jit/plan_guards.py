@@ -27,8 +27,8 @@ __all__ = ["Watch"]
 class Watch:
     """Guards on the Python state that a traced function read, and the gradient effects of its plan.
 
-    A replay checks the guards before a run if `kernelrt._handle.touch` was called since the last
-    run in which there was nothing to do.
+    A replay checks the guards before a run if `kernelrt.native.array_handle.touch` was called since
+    the last run in which there was nothing to do.
 
     Parameters
     ----------

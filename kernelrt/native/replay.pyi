@@ -36,8 +36,8 @@ class Watch(Protocol):
     def before(self) -> tuple[bool, tuple[list[Any], list[Any]], tuple[tuple[Any, bool], ...]]:
         """Prepare a run.
 
-        Return whether there was work, the argument for `kernelrt._handle.finish` after the run, and
-        tensors whose `requires_grad` changes, with the new values.
+        Return whether there was work, the argument for `kernelrt.native.array_handle.finish` after
+        the run, and tensors whose `requires_grad` changes, with the new values.
         """
 
 class Replay:
@@ -71,7 +71,7 @@ class Replay:
         before the run.
     watch
         Guards that are checked before a run, unless nothing was touched
-        (`kernelrt._handle.touch`) since a run for which there was nothing to do.
+        (`kernelrt.native.array_handle.touch`) since a run for which there was nothing to do.
     names
         Python variables; the replay matches only while they are unchanged.
     records
