@@ -111,9 +111,9 @@ class Interpretation:
     ) -> int:
         """Compute graphs, given their BUFFER and CONST nodes, and hand everything over.
 
-        Return the same values as :meth:`kernelrt.native.eager_plan.Prepared.run`. UNFIT means that an
-        index is out of range or memory is short. Nothing was done then, and graphs of this structure
-        are compiled from now on.
+        Return the same values as :meth:`kernelrt.native.eager_plan.Prepared.run`. UNFIT means that
+        an index is out of range or memory is short. Nothing was done then, and graphs of this
+        structure are compiled from now on.
         """
 
 def _name_memory(array: type[np.ndarray[Any, Any]], memory: BlockCache) -> None:
